@@ -1,0 +1,1 @@
+"""dualscope: is in-context learning gradient descent?"""

@@ -1,0 +1,51 @@
+"""The command line: assembles the commands, and turns errors into messages and exit codes.
+
+Nothing here or in ``commands`` imports torch at module level, so ``--help`` is instant.
+"""
+
+import sys
+
+import typer
+
+from dualscope._version import __version__
+from dualscope.errors import InputError
+
+app = typer.Typer(
+    name="dualscope",
+    help="Is in-context learning gradient descent? Measure it, on any causal language model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dualscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+    ),
+) -> None:
+    """Options that every command shares."""
+
+
+def main() -> None:
+    """Entry point: bad input is one message and exit code 2, an interruption is 130."""
+    try:
+        app()
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One file a command. A command parses options, calls the library, prints."""

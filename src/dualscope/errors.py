@@ -1,0 +1,23 @@
+"""What goes wrong because of what a person gave us, said so that they can mend it."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """Bad input. The command line prints the message alone and exits with code 2.
+
+    A good message names the file and the field, what was found, what is accepted, and the next step.
+    """
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest names, then all of them.
+
+    >>> suggest("sst", ["sst2", "mr"])
+    'did you mean sst2? Known: mr, sst2.'
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{hint}Known: {', '.join(names) or 'none'}."
