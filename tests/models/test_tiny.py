@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from tests.models.tiny import FAMILIES, tiny_model, tiny_tokenizer
 
 

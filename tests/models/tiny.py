@@ -1,8 +1,8 @@
 """Tiny random models of every supported architecture, and a word-level tokenizer, for tests.
 
 ``tiny_model("llama", torch.float64, seed=3)`` gives a Hugging Face module in eval mode and its tokenizer.
-Weights are drawn larger than the architectures' own initialisers would, so that attention is far from uniform and
-an error in one score shows. Where a family has sliding windows, local layers or softcaps, they are on, and the
+Weights are drawn larger than the architectures' own initialisers would: attention is far from uniform, and
+an error in one score shows. Where a family has sliding windows, local layers or softcaps, they are on; the
 window (8 tokens) is shorter than any useful context.
 """
 
@@ -17,33 +17,33 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 WINDOW = 8
 POSITIONS = 256
-_LLAMA_LIKE: dict[str, Any] = dict(
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=POSITIONS,
-)
+_LLAMA_LIKE: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": POSITIONS,
+}
 
 CONFIGS: dict[str, dict[str, Any]] = {
-    "gpt2": dict(n_embd=32, n_layer=3, n_head=4, n_positions=POSITIONS),
-    "opt": dict(
-        hidden_size=32,
-        ffn_dim=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        max_position_embeddings=POSITIONS,
-        word_embed_proj_dim=32,
-    ),
-    "gpt_neox": dict(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        max_position_embeddings=POSITIONS,
-    ),
+    "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": POSITIONS},
+    "opt": {
+        "hidden_size": 32,
+        "ffn_dim": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "max_position_embeddings": POSITIONS,
+        "word_embed_proj_dim": 32,
+    },
+    "gpt_neox": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "max_position_embeddings": POSITIONS,
+    },
     "llama": dict(_LLAMA_LIKE),
     "mistral": dict(_LLAMA_LIKE, sliding_window=WINDOW),
     "qwen2": {k: v for k, v in _LLAMA_LIKE.items() if k != "head_dim"},
@@ -63,33 +63,81 @@ CONFIGS: dict[str, dict[str, Any]] = {
         query_pre_attn_scalar=24,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
     ),
-    "phi3": {k: v for k, v in _LLAMA_LIKE.items() if k != "head_dim"} | dict(sliding_window=WINDOW),
+    "phi3": {k: v for k, v in _LLAMA_LIKE.items() if k != "head_dim"} | {"sliding_window": WINDOW},
     "olmo2": {k: v for k, v in _LLAMA_LIKE.items() if k != "head_dim"},
-    "xglm": dict(d_model=32, ffn_dim=48, num_layers=3, attention_heads=4, max_position_embeddings=POSITIONS),
-    "gpt_neo": dict(
-        hidden_size=32,
-        intermediate_size=48,
-        num_layers=4,
-        num_heads=4,
-        attention_types=[[["global", "local"], 2]],
-        window_size=WINDOW,
-        max_position_embeddings=POSITIONS,
-    ),
-    "gptj": dict(n_embd=32, n_layer=3, n_head=4, rotary_dim=4, n_positions=POSITIONS),
-    "bloom": dict(hidden_size=32, n_layer=3, n_head=4),
+    "xglm": {
+        "d_model": 32,
+        "ffn_dim": 48,
+        "num_layers": 3,
+        "attention_heads": 4,
+        "max_position_embeddings": POSITIONS,
+    },
+    "gpt_neo": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_layers": 4,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 2]],
+        "window_size": WINDOW,
+        "max_position_embeddings": POSITIONS,
+    },
+    "gptj": {"n_embd": 32, "n_layer": 3, "n_head": 4, "rotary_dim": 4, "n_positions": POSITIONS},
+    "bloom": {"hidden_size": 32, "n_layer": 3, "n_head": 4},
 }
 FAMILIES = tuple(CONFIGS)
 
-_WORDS = (
-    "Sentence Review Text Input Output Label Question Answer Premise Hypothesis Type Sentiment "
-    "Positive Negative Neutral Very True False Yes No Maybe positive negative good bad great terrible subjective "
-    "objective the a an is was not and of film movie it : , . ? !"
-).split()
+_WORDS = [
+    "Sentence",
+    "Review",
+    "Text",
+    "Input",
+    "Output",
+    "Label",
+    "Question",
+    "Answer",
+    "Premise",
+    "Hypothesis",
+    "Type",
+    "Sentiment",
+    "Positive",
+    "Negative",
+    "Neutral",
+    "Very",
+    "True",
+    "False",
+    "Yes",
+    "No",
+    "Maybe",
+    "positive",
+    "negative",
+    "good",
+    "bad",
+    "great",
+    "terrible",
+    "subjective",
+    "objective",
+    "the",
+    "a",
+    "an",
+    "is",
+    "was",
+    "not",
+    "and",
+    "of",
+    "film",
+    "movie",
+    "it",
+    ":",
+    ",",
+    ".",
+    "?",
+    "!",
+]
 WORDS = ("<unk>", "<s>", "</s>", "<pad>", *_WORDS, *(f"w{i}" for i in range(96 - len(_WORDS) - 4)))
 
 
 def tiny_tokenizer(bos: bool = True) -> PreTrainedTokenizerFast:
-    """Words and punctuation marks, one id each; anything unknown is one id too. "Very Positive" is two tokens."""
+    """Words and punctuation marks, one id each, unknown words one id: "Very Positive" is two tokens."""
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(
@@ -115,7 +163,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 def tiny_model(
     family: str, dtype: torch.dtype = torch.float32, seed: int = 0, bos: bool = True, **config: Any
 ) -> tuple[Any, PreTrainedTokenizerFast]:
-    """A random module of this family in eval mode, and its tokenizer. ``config`` overrides the table's entries."""
+    """A random module of this family in eval mode, and its tokenizer; ``config`` overrides the table."""
     options = CONFIGS[family] | config
     settings = AutoConfig.for_model(
         family,
