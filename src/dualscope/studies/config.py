@@ -1,0 +1,223 @@
+"""A study: the grid of cells that one command computes, as validated data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from dualscope.configfile import Location, read_yaml, validated
+from dualscope.errors import InputError, suggest
+
+PRESETS = Path(__file__).parent / "presets"
+VARIANTS = ("trained", "untrained", "trained-embeddings")
+
+
+def _as_list(value: Any) -> Any:
+    """A single thing stands for a list of one, as people write ``shots: 32``."""
+    return [value] if isinstance(value, (str, int, float, Mapping)) else value
+
+
+def _as_seeds(value: Any) -> Any:
+    """``3`` means 0, 1, 2; a list means exactly these; ``"2,3,4"`` is the command line's list."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        value = parts if "," in value else (int(parts[0]) if parts and parts[0].isdigit() else value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise ValueError("a number of seeds is at least 1")
+        return tuple(range(value))
+    return value
+
+
+def _as_rates(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("auto", "recorded"):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return [value] if isinstance(value, (int, float)) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Seed = Annotated[int, Field(ge=0)]
+Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_as_seeds), Field(min_length=1)]
+Numbers = Annotated[tuple[Seed, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rates = Annotated[
+    Literal["auto", "recorded"] | Annotated[tuple[Rate, ...], Field(min_length=1)], BeforeValidator(_as_rates)
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskEntry(_Frozen):
+    """A task of a study, with seeds and rates of its own where the study gives them."""
+
+    task: str
+    seeds: Seeds | None = None
+    lr: Rates | None = None
+
+
+class LearnerEntry(_Frozen):
+    """A learner of a study: its options, rates of its own, and what it is compared with."""
+
+    learner: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    lr: Rates | None = None
+    reference: str = "in-context"
+
+
+def _entries(key: str) -> BeforeValidator:
+    """A bare name in a list stands for an entry with nothing but that name."""
+
+    def convert(value: Any) -> Any:
+        items = _as_list(value)
+        if not isinstance(items, (list, tuple)):
+            return items
+        return tuple({key: item} if isinstance(item, str) else item for item in items)
+
+    return BeforeValidator(convert)
+
+
+class Study(_Frozen):
+    """A grid: models x variants x tasks x seeds x orders x shots x learners x rates x demo labels.
+
+    >>> attention = {"learner": "lcgd", "options": {"readout": "attention"}}
+    >>> study = Study.build({"tasks": ["sst2"], "seeds": 2, "learners": ["gd", attention]})
+    >>> study.seeds, study.learners[1].options
+    ((0, 1), {'readout': 'attention'})
+    >>> Study.build({"tasks": ["sst2"], "shot": 4})
+    Traceback (most recent call last):
+    dualscope.errors.InputError: study: unknown field 'shot' (found 4): did you mean shots...
+    """
+
+    models: Names = ("embedded",)
+    variants: Annotated[
+        tuple[Literal["trained", "untrained", "trained-embeddings"], ...],
+        BeforeValidator(_as_list),
+        Field(min_length=1),
+    ] = ("trained",)
+    init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(_as_seeds)] = None
+    """Draws of an untrained variant's weights; by default the cell's seed."""
+    tasks: Annotated[tuple[TaskEntry, ...], _entries("task"), Field(min_length=1)]
+    seeds: Seeds = (0, 1, 2)
+    orders: Numbers = (0,)
+    shots: Numbers = (32,)
+    learners: Annotated[tuple[LearnerEntry, ...], _entries("learner"), Field(min_length=1)] = (
+        LearnerEntry(learner="gd"),
+        LearnerEntry(learner="lcgd"),
+    )
+    lr: Rates = "auto"
+    """``auto``: chosen per model and task; ``recorded``: the model card's, ``auto`` where it has none."""
+    demo_labels: Annotated[
+        tuple[Literal["gold", "flipped", "random"], ...], BeforeValidator(_as_list), Field(min_length=1)
+    ] = ("gold",)
+    corrupt: Literal["both", "icl", "gd"] = "both"
+    balanced: bool = False
+    queries: Annotated[int, Field(ge=1)] = 2000
+    read_at: Literal["prompt-end", "first-label"] = "prompt-end"
+    gd_demonstrations: Literal["same", "all"] = "same"
+    metrics: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
+    """Metrics by name; by default all that a cell has the material for."""
+    subset: Literal["all", "f2t"] = "all"
+    per_head: bool = False
+    per_query: bool = False
+    save_traces: bool = False
+    dtype: Literal["float64", "float32", "tf32", "bfloat16", "float16"] = "float32"
+    data: str | None = None
+    plugins: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+
+    @field_validator("shots")
+    @classmethod
+    def _some_shots(cls, shots: tuple[int, ...]) -> tuple[int, ...]:
+        if min(shots) < 1:
+            raise ValueError("at least 1 demonstration (zero-shot is a learner of its own)")
+        return shots
+
+    @field_validator(
+        "models", "variants", "seeds", "orders", "shots", "demo_labels", "tasks", "learners", "init_seeds"
+    )
+    @classmethod
+    def _no_repeats(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        for i, value in enumerate(values or ()):
+            if value in (values or ())[:i]:
+                raise ValueError(f"{value!r} is there twice")
+        return values
+
+    @classmethod
+    def build(
+        cls, fields: Mapping[str, Any], source: str = "study", lines: Mapping[Location, int] | None = None
+    ) -> Study:
+        """A study from plain data; what is wrong with it is an `InputError` that names the field."""
+        return validated(cls, fields, source, lines)
+
+    @classmethod
+    def resolve(
+        cls,
+        options: Mapping[str, Any] | None = None,
+        file: Path | str | None = None,
+        preset: str | None = None,
+    ) -> Study:
+        """Options over the study file over the preset (``quick`` where none is named).
+
+        >>> Study.resolve({"seeds": "2,3"}, preset="revisited").tasks[0].seeds is None
+        True
+        """
+        written, lines = read_yaml(Path(file)) if file is not None else ({}, {})
+        named = written.pop("preset", None)
+        if named is not None and not isinstance(named, str):
+            raise InputError(f"{file}: preset: {named!r} is not a preset's name")
+        base = read_preset(preset or named or "quick")
+        base = _overlay(base, written, keep_entries=False)
+        source = str(file) if file is not None else f"preset {preset or named or 'quick'}"
+        return cls.build(_overlay(base, dict(options or {}), keep_entries=True), source, lines)
+
+    def dump(self) -> str:
+        """The resolved study as YAML, which `resolve` reads back to the same study."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _overlay(base: dict[str, Any], over: dict[str, Any], keep_entries: bool) -> dict[str, Any]:
+    """The upper layer's fields win. Seeds or rates given there also undo the lower layer's per-task ones.
+
+    ``keep_entries``: naming a task or learner (``--task sst2``) picks the lower layer's entry of that name.
+    """
+    merged = {**base, **over}
+    for field, key in (("tasks", "task"), ("learners", "learner")):
+        lower = [item for item in _as_list(base.get(field) or []) if isinstance(item, Mapping)]
+        if keep_entries and field in over:
+            named = {item.get(key): item for item in reversed(lower)}
+            merged[field] = [
+                named.get(item, item) if isinstance(item, str) else item for item in _as_list(over[field])
+            ]
+        dropped = {name for name in ("seeds", "lr") if name in over}
+        if dropped and (field not in over or keep_entries):
+            merged[field] = [
+                {k: v for k, v in item.items() if k not in dropped} if isinstance(item, Mapping) else item
+                for item in _as_list(merged.get(field) or [])
+            ]
+        if not merged.get(field):
+            merged.pop(field, None)
+    return merged
+
+
+def preset_names() -> list[str]:
+    """The presets by name, ``quick`` (the default) first."""
+    return sorted((path.stem for path in PRESETS.glob("*.yaml")), key=lambda name: (name != "quick", name))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """A preset's fields, less its ``about`` line."""
+    if name not in preset_names():
+        raise InputError(f"unknown preset '{name}': {suggest(name, preset_names())}")
+    fields, _ = read_yaml(PRESETS / f"{name}.yaml")
+    fields.pop("about", None)
+    return fields
+
+
+def preset_about(name: str) -> str:
+    """One sentence about a preset, for `dualscope list presets`."""
+    return str(read_yaml(PRESETS / f"{name}.yaml")[0].get("about", ""))
