@@ -1,0 +1,22 @@
+"""Tasks: data sets with templates, and what is drawn from them and put before a model."""
+
+from dualscope.tasks.catalog import catalog_names
+from dualscope.tasks.config import TaskConfig
+from dualscope.tasks.episode import Episode, spare
+from dualscope.tasks.example import Example
+from dualscope.tasks.generators import GENERATORS
+from dualscope.tasks.lesson import DemonstrationTokens, Lesson, make_lesson
+from dualscope.tasks.task import Task
+
+__all__ = [
+    "GENERATORS",
+    "DemonstrationTokens",
+    "Episode",
+    "Example",
+    "Lesson",
+    "Task",
+    "TaskConfig",
+    "catalog_names",
+    "make_lesson",
+    "spare",
+]

@@ -1,0 +1,158 @@
+"""What a task file says: typed, frozen, checked where it is built."""
+
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+def _text(value: Any) -> Any:
+    """Refuse what YAML did not read as text, and say what to do about it."""
+    if value is None or not isinstance(value, str | list | dict):
+        kinds = {bool: "boolean", int: "number", float: "number", type(None): "null"}
+        kind = kinds.get(type(value), type(value).__name__)
+        raise ValueError(f"YAML read this as the {kind} {value!r}, and a text is needed: quote it")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Columns = Annotated[tuple[Text, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class HubSource(_Frozen):
+    """A data set on the hub, or a local folder laid out like one (``dataset: ./folder``)."""
+
+    dataset: Text
+    config: Text | None = None
+    revision: Text | None = None
+
+
+class GeneratorSource(_Frozen):
+    """Examples made up by a registered function from a seed."""
+
+    name: Text
+    seed: int = Field(default=0, ge=0)
+    train: int = Field(ge=1)
+    evaluation: int = Field(ge=1)
+
+
+class SourceConfig(_Frozen):
+    """Where the examples come from: exactly one of the three."""
+
+    hub: HubSource | None = None
+    files: dict[str, Path] | None = None  # split name -> csv, tsv, jsonl or parquet file
+    generator: GeneratorSource | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "SourceConfig":
+        given = sorted(self.model_fields_set)
+        if len(given) != 1:
+            raise ValueError(f"exactly one of hub, files, generator is needed, found {given or 'none'}")
+        return self
+
+
+class Splits(_Frozen):
+    """Which split demonstrations are drawn from, and which one queries. They may be the same."""
+
+    train: Text = "train"
+    evaluation: Text = "evaluation"
+
+
+class TaskConfig(_Frozen):
+    """A task file.
+
+    >>> config = TaskConfig.model_validate({
+    ...     "name": "tiny", "source": {"files": {"train": "train.csv", "evaluation": "test.csv"}},
+    ...     "template": "Text: {text} Label:", "labels": ["no", "yes"]})
+    >>> config.field_names
+    ('text',)
+    """
+
+    name: Text = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    source: SourceConfig
+    splits: Splits = Splits()
+    fields: dict[str, Columns] = {}  # template field -> the column that holds it, or alternatives
+    label: Columns = ("label",)  # the column of the label, or alternatives
+    label_values: tuple[str | int | bool, ...] | None = (
+        None  # the data's own labels, in the order of `labels`
+    )
+    template: Text
+    labels: tuple[Text, ...] = Field(min_length=2)
+    separator: Text | None = None  # between demonstrations; the tokenizer's EOS where none is given
+    licence: Text | None = None
+    citation: Text | None = None
+    note: Text | None = None
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The template's fields, in the order of their first use."""
+        return tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(self.template) if name))
+
+    def columns(self, field: str) -> tuple[str, ...]:
+        """The columns that may hold ``field``, the preferred one first."""
+        return self.fields.get(field, (field,))
+
+    @field_validator("template")
+    @classmethod
+    def _template(cls, template: str) -> str:
+        try:
+            parts = list(Formatter().parse(template))
+        except ValueError as error:
+            raise ValueError(f"{error} in {template!r}; write {{{{ or }}}} for a brace of the text") from None
+        names = [(name, form, conversion) for _, name, form, conversion in parts if name is not None]
+        if not names:
+            raise ValueError(f"names no field, found {template!r}; write for example 'Text: {{text}} Label:'")
+        for name, form, conversion in names:
+            if not name.isidentifier() or form or conversion:
+                raise ValueError(f"'{{{name}}}' is not the plain name of a field; write for example {{text}}")
+        return template
+
+    @field_validator("labels")
+    @classmethod
+    def _labels(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        for word in labels:
+            if not word.strip():
+                raise ValueError("a label word is empty")
+            if word != word.strip():
+                raise ValueError(f"label word {word!r} has space around it; the answer's own space is added")
+            if labels.count(word) > 1:
+                raise ValueError(f"label word {word!r} is given twice")
+        return labels
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TaskConfig":
+        unused = sorted(set(self.fields) - set(self.field_names))
+        if unused:
+            used = ", ".join(self.field_names)
+            raise ValueError(
+                f"fields: '{unused[0]}' is mapped but the template does not use it; it uses {used}"
+            )
+        values = self.label_values
+        if values is not None:
+            if len(values) != len(self.labels):
+                raise ValueError(f"label_values has {len(values)} entries and labels has {len(self.labels)}")
+            if len({str(value) for value in values}) != len(values):
+                raise ValueError(f"label_values has an entry twice: {list(values)}")
+        self._check_splits()
+        return self
+
+    def _check_splits(self) -> None:
+        # Only the hub knows the splits of its data sets.
+        known = None if self.source.hub else set(self.source.files or ("train", "evaluation"))
+        for role in ("train", "evaluation"):
+            split = getattr(self.splits, role)
+            if known is not None and split not in known:
+                raise ValueError(
+                    f"splits.{role}: there is no split '{split}'; known: {', '.join(sorted(known))}"
+                )

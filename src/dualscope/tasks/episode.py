@@ -1,0 +1,169 @@
+"""One seeded draw: the ordered demonstrations, the queries, and whose labels are corrupted how."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from dualscope.errors import InputError
+from dualscope.tasks.example import Example
+from dualscope.tasks.task import Task
+
+Side = Literal["icl", "gd"]
+DemoLabels = Literal["gold", "flipped", "random"]
+Corrupt = Literal["both", "icl", "gd"]
+
+QUERY_SEED = 1  # queries are the same whatever the demonstrations (the papers' protocol)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Both learners read their demonstrations from here, so they see the same ones in the same order."""
+
+    task: Task
+    seed: int
+    shots: int
+    order: int | tuple[int, ...]
+    balanced: bool
+    demonstrations: tuple[Example, ...]  # in order, with gold labels
+    queries: tuple[Example, ...]
+    demo_labels: DemoLabels = "gold"
+    corrupt: Corrupt = "both"
+
+    @classmethod
+    def draw(
+        cls,
+        task: Task,
+        shots: int = 32,
+        seed: int = 0,
+        queries: int = 2000,
+        order: int | Sequence[int] = 0,
+        balanced: bool = False,
+        demo_labels: DemoLabels = "gold",
+        corrupt: Corrupt = "both",
+    ) -> "Episode":
+        """Demonstrations: the first of the training split shuffled by ``seed``. Queries: of the other, by 1.
+
+        ``order`` 0 keeps the demonstrations as drawn, k > 0 is the k-th seeded permutation of them, and a
+        sequence is a permutation of your own.
+        """
+        _check(demo_labels, get_args(DemoLabels), "demo_labels")
+        _check(corrupt, get_args(Corrupt), "corrupt")
+        for name, value, least in (("shots", shots, 1), ("queries", queries, 1), ("seed", seed, 0)):
+            if value < least:
+                raise InputError(f"{name} must be at least {least}, found {value}")
+        order = order if isinstance(order, int) else tuple(order)
+        pool = task.train
+        if shots > len(pool):
+            raise InputError(
+                f"task '{task.name}': {shots} shots were asked for, and the split "
+                f"'{task.config.splits.train}' has {len(pool)} examples"
+            )
+        shuffled = [pool[i] for i in np.random.default_rng(seed).permutation(len(pool))]
+        drawn = _balance(shuffled, shots, task) if balanced else shuffled[:shots]
+        demonstrations = tuple(drawn[i] for i in arrangement(order, seed, shots))
+        return cls(
+            task=task,
+            seed=seed,
+            shots=shots,
+            order=order,
+            balanced=balanced,
+            demonstrations=demonstrations,
+            queries=_draw_queries(task, {example.id for example in drawn}, queries),
+            demo_labels=demo_labels,
+            corrupt=corrupt,
+        )
+
+    def labels(self, side: Side) -> tuple[int, ...]:
+        """The labels that a learner is shown, one a demonstration, in order; corrupted where asked."""
+        gold = tuple(example.label for example in self.demonstrations)
+        if self.demo_labels == "gold" or self.corrupt not in ("both", side):
+            return gold
+        classes = len(self.task.labels)
+        if self.demo_labels == "flipped":
+            return tuple((label + 1) % classes for label in gold)
+        # Drawn before the demonstrations are put in order: a demonstration keeps its label in every order.
+        random = np.random.default_rng([self.seed, 1]).integers(classes, size=self.shots)
+        return tuple(int(random[i]) for i in arrangement(self.order, self.seed, self.shots))
+
+    def provenance(self) -> dict[str, Any]:
+        """All that is needed to say which examples were shown, in which order and under which labels."""
+        return {
+            "task": self.task.name,
+            "seed": self.seed,
+            "shots": self.shots,
+            "order": list(self.order) if isinstance(self.order, tuple) else self.order,
+            "balanced": self.balanced,
+            "demo_labels": self.demo_labels,
+            "corrupt": self.corrupt,
+            "demonstrations": [example.id for example in self.demonstrations],
+            "labels_icl": list(self.labels("icl")),
+            "labels_gd": list(self.labels("gd")),
+            "queries": len(self.queries),
+        }
+
+
+def spare(task: Task, episodes: Sequence[Episode], limit: int = 200) -> tuple[Example, ...]:
+    """Training examples that are neither demonstrations nor queries of any of these episodes.
+
+    What a learning rate may be chosen on without looking at what is measured.
+    """
+    used = {e.id for episode in episodes for e in (*episode.demonstrations, *episode.queries)}
+    order = np.random.default_rng([0, 3]).permutation(len(task.train))
+    left = (task.train[i] for i in order)
+    return tuple([example for example in left if example.id not in used][:limit])
+
+
+def arrangement(order: int | tuple[int, ...], seed: int, shots: int) -> tuple[int, ...]:
+    """Which drawn demonstration stands where.
+
+    >>> arrangement(0, seed=7, shots=3), arrangement((2, 0, 1), seed=7, shots=3)
+    ((0, 1, 2), (2, 0, 1))
+    """
+    if isinstance(order, tuple):
+        if sorted(order) != list(range(shots)):
+            raise InputError(f"order must be a permutation of 0 to {shots - 1}, found {list(order)}")
+        return order
+    if order < 0:
+        raise InputError(f"order must be 0 (as drawn), a positive number or a permutation, found {order}")
+    if order == 0:
+        return tuple(range(shots))
+    return tuple(int(i) for i in np.random.default_rng([seed, 2, order]).permutation(shots))
+
+
+def _draw_queries(task: Task, demonstrations: set[str], limit: int) -> tuple[Example, ...]:
+    pool = task.evaluation
+    order = np.random.default_rng(QUERY_SEED).permutation(len(pool))
+    queries = [pool[i] for i in order if pool[i].id not in demonstrations][:limit]
+    if not queries:
+        raise InputError(
+            f"task '{task.name}': every example of the split '{task.config.splits.evaluation}' is a "
+            f"demonstration, none is left as a query; ask for fewer shots"
+        )
+    return tuple(queries)
+
+
+def _balance(shuffled: list[Example], shots: int, task: Task) -> list[Example]:
+    """The first of each class, in the order drawn; the remainder goes to the classes that come first."""
+    each, extra = divmod(shots, len(task.labels))
+    taken = dict.fromkeys(range(len(task.labels)), 0)
+    chosen = []
+    for example in shuffled:
+        spends = taken[example.label] == each and extra > 0
+        if taken[example.label] < each or spends:
+            extra -= spends
+            taken[example.label] += 1
+            chosen.append(example)
+    if len(chosen) < shots:
+        found = ", ".join(f"{task.labels[c]} {n}" for c, n in taken.items())
+        raise InputError(
+            f"task '{task.name}': {shots} balanced shots need {each} or more of every class in the split "
+            f"'{task.config.splits.train}'; found at most {found}"
+        )
+    return chosen
+
+
+def _check(value: str, accepted: tuple[str, ...], name: str) -> None:
+    if value not in accepted:
+        raise InputError(f"{name}: '{value}' is not accepted; accepted: {', '.join(accepted)}")

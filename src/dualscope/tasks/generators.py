@@ -1,0 +1,43 @@
+"""Tasks whose examples are made up: a registry of generators, and the source that calls them."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+import numpy as np
+
+from dualscope.errors import InputError
+from dualscope.registry import Registry
+from dualscope.tasks.config import GeneratorSource
+from dualscope.tasks.sources import Row
+
+# How many, and the randomness to use -> that many rows: the template's fields and "label".
+Generator = Callable[[int, np.random.Generator], list[dict[str, str | int]]]
+GENERATORS: Registry[Generator] = Registry("generator")
+
+
+class GeneratedRows:
+    """Both splits come from one call, so a generator that never repeats itself keeps them disjoint."""
+
+    def __init__(self, config: GeneratorSource) -> None:
+        self.config = config
+        self._rows: list[Row] | None = None
+
+    def where(self, split: str) -> str:
+        return f"generator '{self.config.name}', split {split}"
+
+    def rows(self, split: str) -> list[Row]:
+        if self._rows is None:
+            self._rows = self._generate()
+        n = self.config.train
+        return self._rows[:n] if split == "train" else self._rows[n:]
+
+    def _generate(self) -> list[Row]:
+        if self.config.name not in GENERATORS:
+            import_module("dualscope.tasks.generate")  # registers the generators that we ship
+        wanted = self.config.train + self.config.evaluation
+        rows = GENERATORS[self.config.name](wanted, np.random.default_rng(self.config.seed))
+        if len(rows) != wanted:
+            raise InputError(
+                f"generator '{self.config.name}' made {len(rows)} examples, {wanted} were asked for"
+            )
+        return list(rows)

@@ -1,0 +1,130 @@
+"""An episode in a model's own tokens."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from dualscope.errors import InputError
+from dualscope.tasks.episode import Episode
+from dualscope.tasks.tokens import Tokens, answer_tokens, encode, separator_tokens
+
+ReadAt = Literal["prompt-end", "first-label"]
+GdDemonstrations = Literal["same", "all"]
+NOT_IN_CONTEXT = -1
+
+
+@dataclass(frozen=True)
+class DemonstrationTokens:
+    """One demonstration: BOS and separator are the lesson's."""
+
+    id: str
+    label_index: int
+    prompt: Tokens
+    label: Tokens
+    start: int  # where its first token stands in the context; -1 where the context had no room for it
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What both learners are taught and asked. Pieces are tokenised separately and joined, so the context is
+    a prefix of context + query, and the query's own tokens are the same ids with and without the context."""
+
+    episode: Episode
+    bos: Tokens  # () where the tokenizer has none
+    separator: Tokens
+    demonstrations: tuple[DemonstrationTokens, ...]  # those that fit in the context, ICL's labels
+    training: tuple[DemonstrationTokens, ...]  # what GD sees, GD's labels
+    context: Tokens  # BOS, then every demonstration and the separator
+    queries: tuple[Tokens, ...]  # the prompt of each query, no BOS
+    answers: tuple[Tokens, ...]  # the label's tokens, by class
+    labels: tuple[int, ...]  # gold class of each query
+    query_ids: tuple[str, ...]
+    read_at: ReadAt
+    shots: int
+    shots_used: int
+
+    def own_tokens(self, i: int) -> Tokens:
+        """What query ``i`` adds after the context; a trace is read at the last of these."""
+        return self.queries[i] + self.answers[0] if self.read_at == "first-label" else self.queries[i]
+
+
+def make_lesson(
+    episode: Episode,
+    tokenizer: Any,
+    max_positions: int,
+    read_at: ReadAt = "prompt-end",
+    gd_demonstrations: GdDemonstrations = "same",
+) -> Lesson:
+    """``tokenizer`` is a Hugging Face one, ``max_positions`` how many tokens its model can see."""
+    _check(read_at, get_args(ReadAt), "read_at")
+    _check(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
+    task = episode.task
+    bos: Tokens = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)
+    separator = separator_tokens(task, tokenizer)
+    answers = answer_tokens(task, tokenizer)
+    queries = encode([task.prompt(query) for query in episode.queries], tokenizer)
+    _check_queries(episode, queries, len(bos), max(map(len, answers)), max_positions)
+
+    prompts = encode([task.prompt(example) for example in episode.demonstrations], tokenizer)
+    room = max_positions - max(map(len, queries)) - max(map(len, answers))
+    context = bos
+    demonstrations: list[DemonstrationTokens] = []
+    for example, prompt, label in zip(episode.demonstrations, prompts, episode.labels("icl"), strict=True):
+        addition = prompt + answers[label] + separator
+        if len(context) + len(addition) > room:
+            break  # no later one either: the order says which go first, not the length
+        demonstrations.append(DemonstrationTokens(example.id, label, prompt, answers[label], len(context)))
+        context += addition
+    if not demonstrations:
+        raise InputError(
+            f"task '{task.name}': no demonstration fits: the first has {len(prompts[0])} tokens, and the "
+            f"longest query leaves {room - len(bos)} of the model's {max_positions} positions"
+        )
+    starts = [demonstration.start for demonstration in demonstrations]
+    if gd_demonstrations == "all":
+        starts += [NOT_IN_CONTEXT] * (len(prompts) - len(starts))
+    training = tuple(
+        DemonstrationTokens(example.id, label, prompt, answers[label], start)
+        for example, prompt, label, start in zip(
+            episode.demonstrations, prompts, episode.labels("gd"), starts, strict=False
+        )
+    )
+    for taught in training:
+        if (length := len(bos) + len(taught.prompt) + len(taught.label)) > max_positions:
+            raise InputError(
+                f"task '{task.name}': demonstration {taught.id} has {length} tokens, the model has "
+                f"{max_positions} positions; gd_demonstrations: same leaves out what the context has no room for"
+            )
+    return Lesson(
+        episode=episode,
+        bos=bos,
+        separator=separator,
+        demonstrations=tuple(demonstrations),
+        training=training,
+        context=context,
+        queries=tuple(queries),
+        answers=answers,
+        labels=tuple(query.label for query in episode.queries),
+        query_ids=tuple(query.id for query in episode.queries),
+        read_at=read_at,
+        shots=episode.shots,
+        shots_used=len(demonstrations),
+    )
+
+
+def _check_queries(
+    episode: Episode, queries: list[Tokens], bos: int, answer: int, max_positions: int
+) -> None:
+    for query, tokens in zip(episode.queries, queries, strict=True):
+        if not tokens:
+            raise InputError(f"task '{episode.task.name}': query {query.id} has no tokens in this model")
+        if bos + len(tokens) + answer > max_positions:
+            raise InputError(
+                f"task '{episode.task.name}': query {query.id} has {len(tokens)} tokens and its longest "
+                f"answer {answer}; the model has {max_positions} positions. Leave it out of the data, or take a "
+                f"model with a longer context"
+            )
+
+
+def _check(value: str, accepted: tuple[str, ...], name: str) -> None:
+    if value not in accepted:
+        raise InputError(f"{name}: '{value}' is not accepted; accepted: {', '.join(accepted)}")

@@ -1,0 +1,77 @@
+"""From rows as the data has them to examples as the task wants them: fields renamed, labels numbered."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dualscope.errors import InputError
+from dualscope.tasks.config import TaskConfig
+from dualscope.tasks.example import Example
+from dualscope.tasks.sources import Row
+
+
+def to_examples(rows: Iterable[Row], config: TaskConfig, split: str, where: str) -> tuple[Example, ...]:
+    """``where`` is what an error calls the place the rows came from."""
+    examples = tuple(
+        Example(
+            id=f"{split}:{number}",
+            fields={name: _field(row, config, name, f"{where}, row {number}") for name in config.field_names},
+            label=_label(row, config, split, f"{where}, row {number}"),
+        )
+        for number, row in enumerate(rows)
+    )
+    if not examples:
+        raise InputError(f"task '{config.name}': {where}: the split is empty; at least one example is needed")
+    return examples
+
+
+def _column(row: Row, columns: tuple[str, ...], task: str, what: str, where: str) -> Any:
+    for column in columns:
+        if column in row:
+            return row[column]
+    raise InputError(
+        f"task '{task}': {where}: {what} needs the column {' or '.join(map(repr, columns))}; "
+        f"found {', '.join(map(str, row)) or 'none'}; map it under `fields` or `label` in the task file"
+    )
+
+
+def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
+    value = _column(row, config.columns(name), config.name, f"the template's {{{name}}}", where)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise InputError(f"task '{config.name}': {where}: field '{name}' must be text, found {value!r}")
+
+
+def _label(row: Row, config: TaskConfig, split: str, where: str) -> int:
+    value = _column(row, config.label, config.name, "the label", where)
+    index = _index(value, config)
+    if index is not None:
+        return index
+    if value is None or str(value).strip() in ("", "-1"):
+        raise InputError(
+            f"task '{config.name}': {where}: the split '{split}' has no labels (found {value!r}); "
+            f"choose another one under `splits`"
+        )
+    accepted = f"0 to {len(config.labels) - 1} or {', '.join(config.labels)}"
+    if config.label_values is not None:
+        accepted = ", ".join(map(str, config.label_values))
+    raise InputError(
+        f"task '{config.name}': {where}: label {value!r} is outside the label words; accepted: {accepted}"
+    )
+
+
+def _index(value: Any, config: TaskConfig) -> int | None:
+    """By ``label_values`` where the task has them; else text by label word, and numbers by position."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # what a data frame with a missing value makes of whole numbers
+    if config.label_values is not None:
+        names = [str(name) for name in config.label_values]
+        return names.index(str(value)) if str(value) in names else None
+    if isinstance(value, str):
+        if value in config.labels:
+            return config.labels.index(value)
+        value = int(value) if value.strip().isascii() and value.strip().isdigit() else None
+    if isinstance(value, int) and 0 <= value < len(config.labels):
+        return int(value)
+    return None
