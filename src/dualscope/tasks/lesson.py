@@ -92,7 +92,7 @@ def make_lesson(
         if (length := len(bos) + len(taught.prompt) + len(taught.label)) > max_positions:
             raise InputError(
                 f"task '{task.name}': demonstration {taught.id} has {length} tokens, the model has "
-                f"{max_positions} positions; gd_demonstrations: same leaves out what the context has no room for"
+                f"{max_positions} positions; `gd_demonstrations: same` leaves out what does not fit"
             )
     return Lesson(
         episode=episode,
@@ -120,8 +120,8 @@ def _check_queries(
         if bos + len(tokens) + answer > max_positions:
             raise InputError(
                 f"task '{episode.task.name}': query {query.id} has {len(tokens)} tokens and its longest "
-                f"answer {answer}; the model has {max_positions} positions. Leave it out of the data, or take a "
-                f"model with a longer context"
+                f"answer {answer}; the model has {max_positions} positions. Leave it out of the data, "
+                f"or take a model with a longer context"
             )
 
 
