@@ -1,7 +1,7 @@
 """Claims: several processes on one run folder each take what nobody else is computing.
 
-A claim is a file that names its owner and is touched while the work goes on. It is stale when its owner is known to
-be dead, or has not touched it for `STALE` seconds (a host that went away).
+A claim is a file that names its owner and is touched while the work goes on. It is stale when its owner is
+known to be dead, or has not touched it for `STALE` seconds (a host that went away).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a run's files are: a local (or shared) folder, or any file system that fsspec knows.
 
-Files appear whole or not at all. Locally a file is written aside, flushed, and renamed, which POSIX makes atomic. An
-object store has no rename (fsspec copies and deletes), but its writes are atomic by themselves: there a
+Files appear whole or not at all. Locally a file is written aside, flushed, and renamed, which is atomic.
+An object store has no rename (fsspec copies and deletes), but its writes are atomic by themselves: there a
 file is put in one request, and a claim is a conditional put where the store has one.
 """
 

@@ -1,0 +1,187 @@
+"""A cell: one point of a study, and the name under which its rows are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+DEFINITIONS = 1
+"""Raised when a definition changes so that stored numbers would no longer be what the code computes."""
+
+COLUMNS = (
+    "model", "variant", "init_seed", "task", "seed", "order", "shots", "shots_used", "learner", "lr",
+    "demo_labels", "corrupt", "options", "metric", "reference", "layer", "head", "step", "value", "low", "high", "n",
+)  # fmt: skip
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling: sorted keys, no spaces.
+
+    >>> canonical({"b": 1, "a": [1.0, "x"]})
+    '{"a":[1.0,"x"],"b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def fingerprint(value: Any) -> str:
+    """Twenty hexadecimal digits that stand for a piece of plain data."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class Learning:
+    """A learner as it is run: its name, what differs from its default options (canonical JSON), its rate."""
+
+    learner: str
+    options: str = "{}"
+    lr: float | None = None
+    code: str = ""
+    """The hash of the plugins' code where a plugin defines the learner; else empty."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(json.loads(self.options))
+
+    @property
+    def label(self) -> str:
+        """How other learners' rows and tables call it: ``null-context[kind=unlabelled]``.
+
+        >>> Learning("lcgd", '{"readout":"attention"}').label, Learning("gd").label
+        ('lcgd[readout=attention]', 'gd')
+        """
+        inside = ",".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
+        return f"{self.learner}[{inside}]" if inside else self.learner
+
+
+@dataclass(frozen=True)
+class Place:
+    """A model as it is loaded: one `Place` is one load."""
+
+    model: str
+    """The name to load it by; a folder's path is not part of any id, its last part is."""
+    weights: str
+    variant: str = "trained"
+    init_seed: int | None = None
+    dtype: str = "float32"
+
+    @property
+    def name(self) -> str:
+        """What rows call the model: a hub name, ``embedded``, or the last part of a folder's path.
+
+        >>> Place("/data/models/tiny/", "0").name, Place("owner/model@main", "0").name
+        ('tiny', 'owner/model@main')
+        """
+        is_path = self.model.startswith((".", "~", "/")) or self.model.count("/") > 1
+        return self.model.rstrip("/").rpartition("/")[2] if is_path else self.model
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**asdict(self), "model": self.name}
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """An episode before a model: everything that its learners share. It is what processes claim."""
+
+    place: Place
+    task: str
+    data: str
+    """The hash of the task's examples, template, labels and separator."""
+    seed: int
+    order: int = 0
+    shots: int = 32
+    demo_labels: str = "gold"
+    corrupt: str = "both"
+    balanced: bool = False
+    queries: int = 2000
+    read_at: str = "prompt-end"
+    gd_demonstrations: str = "same"
+    other_task: tuple[str, str] | None = None
+    """Name and hash of the task that ``other-task`` controls draw from, where the study has one."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**_own(self), "place": self.place.facts}
+
+    @property
+    def key(self) -> str:
+        return fingerprint(self.facts)
+
+    @property
+    def zero_shot_key(self) -> str:
+        """The same for sittings whose zero-shot traces are the same."""
+        return fingerprint([self.place.facts, self.task, self.data, self.queries, self.read_at])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A learner in a sitting, and what is measured about it."""
+
+    sitting: Sitting
+    learning: Learning
+    reference: Learning | None = None
+    """What the learner is compared with; None for zero-shot, which is where every change starts."""
+    beside: tuple[Learning, ...] = ()
+    """Other learners that its metrics need: null contexts, the other gradient learner of ``alpha``."""
+    metrics: tuple[str, ...] | None = None
+    subset: str = "all"
+    per_head: bool = False
+    per_query: bool = False
+    code: str = ""
+    """The hash of the plugins' code where a plugin defines one of the metrics."""
+
+    @property
+    def id(self) -> str:
+        """A hash of all that determines the cell's numbers, never of where they are computed."""
+        return fingerprint([DEFINITIONS, self.sitting.facts, self.facts])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**asdict(self), "sitting": None}
+
+    def columns(self, shots_used: int | None) -> dict[str, Any]:
+        """The columns that say which cell a row belongs to."""
+        sitting, place = self.sitting, self.sitting.place
+        none_shown = self.learning.learner == "zero-shot"
+        unusual = {
+            name: getattr(sitting, name)
+            for name in ("balanced", "read_at", "gd_demonstrations")
+            if getattr(sitting, name) != getattr(Sitting, name)
+        }
+        if place.dtype != Place.dtype:
+            unusual["dtype"] = place.dtype
+        if self.subset != Cell.subset:
+            unusual["subset"] = self.subset
+        return {
+            "model": place.name,
+            "variant": place.variant,
+            "init_seed": place.init_seed,
+            "task": sitting.task,
+            "seed": sitting.seed,
+            "order": sitting.order,
+            "shots": 0 if none_shown else sitting.shots,
+            "shots_used": 0 if none_shown else shots_used,
+            "learner": self.learning.learner,
+            "lr": self.learning.lr,
+            "demo_labels": sitting.demo_labels,
+            "corrupt": sitting.corrupt,
+            "options": canonical({**unusual, **self.learning.settings}),
+        }
+
+    def __str__(self) -> str:
+        sitting, rate = self.sitting, "" if self.learning.lr is None else f" lr {self.learning.lr:g}"
+        init = "" if sitting.place.init_seed is None else f" (init {sitting.place.init_seed})"
+        labels = "" if sitting.demo_labels == "gold" else f" {sitting.demo_labels} labels"
+        order = f" order {sitting.order}" if sitting.order else ""
+        return (
+            f"{sitting.place.name} {sitting.place.variant}{init} · {sitting.task} seed {sitting.seed}{order} "
+            f"{sitting.shots} shots{labels} · {self.learning.label}{rate}"
+        )
+
+
+def _own(thing: Any) -> Mapping[str, Any]:
+    """A dataclass's fields less the nested place."""
+    return {field.name: getattr(thing, field.name) for field in fields(thing) if field.name != "place"}
