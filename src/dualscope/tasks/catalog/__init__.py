@@ -1,6 +1,5 @@
 """The tasks that we ship, one YAML file each."""
 
-from importlib.resources import files
 from pathlib import Path
 
 
@@ -15,4 +14,4 @@ def catalog_names() -> list[str]:
 
 def catalog_folder() -> Path:
     """Where the files are, also in an installed package."""
-    return Path(str(files(__name__)))
+    return Path(__file__).parent
