@@ -1,0 +1,260 @@
+"""The causal language model under study, with its tokenizer."""
+
+import inspect
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from dualscope.errors import InputError
+from dualscope.models import precision as precisions
+from dualscope.models.capture import Session, capturing
+from dualscope.models.digest import digest_of_module
+from dualscope.models.families import Family, family_of
+from dualscope.models.parts import Part
+from dualscope.models.positions import max_positions
+from dualscope.models.prefix import Prefix
+from dualscope.models.trace import Trace
+
+if TYPE_CHECKING:
+    from dualscope.tasks.lesson import Lesson
+
+
+class Model:
+    """A Hugging Face causal LM, unmodified, and what we must know of it to read it.
+
+    ``Model.load`` takes a name, a folder or ``"embedded"``; the constructor wraps a module built elsewhere.
+    """
+
+    def __init__(
+        self,
+        hf: nn.Module,
+        tokenizer: Any,
+        name: str = "module",
+        *,
+        revision: str | None = None,
+        variant: str = "trained",
+        init_seed: int | None = None,
+        precision: str | None = None,
+        digest: str | None = None,
+    ) -> None:
+        self.hf: Any = hf
+        self.tokenizer = tokenizer
+        self.name = name
+        self.revision = revision
+        self.variant = variant
+        self.init_seed = init_seed
+        self.dtype: torch.dtype = hf.dtype  # type: ignore[assignment]
+        self.precision = precision or precisions.name_of(self.dtype)
+        self.family: Family = family_of(hf)
+        self.counters: Counter[str] = Counter()
+        self._digest = digest
+        self._accepts = set(inspect.signature(hf.forward).parameters)
+        if self.family.positions != "alibi" and "position_ids" not in self._accepts:
+            raise InputError(
+                f"{name}: {type(hf).__name__} takes no position_ids, so a context cannot be shared"
+            )
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        device: str = "auto",
+        dtype: str = "float32",
+        variant: str = "trained",
+        init_seed: int = 0,
+        offline: bool = False,
+    ) -> "Model":
+        """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``."""
+        from dualscope.models.load import load
+
+        return load(name, device=device, dtype=dtype, variant=variant, init_seed=init_seed, offline=offline)
+
+    # What it is made of
+
+    @property
+    def device(self) -> torch.device:
+        return self.hf.device
+
+    @cached_property
+    def config(self) -> Any:
+        return self.hf.config.get_text_config()
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.config.num_attention_heads)
+
+    @property
+    def width(self) -> int:
+        return int(self.config.hidden_size)
+
+    @cached_property
+    def max_positions(self) -> int:
+        return max_positions(self.config, self.tokenizer)
+
+    @property
+    def relative_positions(self) -> bool:
+        return self.family.relative_positions
+
+    @property
+    def tied_embeddings(self) -> bool:
+        return self.hf.get_input_embeddings().weight is self.hf.get_output_embeddings().weight
+
+    @property
+    def digest(self) -> str:
+        """A hash of the weights: of the files they came from, or else of the tensors themselves."""
+        if self._digest is None:
+            self._digest = digest_of_module(self.hf)
+        return self._digest
+
+    @cached_property
+    def blocks(self) -> list[nn.Module]:
+        return list(self.hf.get_submodule(self.family.blocks))
+
+    @cached_property
+    def attentions(self) -> list[nn.Module]:
+        return [block.get_submodule(self.family.attention) for block in self.blocks]
+
+    def parts(
+        self, layers: Iterable[int] | None = None, roles: Sequence[str] = ("key", "value")
+    ) -> list[Part]:
+        """The key and value weights and biases (or those of ``roles``) of all layers or of some."""
+        wanted = range(self.n_layers) if layers is None else layers
+        return [part for layer in wanted for role in roles for part in self._parts(layer, role)]
+
+    def _parts(self, layer: int, role: str) -> Iterator[Part]:
+        family, module = self.family, self.attentions[layer]
+        path = f"{family.blocks}.{layer}.{family.attention}."
+        which = ("query", "key", "value").index(role)
+        if family.fused is None:
+            name = (family.query, family.key, family.value)[which]
+            where: dict[str, Any] = {}
+        else:
+            name = family.fused
+            heads, dim = self.n_heads, self.head_dim
+            if family.layout == "interleaved":
+                where = {"head": (heads, dim, which)}
+            else:
+                kv = int(getattr(self.config, "num_key_value_heads", None) or heads)
+                ends = [0, heads * dim, (heads + kv) * dim, (heads + 2 * kv) * dim]
+                where = {"rows": (ends[which], ends[which + 1])}
+        projection = module.get_submodule(name)
+        where["transposed"] = not isinstance(projection, nn.Linear)  # GPT-2's Conv1D keeps [in, out]
+        for kind in ("weight", "bias"):
+            if getattr(projection, kind, None) is not None:
+                yield Part(layer, role, kind, f"{path}{name}.{kind}", **where)  # type: ignore[arg-type]
+
+    @property
+    def head_dim(self) -> int:
+        return int(getattr(self.config, "head_dim", None) or self.width // self.n_heads)
+
+    # What it does
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Eval mode and the model's own precision, whatever was set before, and that again afterwards."""
+        training = [module for module in self.hf.modules() if module.training]
+        before = torch.get_default_dtype()
+        try:
+            self.hf.eval()
+            if self.dtype == torch.float64:  # some modules make scalars in the default dtype
+                torch.set_default_dtype(torch.float64)
+            with precisions.matmuls(self.precision):
+                yield
+        finally:
+            torch.set_default_dtype(before)
+            for module in training:
+                module.training = True
+
+    def forward(self, tokens: Tensor, start: int = 0, keep: int = 0) -> Tensor:
+        """Logits of the last ``keep`` tokens (0: of all) of [batch, tokens] whose first stands at ``start``."""
+        inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
+        if "position_ids" in self._accepts:
+            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+            inputs["position_ids"] = positions[None].expand(tokens.shape)
+        if "logits_to_keep" in self._accepts:
+            return self.hf(**inputs, logits_to_keep=keep).logits
+        return self.hf(**inputs).logits[:, -keep:]
+
+    def readout(self, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Logits of a residual stream [..., width] through final norm, unembedding, logit scale and softcap.
+
+        With ``rows`` only the logits of these tokens are computed.
+        """
+        for path in self.family.final:
+            module = _submodule(self.hf, path)
+            hidden = hidden if module is None else module(hidden)
+        head = self.hf.get_output_embeddings()
+        if rows is None:
+            logits = head(hidden)
+        else:
+            bias = getattr(head, "bias", None)
+            logits = nn.functional.linear(hidden, head.weight[rows], None if bias is None else bias[rows])
+        if scale := getattr(self.config, "logit_scale", None):  # Cohere
+            logits = logits * scale
+        if scale := getattr(self.config, "logits_scaling", None):  # Granite
+            logits = logits / scale
+        if softcap := getattr(self.config, "final_logit_softcapping", None):  # Gemma 2
+            logits = torch.tanh(logits / softcap) * softcap
+        return logits
+
+    @torch.no_grad()
+    def prefix(self, tokens: Sequence[int]) -> Prefix:
+        """Encode a context once; every query can then be read after it."""
+        self.counters["prefixes"] += 1
+        session = Session(keep=True)
+        with self.running(), capturing(self, session):
+            self.forward(torch.tensor([tokens], device=self.device), keep=1)
+        self.check(session)
+        keys, values = zip(*(session.kept[layer] for layer in range(self.n_layers)), strict=True)
+        # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.
+        return Prefix(
+            tuple(tokens), tuple(k[0].contiguous() for k in keys), tuple(v[0].contiguous() for v in values)
+        )
+
+    def read(
+        self,
+        lesson: "Lesson",
+        prefix: Prefix | None = None,
+        *,
+        want: frozenset[str] = frozenset(),
+        position_offset: int = 0,
+        batch_size: int | None = None,
+        plain: bool = False,
+    ) -> Trace:
+        """The trace of every query of a lesson: after BOS alone, or after the prefix that is given.
+
+        ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
+        demonstrations and BOS), ``layer_inputs``, ``query_vectors``, ``context_scores``.
+        """
+        from dualscope.models.read import read
+
+        self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
+        return read(self, lesson, prefix, want, position_offset, batch_size, plain)
+
+    def check(self, session: Session) -> None:
+        """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""
+        if session.calls != self.n_layers:
+            raise InputError(
+                f"{self.name}: {session.calls} attention calls were seen for {self.n_layers} layers; the "
+                f"architecture '{self.family.name}' bypasses transformers' attention interface and needs an adapter "
+                "(docs: how to add a model family)"
+            )
+
+
+def _submodule(module: nn.Module, path: str) -> nn.Module | None:
+    """A submodule, or None where the architecture may leave it out (OPT's project_out)."""
+    for name in path.split("."):
+        module = getattr(module, name, None)  # type: ignore[assignment]
+        if module is None:
+            return None
+    return module

@@ -1,0 +1,232 @@
+"""Reading queries: grouped by length, in batches, after BOS or after a shared prefix."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dualscope.models.capture import Session, capturing
+from dualscope.models.memory import batch_size as default_batch_size
+from dualscope.models.memory import is_out_of_memory
+from dualscope.models.prefix import Prefix
+from dualscope.models.trace import Trace
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+    from dualscope.tasks.lesson import Lesson
+
+_STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass")
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Queries of one length: which, and their tokens with BOS in front where there is no prefix."""
+
+    queries: list[int]
+    tokens: Tensor  # [queries, lead + own tokens]
+    lead: int
+    prompt_end: int  # the row that predicts the label
+
+
+@torch.no_grad()
+def read(
+    model: "Model",
+    lesson: "Lesson",
+    prefix: Prefix | None,
+    want: frozenset[str],
+    position_offset: int,
+    batch_size: int | None,
+    plain: bool,
+) -> Trace:
+    start = len(prefix) if prefix is not None else position_offset
+    gathered: dict[str, Tensor] = {}
+    with model.running():
+        for batch in _batches(model, lesson, prefix, batch_size):
+            for part, values in _with_retries(model, lesson, batch, prefix, want, start, plain):
+                _scatter(gathered, values, part.queries, len(lesson.queries))
+    lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
+    return Trace(
+        **{name: gathered.pop(name) for name in ("attn_out", "attn_scores", "residual", "label_logprobs")},
+        label_logprobs_at_layer=gathered.pop("label_logprobs_at_layer", None),
+        lengths=torch.tensor(lengths, device=model.device),
+        labels=torch.tensor(lesson.labels, device=model.device),
+        query_ids=lesson.query_ids,
+        extras=gathered,
+    )
+
+
+def _batches(
+    model: "Model", lesson: "Lesson", prefix: Prefix | None, batch_size: int | None
+) -> Iterator[_Batch]:
+    """Queries of exactly equal length go together, so nothing is padded; longest first, so that a lack of memory
+    shows at once."""
+    lead = () if prefix is not None else lesson.bos
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i, prompt in enumerate(lesson.queries):
+        groups[len(lesson.own_tokens(i)), len(prompt)].append(i)
+    widest = max(len(answer) for answer in lesson.answers)
+    for (own, prompt_length), members in sorted(groups.items(), reverse=True):
+        size = batch_size or default_batch_size(model, len(lead) + own + widest - 1, len(prefix or ()))
+        for first in range(0, len(members), size):
+            queries = members[first : first + size]
+            rows = [[*lead, *lesson.own_tokens(i)] for i in queries]
+            tokens = torch.tensor(rows, device=model.device)
+            yield _Batch(queries, tokens, len(lead), len(lead) + prompt_length - 1)
+
+
+def _with_retries(
+    model: "Model",
+    lesson: "Lesson",
+    batch: _Batch,
+    prefix: Prefix | None,
+    want: frozenset[str],
+    start: int,
+    plain: bool,
+) -> Iterator[tuple[_Batch, dict[str, Tensor]]]:
+    """On out-of-memory this batch alone is halved, as often as needed."""
+    pending = [batch]
+    while pending:
+        part = pending.pop()
+        try:
+            values = read_batch(model, lesson, part, prefix, want, start, plain)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(part.queries) == 1:
+                raise
+            model.counters["oom retries"] += 1
+            if model.device.type == "cuda":
+                torch.cuda.empty_cache()
+            half = len(part.queries) // 2
+            pending += [
+                replace(part, queries=part.queries[s], tokens=part.tokens[s])
+                for s in (slice(half, None), slice(half))
+            ]
+            continue
+        model.counters["batches"] += 1
+        yield part, values
+
+
+def read_batch(
+    model: "Model",
+    lesson: "Lesson",
+    batch: _Batch,
+    prefix: Prefix | None,
+    want: frozenset[str],
+    start: int,
+    plain: bool,
+) -> dict[str, Tensor]:
+    """One batch: the pass that is recorded, then a short one for each label of several tokens."""
+    rows = batch.tokens.shape[1]
+    several = any(len(answer) > 1 for answer in lesson.answers)
+    session = Session(
+        prefix=prefix,
+        start=start,
+        read=rows - 1,
+        lead=batch.lead,
+        bos=len(lesson.bos),
+        keep=several,
+        plain=plain,
+        want=want,
+        exit_rows=slice(batch.prompt_end, batch.prompt_end + 1),
+    )
+    with capturing(model, session):
+        logits = model.forward(batch.tokens, start, keep=rows - batch.prompt_end)[:, :1]
+    model.check(session)
+    exits = session.stack("exits", model.device) if "exits" in want else None  # [batch, layers, 1, width]
+    values = {
+        name: session.stack(name, model.device).to(_trace_dtype(model))
+        for name in ("attn_out", "attn_scores", "residual", *_STACKED)
+        if name in session.seen
+    }
+    values |= _score_labels(model, lesson, batch, session, logits, exits)
+    return values
+
+
+def _score_labels(
+    model: "Model", lesson: "Lesson", batch: _Batch, session: Session, logits: Tensor, exits: Tensor | None
+) -> dict[str, Tensor]:
+    """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
+    answers = lesson.answers
+    several = any(len(answer) > 1 for answer in answers)
+    final = _Scores(answers, _log_probabilities(logits))
+    layers = None
+    if exits is not None and not several:
+        # One token a label: only these rows of the unembedding are needed, and a common constant is lost.
+        only = torch.tensor([answer[0] for answer in answers], device=model.device)
+        at_layer = model.readout(exits.squeeze(2), rows=only).to(_trace_dtype(model)).log_softmax(-1)
+    elif exits is not None:
+        layers = _Scores(answers, _log_probabilities(model.readout(exits)))
+    for label, answer in enumerate(answers):
+        if len(answer) > 1:
+            more, more_exits = _continue(model, batch, session, answer[:-1])
+            final.add(label, answer[1:], _log_probabilities(more))
+            if layers is not None and more_exits is not None:
+                layers.add(label, answer[1:], _log_probabilities(model.readout(more_exits)))
+    values = {"label_logprobs": final.means.to(_trace_dtype(model))}
+    if exits is not None:
+        values["label_logprobs_at_layer"] = (
+            at_layer if layers is None else layers.means.to(_trace_dtype(model))
+        )
+    return values
+
+
+class _Scores:
+    """Sums of the log-probabilities of each label's tokens: [..., classes]."""
+
+    def __init__(self, answers: tuple[tuple[int, ...], ...], first: Tensor) -> None:
+        self.lengths = torch.tensor([len(answer) for answer in answers], device=first.device)
+        self.sums = first[..., 0, [answer[0] for answer in answers]]
+
+    def add(self, label: int, tokens: tuple[int, ...], logprobs: Tensor) -> None:
+        rows = torch.arange(len(tokens), device=logprobs.device)
+        columns = torch.tensor(tokens, device=logprobs.device)
+        self.sums[..., label] += logprobs[..., rows, columns].sum(-1)
+
+    @property
+    def means(self) -> Tensor:
+        return self.sums / self.lengths
+
+
+def _continue(
+    model: "Model", batch: _Batch, session: Session, tokens: tuple[int, ...]
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
+    end = batch.prompt_end + 1
+    follow = Session(
+        prefix=session.prefix,
+        start=session.start + end,
+        read=0 if "exits" in session.want else None,
+        plain=session.plain,
+        want=session.want & {"exits"},
+        cached={layer: (k[:, :, :end], v[:, :, :end]) for layer, (k, v) in session.kept.items()},
+        exit_rows=slice(None),
+    )
+    follow_tokens = torch.tensor(tokens, device=model.device).expand(len(batch.queries), -1)
+    with capturing(model, follow):
+        logits = model.forward(follow_tokens, follow.start)
+    return logits, follow.stack("exits", model.device) if "exits" in session.want else None
+
+
+def _log_probabilities(logits: Tensor) -> Tensor:
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return wide.log_softmax(-1)
+
+
+def _trace_dtype(model: "Model") -> torch.dtype:
+    return torch.float64 if model.dtype == torch.float64 else torch.float32
+
+
+def _scatter(gathered: dict[str, Tensor], values: dict[str, Tensor], queries: list[int], total: int) -> None:
+    """Put a batch's values into the rows of its queries; scores are aligned at the right."""
+    index = torch.tensor(queries, device=values["attn_out"].device)
+    for name, value in values.items():
+        if name not in gathered:
+            # Batches come longest first, so the first one's scores are as wide as any.
+            gathered[name] = value.new_full((total, *value.shape[1:]), float("nan"))
+        whole = gathered[name]
+        if name == "attn_scores":
+            whole[index, ..., whole.shape[-1] - value.shape[-1] :] = value
+        else:
+            whole[index] = value

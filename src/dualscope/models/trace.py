@@ -1,0 +1,70 @@
+"""What a learner left at the read position of every query."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that metrics see of a learner. All tensors live on one device.
+
+    Scores are right-aligned: a query's last token stands in the last column, and the columns before its first
+    token are NaN, so that traces of the same queries line up whatever stood before the query.
+    """
+
+    attn_out: Tensor  # [queries, layers, width]
+    attn_scores: Tensor  # [queries, layers, heads, tokens]
+    lengths: Tensor  # [queries]
+    residual: Tensor  # [queries, layers, width]
+    label_logprobs: Tensor  # [queries, classes]
+    labels: Tensor  # [queries]
+    query_ids: tuple[str, ...]
+    label_logprobs_at_layer: Tensor | None = None  # [queries, layers, classes]
+    extras: dict[str, Tensor] = field(default_factory=dict)  # what was asked for beyond the above
+
+    @property
+    def predictions(self) -> Tensor:
+        """The most probable class of every query: [queries]."""
+        return self.label_logprobs.argmax(-1)
+
+    @property
+    def correct(self) -> Tensor:
+        """Which queries are predicted correctly: [queries], boolean."""
+        return self.predictions == self.labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Trace":
+        """The same trace with a function applied to each of its tensors."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors: dict[str, Any] = {
+            n: change(value) for n, value in values.items() if isinstance(value, Tensor)
+        }
+        return replace(self, **tensors, extras={name: change(value) for name, value in self.extras.items()})
+
+    def to(self, device: str | torch.device) -> "Trace":
+        return self.map(lambda tensor: tensor.to(device))
+
+    def save(self, path: Path | str) -> None:
+        """As one safetensors file; query ids, which are text, go to its header."""
+        tensors = {
+            f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
+        } | {f"extras.{name}": value for name, value in self.extras.items()}
+        header = {"query_ids": "\n".join(self.query_ids)}
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, str(path), header)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Trace":
+        with safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            ids = tuple((file.metadata() or {})["query_ids"].split("\n"))
+        extras = {name.removeprefix("extras."): tensors.pop(name) for name in list(tensors) if "." in name}
+        return cls(**tensors, query_ids=ids, extras=extras)
