@@ -1,0 +1,16 @@
+"""How many tokens a model can see."""
+
+from typing import Any
+
+UNSAID = 2048  # what a model with no position table (ALiBi) is given
+
+
+def max_positions(config: Any, tokenizer: Any) -> int:
+    """The smaller of what the model and the tokenizer say; 2048 where neither does (ALiBi).
+
+    >>> from types import SimpleNamespace as Say
+    >>> max_positions(Say(max_position_embeddings=1024), Say(model_max_length=10**30))
+    1024
+    """
+    limits = [getattr(config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None)]
+    return min([int(limit) for limit in limits if limit is not None and 0 < limit < 10**9], default=UNSAID)
