@@ -8,6 +8,7 @@ import sys
 import typer
 
 from dualscope._version import __version__
+from dualscope.commands import convert, theory
 from dualscope.errors import InputError
 
 app = typer.Typer(
@@ -33,6 +34,10 @@ def _common(
     ),
 ) -> None:
     """Options that every command shares."""
+
+
+app.command("convert")(convert.convert)
+app.command("theory")(theory.theory)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """How much memory a model needs, and how many queries fit in a batch.
 
 The batch size is a function of the model, the lengths and the device's total memory, never of what happens to
-be free: sums of float32 numbers change in their last digits with the batch size, and a run must repeat itself.
+be free: float32 sums change in their last digits with the batch size, and a run must repeat itself.
 """
 
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the device, or the machine, ran out of memory.
 
-    >>> is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory")), is_out_of_memory(RuntimeError("shape"))
+    >>> is_out_of_memory(torch.OutOfMemoryError("out of memory")), is_out_of_memory(RuntimeError("shape"))
     (True, False)
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

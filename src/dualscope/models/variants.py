@@ -1,0 +1,106 @@
+"""Variants of a trained model that have unlearned something: controls for what training contributes.
+
+Every draw is made on the CPU in float32 from ``init_seed`` alone and then copied, so that a variant has the
+same weights on every device and in every precision, and torch's own random state is left as it was.
+"""
+
+from collections.abc import Iterator
+from zlib import crc32
+
+import torch
+from torch import Tensor, nn
+
+from dualscope.errors import InputError, suggest
+from dualscope.models.families import family_of
+from dualscope.models.model import Model
+from dualscope.models.parts import Part
+
+VARIANTS: dict[str, str] = {
+    "trained": "the checkpoint as it is",
+    "untrained": "every weight drawn anew from the architecture's own initialiser",
+    "trained-embeddings": "embeddings (input, position, output) and all norms kept, the rest drawn anew",
+    "shuffled": "each weight matrix's own entries permuted: the scale is kept, the structure lost",
+}
+
+
+def check(variant: str) -> None:
+    """Refuse an unknown name.
+
+    >>> check("untraned")
+    Traceback (most recent call last):
+    dualscope.errors.InputError: unknown variant 'untraned': did you mean untrained or trained? \
+Known: shuffled, trained, trained-embeddings, untrained.
+    """
+    if variant not in VARIANTS:
+        raise InputError(f"unknown variant '{variant}': {suggest(variant, VARIANTS)}")
+
+
+@torch.no_grad()
+def apply(hf: nn.Module, variant: str, init_seed: int = 0) -> None:
+    """Turn a trained module into a variant of itself, in place. Tied embeddings stay tied."""
+    check(variant)
+    if variant == "shuffled":
+        _shuffle(hf, init_seed)
+    elif variant != "trained":
+        kept = _outside_blocks_and_norms(hf) if variant == "trained-embeddings" else set()
+        _redraw(hf, init_seed, kept)
+
+
+def _redraw(hf: nn.Module, seed: int, kept: set[str]) -> None:
+    """Overwrite the parameters with those of a module of the same configuration, built from the seed."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(seed)
+        # What transformers calls for a model without a checkpoint: the architecture's own initialiser.
+        fresh = type(hf)._from_config(hf.config, dtype=torch.float32)
+        attention = getattr(hf.config, "dualscope_attention", None)
+        if attention is not None:
+            from dualscope.models.attention import apply as change_attention
+
+            change_attention(fresh, attention)
+        drawn = dict(fresh.named_parameters())
+    for name, parameter in hf.named_parameters():
+        if name in kept:
+            continue
+        if name not in drawn:
+            raise InputError(
+                f"the weight '{name}' is not part of {type(hf).__name__}: no variant can redraw it"
+            )
+        parameter.copy_(drawn[name])
+
+
+def _outside_blocks_and_norms(hf: nn.Module) -> set[str]:
+    """Names of the parameters that are embeddings or norms.
+
+    Outside the blocks a language model has only embeddings (with their projections and norms), the final norm and the
+    unembedding; inside, norms are known by their class, because their names differ everywhere.
+    """
+    blocks = family_of(hf).blocks + "."
+    inside = {name for name, _ in hf.named_parameters() if name.startswith(blocks)}
+    norms = {
+        f"{path}.{name}"
+        for path, module in hf.named_modules()
+        if "norm" in type(module).__name__.lower()
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    return ({name for name, _ in hf.named_parameters()} - inside) | norms
+
+
+def _shuffle(hf: nn.Module, seed: int) -> None:
+    for name, matrix in _matrices(hf):
+        generator = torch.Generator().manual_seed(crc32(f"{seed} {name}".encode()))
+        order = torch.randperm(matrix.numel(), generator=generator).to(matrix.device)
+        matrix.copy_(matrix.flatten()[order].view(matrix.shape))
+
+
+def _matrices(hf: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight matrix as a view that can be written to; query, key and value of a fused one are three."""
+    parameters = dict(hf.named_parameters())
+    fused: dict[str, list[Part]] = {}
+    for part in Model(hf, None).parts(roles=("query", "key", "value")):
+        fused.setdefault(part.parameter, []).append(part)
+    for name, parameter in parameters.items():
+        if parameter.ndim > 1:
+            for part in fused.get(name, []):
+                yield part.name, part.view(parameter)
+            if name not in fused:
+                yield name, parameter
