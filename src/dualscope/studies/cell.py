@@ -13,7 +13,8 @@ DEFINITIONS = 1
 
 COLUMNS = (
     "model", "variant", "init_seed", "task", "seed", "order", "shots", "shots_used", "learner", "lr",
-    "demo_labels", "corrupt", "options", "metric", "reference", "layer", "head", "step", "value", "low", "high", "n",
+    "demo_labels", "corrupt", "options", "metric", "reference", "layer", "head", "step", "value",
+    "low", "high", "n",
 )  # fmt: skip
 
 
@@ -40,6 +41,8 @@ class Learning:
     lr: float | None = None
     code: str = ""
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
+    other_task: tuple[str, str] | None = None
+    """Name and data hash of the task that an ``other-task`` control draws from."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -99,8 +102,6 @@ class Sitting:
     queries: int = 2000
     read_at: str = "prompt-end"
     gd_demonstrations: str = "same"
-    other_task: tuple[str, str] | None = None
-    """Name and hash of the task that ``other-task`` controls draw from, where the study has one."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -110,10 +111,11 @@ class Sitting:
     def key(self) -> str:
         return fingerprint(self.facts)
 
-    @property
-    def zero_shot_key(self) -> str:
-        """The same for sittings whose zero-shot traces are the same."""
-        return fingerprint([self.place.facts, self.task, self.data, self.queries, self.read_at])
+    def without_demonstrations(self) -> Sitting:
+        """Where zero-shot sits: one place for all shots, orders and labels, because it sees none of them."""
+        return Sitting(
+            self.place, self.task, self.data, self.seed, shots=0, queries=self.queries, read_at=self.read_at
+        )
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Cell:
             "task": sitting.task,
             "seed": sitting.seed,
             "order": sitting.order,
-            "shots": 0 if none_shown else sitting.shots,
+            "shots": sitting.shots,
             "shots_used": 0 if none_shown else shots_used,
             "learner": self.learning.learner,
             "lr": self.learning.lr,

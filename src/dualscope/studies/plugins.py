@@ -1,0 +1,60 @@
+"""A user's own learners and metrics: a Python file (``--plugin FILE.py``) or an installed entry point.
+
+A plugin registers things when it is imported, through the same registries as everything else. Installed packages
+name theirs under the entry-point group ``dualscope.plugins``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from dualscope.errors import InputError
+
+GROUP = "dualscope.plugins"
+
+
+def _installed() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+
+
+def plugins_digest(files: Sequence[str]) -> str:
+    """A hash of the plugins' code (of an installed one, its version); empty where there are none."""
+    parts = [f"{point.value} {point.dist.version if point.dist else ''}" for point in _installed()]
+    parts += [hashlib.sha256(_source(file)).hexdigest() for file in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else ""
+
+
+def load_plugins(files: Sequence[str]) -> None:
+    """Import the plugins, each once a process; one that cannot be imported is an `InputError`."""
+    for point in _installed():
+        try:
+            point.load()
+        except Exception as error:
+            raise InputError(f"the installed plugin '{point.name}' ({point.value}) fails: {error}") from error
+    for file in files:
+        digest = hashlib.sha256(_source(file)).hexdigest()
+        name = f"dualscope_plugin_{digest[:16]}"
+        if name in sys.modules:
+            continue
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise InputError(f"--plugin {file}: not a Python file (its name has to end in .py)")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # before it runs, as import does: dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise InputError(f"--plugin {file}: {type(error).__name__}: {error}") from error
+
+
+def _source(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(f"--plugin {file}: cannot be read ({error.strerror})") from None

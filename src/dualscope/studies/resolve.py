@@ -1,0 +1,100 @@
+"""What a study's names mean: learners and their options, weights, data. Remembered, so that torch can stay away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from dualscope._version import __version__
+from dualscope.studies.cell import canonical
+from dualscope.studies.config import LearnerEntry, Study
+from dualscope.studies.plugins import load_plugins, plugins_digest
+from dualscope.tasks import Task
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A learner by its own name, with what differs from its defaults."""
+
+    name: str
+    options: str
+    needs_rate: bool
+    needs_other: bool
+    code: str
+
+
+class Resolver:
+    """Turns names into facts. Learners live in modules that import torch; what was learnt of them before is
+    handed in as ``memory`` (kept in provenance.json) and they are asked only about what is new."""
+
+    def __init__(self, study: Study, memory: Mapping[str, Any] | None = None, offline: bool = False) -> None:
+        self.study, self.offline = study, offline
+        self.memory: dict[str, Any] = dict(memory or {})
+        self._tasks: dict[str, Task] = {}
+
+    @cached_property
+    def plugins(self) -> str:
+        return plugins_digest(self.study.plugins)
+
+    def learner(self, entry: LearnerEntry) -> Resolved:
+        key = canonical([__version__, self.plugins, entry.learner, entry.options])
+        if key not in self.memory:
+            self.memory[key] = asdict(_ask(entry, self.study.plugins, self.plugins))
+        return Resolved(**self.memory[key])
+
+    def metrics(self) -> tuple[tuple[str, ...] | None, str]:
+        """The metrics by name (None: the default ones), and the hash of the code where a plugin defines some."""
+        if self.study.metrics is None and not self.plugins:
+            return None, ""
+        key = canonical([__version__, self.plugins, "metrics", self.study.metrics])
+        if key not in self.memory:
+            self.memory[key] = _ask_metrics(self.study, self.plugins)
+        names, code = self.memory[key]
+        return (None if names is None else tuple(names)), code
+
+    def task(self, name: str) -> Task:
+        if name not in self._tasks:
+            self._tasks[name] = Task.load(name, data=self.study.data, offline=self.offline)
+        return self._tasks[name]
+
+
+def _ask(entry: LearnerEntry, plugins: tuple[str, ...], digest: str) -> Resolved:
+    from dualscope.learners import LEARNERS
+    from dualscope.learners.bench import options_of
+
+    load_plugins(plugins)
+    name = LEARNERS.canonical(entry.learner)
+    kind = LEARNERS[name]
+    return Resolved(
+        name=name,
+        options=canonical(options_of(name, dict(entry.options)).changed()),
+        needs_rate=kind.needs_rate,
+        needs_other=kind.needs_other,
+        code=digest if digest and _is_foreign(kind) else "",
+    )
+
+
+def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str]:
+    from dualscope.metrics import METRICS
+
+    load_plugins(study.plugins)
+    foreign = (
+        {name for name in METRICS if _is_foreign(METRICS[name].compute)} if digest else set()
+    )
+    if study.metrics is None:
+        if not foreign:
+            return None, ""
+        names = sorted({name for name in METRICS if METRICS[name].default} | foreign)
+    else:
+        names = sorted({METRICS.canonical(name) for name in study.metrics})
+    return tuple(names), digest if foreign & set(names) else ""
+
+
+def _is_foreign(thing: Any) -> bool:
+    """Defined outside the package. A metric made by a decorator of ours is told by the function it closes over."""
+    modules = {getattr(thing, "__module__", "")}
+    for part in getattr(thing, "__closure__", None) or ():
+        modules.add(getattr(part.cell_contents, "__module__", None) or "dualscope")
+    return any(module.partition(".")[0] not in ("dualscope", "builtins", "") for module in modules)
