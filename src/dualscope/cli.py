@@ -8,7 +8,8 @@ import sys
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, theory
+from dualscope.commands import convert, theory, validate
+from dualscope.commands import list as listing
 from dualscope.errors import InputError
 
 app = typer.Typer(
@@ -36,6 +37,8 @@ def _common(
     """Options that every command shares."""
 
 
+app.command("list")(listing.list_names)
+app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
 app.command("theory")(theory.theory)
 

@@ -54,6 +54,11 @@ class SourceConfig(_Frozen):
     files: dict[str, Path] | None = None  # split name -> csv, tsv, jsonl or parquet file
     generator: GeneratorSource | None = None
 
+    def __str__(self) -> str:
+        if self.hub is not None:
+            return self.hub.dataset + (f", {self.hub.config}" if self.hub.config else "")
+        return f"generator {self.generator.name}" if self.generator is not None else "local files"
+
     @model_validator(mode="after")
     def _one(self) -> "SourceConfig":
         given = sorted(self.model_fields_set)

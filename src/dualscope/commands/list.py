@@ -1,0 +1,84 @@
+"""dualscope list: the names that other commands accept, with a line about each."""
+
+from enum import StrEnum
+
+import typer
+
+
+class Kind(StrEnum):
+    models = "models"
+    variants = "variants"
+    tasks = "tasks"
+    learners = "learners"
+    metrics = "metrics"
+    presets = "presets"
+
+
+def list_names(kind: Kind = typer.Argument(..., help="What to list.")) -> None:
+    """List the models, variants, tasks, learners, metrics or presets there are."""
+    rows = _ROWS[kind]()
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, about in rows:
+        typer.echo(f"{name:<{width}}  {about}".rstrip())
+
+
+def _models() -> list[tuple[str, str]]:
+    from dualscope.models.families import FAMILIES
+
+    return [
+        ("embedded", "the small model that comes with dualscope"),
+        ("FOLDER", "a local model: config.json, safetensors and tokenizer files"),
+        ("OWNER/NAME[@REVISION]", "a causal language model on the hub"),
+        *((name, "an architecture that is supported") for name in FAMILIES),
+    ]
+
+
+def _variants() -> list[tuple[str, str]]:
+    from dualscope.models.variants import VARIANTS
+
+    return list(VARIANTS.items())
+
+
+def _tasks() -> list[tuple[str, str]]:
+    from dualscope.configfile import read_config
+    from dualscope.tasks.catalog import catalog_folder, catalog_names
+    from dualscope.tasks.config import TaskConfig
+
+    rows = []
+    for name in catalog_names():
+        task = read_config(catalog_folder() / f"{name}.yaml", TaskConfig)
+        rows.append((name, f"{', '.join(task.labels)} ({task.source})"))
+    return rows
+
+
+def _learners() -> list[tuple[str, str]]:
+    from dualscope.learners import LEARNERS
+
+    return [(name, _first_line(LEARNERS[name].__doc__)) for name in LEARNERS]
+
+
+def _metrics() -> list[tuple[str, str]]:
+    from dualscope.metrics import METRICS
+
+    return [(name, METRICS[name].about) for name in METRICS]
+
+
+def _presets() -> list[tuple[str, str]]:
+    from dualscope.configfile import read_yaml
+    from dualscope.studies.config import PRESETS
+
+    return [(path.stem, str(read_yaml(path)[0].get("about", ""))) for path in sorted(PRESETS.glob("*.yaml"))]
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().splitlines()[0] if (text or "").strip() else ""
+
+
+_ROWS = {
+    Kind.models: _models,
+    Kind.variants: _variants,
+    Kind.tasks: _tasks,
+    Kind.learners: _learners,
+    Kind.metrics: _metrics,
+    Kind.presets: _presets,
+}

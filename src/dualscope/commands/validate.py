@@ -1,0 +1,102 @@
+"""dualscope validate: look at a task before spending hours on it."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dualscope.tasks import Episode, Example, Task
+
+SHOWN = 2  # demonstrations in the few-shot prompt
+
+
+def validate(
+    task: str = typer.Argument(..., metavar="TASK", help="A name from `list tasks`, or a YAML file."),
+    model: str | None = typer.Option(None, "--model", help="Show tokens and lengths for this model."),
+    data: Path | None = typer.Option(None, "--data", help="Read DIR/<task>/<split>.jsonl, not the hub."),
+    shots: int = typer.Option(32, "--shots", help="How many demonstrations to try to fit."),
+    seed: int = typer.Option(0, "--seed", help="Which draw to show."),
+    offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
+) -> None:
+    """Show a task's prompts, classes, label tokens and lengths, and how many demonstrations fit a model."""
+    from dualscope.tasks import Episode, Task
+
+    loaded = Task.load(task, data=data, offline=offline)
+    # Without a model nobody learns from the demonstrations, so a small split is no reason to stop.
+    asked = shots if model is not None else min(shots, len(loaded.train))
+    episode = Episode.draw(loaded, shots=asked, seed=seed)
+    _show_splits(loaded)
+    _show_prompts(episode)
+    if model is None:
+        lengths = [len(loaded.prompt(query)) for query in episode.queries]
+        typer.echo(f"\nlengths of {len(lengths)} queries in characters: {_spread(lengths)}")
+        typer.echo("give --model to see tokens, and how many demonstrations fit")
+    else:
+        _show_tokens(episode, model, offline)
+
+
+def _show_splits(task: "Task") -> None:
+    typer.echo(f"task {task.name}")
+    for role, split, examples in (
+        ("demonstrations", task.config.splits.train, task.train),
+        ("queries", task.config.splits.evaluation, task.evaluation),
+    ):
+        balance = ", ".join(
+            f"{word} {n}" for word, n in zip(task.labels, _balance(examples, task), strict=True)
+        )
+        typer.echo(f"  {role} from '{split}': {len(examples)} examples ({balance})")
+
+
+def _show_prompts(episode: "Episode") -> None:
+    task = episode.task
+    query = task.prompt(episode.queries[0])
+    separator = "<EOS>" if task.separator is None else task.separator
+    shown = list(zip(episode.demonstrations, episode.labels("icl"), strict=True))[:SHOWN]
+    few = "".join(task.prompt(example) + task.answer(label) + separator for example, label in shown)
+    typer.echo(
+        f"\nzero-shot prompt (query {episode.queries[0].id}, answer{task.answer(episode.queries[0].label)}):"
+    )
+    typer.echo(query)
+    typer.echo(
+        f"\nfew-shot prompt (seed {episode.seed}, the first {len(shown)} demonstrations, the same query):"
+    )
+    typer.echo(few + query)
+
+
+def _show_tokens(episode: "Episode", model: str, offline: bool) -> None:
+    from dualscope.models.load import load_tokenizer
+    from dualscope.tasks import make_lesson
+
+    tokenizer, positions = load_tokenizer(model, offline)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        lesson = make_lesson(episode, tokenizer, positions)
+    typer.echo(f"\nin the tokens of {model} ({positions} positions)")
+    typer.echo(f"  BOS {_pieces(lesson.bos, tokenizer)}, separator {_pieces(lesson.separator, tokenizer)}")
+    for word, tokens in zip(episode.task.labels, lesson.answers, strict=True):
+        typer.echo(f"  label word {word}: {_pieces(tokens, tokenizer)}")
+    typer.echo(f"  queries: {_spread([len(query) for query in lesson.queries])} tokens")
+    typer.echo(f"  context: {len(lesson.context)} tokens")
+    typer.echo(f"  {lesson.shots_used} of {lesson.shots} demonstrations fit")
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        typer.echo(f"  warning: {message}")
+
+
+def _pieces(tokens: tuple[int, ...], tokenizer: Any) -> str:
+    names = tokenizer.convert_ids_to_tokens(list(tokens))
+    return " ".join(f"{name!r} ({token})" for name, token in zip(names, tokens, strict=True)) or "none"
+
+
+def _balance(examples: "Sequence[Example]", task: "Task") -> list[int]:
+    counts = [0] * len(task.labels)
+    for example in examples:
+        counts[example.label] += 1
+    return counts
+
+
+def _spread(lengths: list[int]) -> str:
+    ordered = sorted(lengths)
+    return f"shortest {ordered[0]}, median {ordered[len(ordered) // 2]}, longest {ordered[-1]}"
