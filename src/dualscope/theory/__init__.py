@@ -1,0 +1,50 @@
+"""The exact theory: dual forms and constructions, each a small function that returns both sides.
+
+identity        TwoSides, Draw, the registry IDENTITIES
+linear_layer    gradient descent on a linear layer is linear attention
+icl_dual        W_ZSL + dW_ICL, its fine-tuning counterpart, the exact softmax split
+vonoswald       a linear self-attention layer that is a GD step; GD++
+features        maps phi with phi(k) . phi(q) = exp(k . q)
+softmax_dual    softmax attention as one step of a dual model; steps, FFN, layers
+variants        what a changed dual loss does to attention
+bound           the dual model's generalisation bound, on data
+preconditioned  preconditioned GD and its best preconditioner
+functional      attention as functional gradient descent
+closed_forms    least squares, ridge, GD, nearest neighbours
+dual_of         the dual of one head of a real model
+"""
+
+from dualscope.theory import (
+    bound,
+    closed_forms,
+    features,
+    functional,
+    icl_dual,
+    linear_layer,
+    preconditioned,
+    softmax_dual,
+    variants,
+    vonoswald,
+)
+from dualscope.theory.identity import IDENTITIES, AtMost, Draw, Identity, TwoSides, Verdict, chosen, judge
+
+__all__ = [
+    "IDENTITIES",
+    "AtMost",
+    "Draw",
+    "Identity",
+    "TwoSides",
+    "Verdict",
+    "bound",
+    "chosen",
+    "closed_forms",
+    "features",
+    "functional",
+    "icl_dual",
+    "judge",
+    "linear_layer",
+    "preconditioned",
+    "softmax_dual",
+    "variants",
+    "vonoswald",
+]
