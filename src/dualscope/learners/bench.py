@@ -1,0 +1,102 @@
+"""A model and a lesson, with what every learner shares computed once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from dualscope.errors import InputError
+from dualscope.learners.learner import LEARNERS, Learned, Options
+from dualscope.models.prefix import Prefix
+from dualscope.models.trace import Trace
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+    from dualscope.tasks.lesson import Lesson
+
+_RECORDS = frozenset({"kendall", "dual"})  # what learners record; all else is asked of the reading
+
+
+class Bench:
+    """Where learners are put to work.
+
+    ``want`` asks for more than the default: what `Model.read` offers (``exits``, ``mass``, ``layer_inputs``,
+    ``query_vectors``, ``context_scores``), ``kendall`` (all that the Kendall metrics look at, of traces and of the
+    training) and ``dual`` (the dual form of the update). ``other`` is a lesson of another task, for the learners
+    that are taught the wrong thing on purpose. A zero-shot trace that is known already can be handed in.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        lesson: Lesson,
+        want: frozenset[str] = frozenset(),
+        zero_shot: Trace | None = None,
+        other: Lesson | None = None,
+    ) -> None:
+        self.model, self.lesson, self.want, self._other = model, lesson, want, other
+        if zero_shot is not None:
+            self.zero_shot = zero_shot
+        self._learned: dict[tuple[str, float | None, Options], Learned] = {}
+
+    @property
+    def read_want(self) -> frozenset[str]:
+        """What is asked of the reading when there is no context."""
+        more = {"query_vectors", "layer_inputs"} if "kendall" in self.want else set()
+        return (self.want - _RECORDS) | more
+
+    @property
+    def context_want(self) -> frozenset[str]:
+        """What is asked of the reading after a context."""
+        return self.read_want | ({"context_scores"} if "kendall" in self.want else set())
+
+    @cached_property
+    def zero_shot(self) -> Trace:
+        return self.model.read(self.lesson, want=self.read_want)
+
+    @cached_property
+    def prefix(self) -> Prefix:
+        return self.model.prefix(self.lesson.context)
+
+    @cached_property
+    def in_context(self) -> Trace:
+        return self.model.read(self.lesson, self.prefix, want=self.context_want)
+
+    @property
+    def other(self) -> Lesson:
+        if self._other is None:
+            raise InputError("a lesson of another task is needed; give a study at least two tasks")
+        return self._other
+
+    def learned(self, name: str, lr: float | None = None, **options: object) -> Learned:
+        """The result of a learner, computed once for the same rate and options."""
+        learner = LEARNERS[name]()
+        settings = options_of(name, options)
+        key = (learner.name, lr if learner.needs_rate else None, settings)
+        if key not in self._learned:
+            self._learned[key] = learner.learn(self, lr, settings)
+        return self._learned[key]
+
+
+def options_of(name: str, options: dict[str, object]) -> Options:
+    """A learner's options, checked; an error names the learner, the option and what is accepted.
+
+    >>> options_of("gd", {"epochs": 2}).changed()
+    {'epochs': 2}
+    >>> options_of("gd", {"epoch": 2})
+    Traceback (most recent call last):
+    dualscope.errors.InputError: learner 'gd': option 'epoch': extra inputs are not permitted, found 2. ...
+    """
+    kind = LEARNERS[name].options
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(word) for word in first["loc"])
+        message = first["msg"][0].lower() + first["msg"][1:]
+        raise InputError(
+            f"learner '{LEARNERS.canonical(name)}': option '{where}': {message}, found {first['input']!r}. "
+            f"Accepted options: {', '.join(kind.model_fields) or 'none'}."
+        ) from None

@@ -1,0 +1,102 @@
+"""What a learner is, and what it leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from dualscope.errors import InputError
+from dualscope.models.trace import Trace
+from dualscope.registry import Registry
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+    from dualscope.learners.delta import Delta
+
+
+class Options(BaseModel):
+    """A learner's own settings: typed, frozen, unknown names refused.
+
+    >>> Options(lr=1)
+    Traceback (most recent call last):
+    pydantic_core._pydantic_core.ValidationError: 1 validation error for Options...
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def changed(self) -> dict[str, object]:
+        """The settings that differ from their defaults, ready for JSON.
+
+        >>> Options().changed()
+        {}
+        """
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Log:
+    """How the learning went. What a learner has nothing to say about is None, or not among the records."""
+
+    grad_norm: Tensor | None = None  # [steps, layers]
+    step_norm: Tensor | None = None  # [steps, layers]: what the weights really moved
+    update_norm: Tensor | None = None  # [layers], relative to the weights
+    clipped_steps: int | None = None
+    clipped_layer_steps: Tensor | None = None  # [layers]: in how many steps a layer's part was cut
+    records: dict[str, Tensor] = field(default_factory=dict)  # see dualscope.learners.recorder
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A learner's result: what it left at every query, how the weights changed, and how the learning went."""
+
+    trace: Trace
+    delta: Delta | None = None
+    log: Log = field(default_factory=Log)
+
+
+class Learner(Generic[O]):
+    """A way to learn from demonstrations. Subclasses are registered by name and have no state.
+
+    A learner of your own, for ``--plugin``::
+
+        @LEARNERS.register("my-learner")
+        class MyLearner(Learner[Options]):
+            \"\"\"One line that `dualscope list learners` shows.\"\"\"
+
+            def learn(self, bench, lr, options):
+                return Learned(bench.zero_shot)
+    """
+
+    name: ClassVar[str] = ""  # set by the registry's decorator below
+    options: ClassVar[type[Options]] = Options
+    needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
+    needs_other: ClassVar[bool] = False  # a lesson of another task has to be given
+
+    def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
+        raise NotImplementedError
+
+    def rate(self, lr: float | None) -> float:
+        """The learning rate, or an error that says how to give one."""
+        if lr is None:
+            raise InputError(f"the learner '{self.name}' needs a learning rate: give --lr 0.1, or --lr auto")
+        if not lr > 0:
+            raise InputError(f"the learning rate of '{self.name}' is {lr}; it has to be above 0")
+        return lr
+
+
+class _Learners(Registry[type[Learner]]):
+    """Learners know their own name, because their errors and logs speak of it."""
+
+    def add(self, name: str, item: type[Learner], aliases: tuple[str, ...] = ()) -> type[Learner]:
+        super().add(name, item, aliases)
+        item.name = name
+        return item
+
+
+LEARNERS = _Learners("learner")
