@@ -1,0 +1,136 @@
+"""How alike two attention maps are, over the query's own tokens.
+
+The functions take scores as [queries, layers, heads, tokens] with zeros outside a query's own tokens (see
+`own_scores`) and return [queries, layers, heads].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dualscope.metrics.case import Case
+from dualscope.metrics.cosine import cosine, layer_slices, wide
+from dualscope.metrics.metric import family
+from dualscope.metrics.values import PerQuery, Values
+from dualscope.models.trace import Trace
+
+if TYPE_CHECKING:
+    from dualscope.learners.learner import Learned
+
+
+def own_tokens(lengths: Tensor, tokens: int) -> Tensor:
+    """Which columns are a query's own: [queries, 1, 1, tokens], boolean.
+
+    >>> own_tokens(torch.tensor([1, 3]), 3)[:, 0, 0].int()
+    tensor([[0, 0, 1],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    column = torch.arange(tokens, device=lengths.device)
+    return (column >= tokens - lengths[:, None])[:, None, None]
+
+
+def own_scores(trace: Trace, layers: slice = slice(None)) -> Tensor:
+    """Scores in float64 with zeros where the query has no token (a NaN elsewhere stays, and is told)."""
+    scores = wide(trace.attn_scores[:, layers])
+    return scores.masked_fill(~own_tokens(trace.lengths, scores.shape[-1]).to(scores.device), 0)
+
+
+def sim_am(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+    return cosine(c, g)
+
+
+def sim_am_delta(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+    return cosine(c - z, g - z)
+
+
+def sim_am_centered(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+    """A constant added to a row changes nothing for softmax; here it changes nothing either."""
+    count = own.sum(-1, keepdim=True)
+
+    def centered(scores: Tensor) -> Tensor:
+        return (scores - scores.sum(-1, keepdim=True) / count).masked_fill(~own, 0)
+
+    return cosine(centered(c), centered(g))
+
+
+def sim_am_softmax(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+    def weights(scores: Tensor) -> Tensor:
+        return scores.masked_fill(~own, -torch.inf).softmax(-1)
+
+    return cosine(weights(c), weights(g))
+
+
+Formula = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+_FORMULAS: dict[str, Formula] = {
+    function.__name__: function for function in (sim_am, sim_am_delta, sim_am_centered, sim_am_softmax)
+}
+
+
+def change_undefined(case: Case) -> slice:
+    """Layers whose change of scores is undefined by construction.
+
+    Where positions are relative, layer 0 has the same inputs and the same distances with a context and without.
+    """
+    return slice(0, 1 if case.relative_positions else 0)
+
+
+def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    pairs = [(name, case.reference_name, case.reference) for name in names if name in _FORMULAS]
+    if "alpha" in names:
+        pairs += [("alpha", name, other.trace) for name, other in _gradients(case).items()]
+    parts: dict[tuple[str, str], list[Tensor]] = {(name, reference): [] for name, reference, _ in pairs}
+    shape = case.trace.attn_scores.shape
+    own = own_tokens(case.trace.lengths, shape[-1])
+    for at in layer_slices(shape):
+        z, c, g = (own_scores(trace, at) for trace in (case.zero_shot, case.reference, case.trace))
+        mask = own.to(z.device)
+        for name, reference, trace in pairs:
+            other = c if trace is case.reference else own_scores(trace, at)
+            formula = sim_am_delta if name == "alpha" else _FORMULAS[name]
+            parts[name, reference].append(formula(z, other, g, mask))
+    for (name, reference), chunks in parts.items():
+        values = torch.cat(chunks, 1)
+        if name in ("sim_am_delta", "alpha"):
+            values[:, change_undefined(case)] = torch.nan
+        yield PerQuery(name, values, reference)
+
+
+def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    scores = case.zero_shot.attn_scores
+    chunks = [
+        cosine(own_scores(case.trace, at), own_scores(case.zero_shot, at))
+        for at in layer_slices(scores.shape)
+    ]
+    yield PerQuery("sim_am_zero_shot", torch.cat(chunks, 1), "zero-shot")
+
+
+def _gradients(case: Case) -> dict[str, Learned]:
+    return {n: o for n, o in case.others.items() if o.delta is not None and n != case.learner}
+
+
+_add = family(_family, lambda case: case.is_pair and case.has_attention)
+_add("sim_am", "cos(c.attn_scores, g.attn_scores)", "likeness of the attention maps")
+_add(
+    "sim_am_delta",
+    "cos(c.attn_scores - z.attn_scores, g.attn_scores - z.attn_scores)",
+    "likeness of the changes of the attention maps",
+)
+_add("sim_am_centered", "sim_am, each row less its mean", "likeness of the maps up to what softmax ignores")
+_add(
+    "sim_am_softmax",
+    "cos(softmax(c.attn_scores), softmax(g.attn_scores))",
+    "likeness of the attention weights",
+)
+_add(
+    "alpha",
+    "sim_am_delta between two gradient learners",
+    "are two gradient learners the same thing; `reference` names the other",
+    applies=lambda case: case.is_gradient and bool(_gradients(case)),
+)
+family(_zero_shot, lambda case: case.learner == "in-context" and case.has_attention)(
+    "sim_am_zero_shot", "cos(c.attn_scores, z.attn_scores)", "likeness of the maps before any fine-tuning"
+)

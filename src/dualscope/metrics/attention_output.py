@@ -1,0 +1,188 @@
+"""How alike two changes of the attention output are. z, c, g: zero-shot, reference and learner.
+
+All functions take attn_out as [queries, layers, width] and return [queries, layers].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dualscope.metrics.case import Case
+from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
+from dualscope.metrics.metric import family
+from dualscope.metrics.values import PerQuery, Values
+
+Draw = Literal["gaussian", "uniform-text", "uniform-code"]
+
+
+def sim_aou(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
+    """Cosine of the two changes.
+
+    >>> z, c, g = torch.zeros(1, 1, 2), torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[1.0, 1.0]]])
+    >>> sim_aou(z, c, g)
+    tensor([[0.7071]], dtype=torch.float64)
+    """
+    z, c, g = wide(z), wide(c), wide(g)
+    return cosine(c - z, g - z)
+
+
+def sim_aou_norm(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
+    """The older metric, every output scaled to unit norm first: biased upwards, because both changes share -z."""
+    z, c, g = unit(wide(z)), unit(wide(c)), unit(wide(g))
+    return cosine(c - z, g - z)
+
+
+def sim_aou_random(z: Tensor, c: Tensor, seed: int, draw: Draw = "gaussian", first_layer: int = 0) -> Tensor:
+    """The reference's change against a random update, drawn anew for every query and layer."""
+    z, c = wide(z), wide(c)
+    layers = []
+    for layer in range(z.shape[1]):
+        generator = torch.Generator(z.device)  # one a layer, so that chunks do not change the draw
+        generator.manual_seed(
+            int(np.random.SeedSequence([seed, 3, first_layer + layer]).generate_state(1)[0])
+        )
+        kind = torch.randn if draw == "gaussian" else torch.rand
+        noise = kind(z[:, layer].shape, generator=generator, device=z.device, dtype=torch.float32).double()
+        layers.append(noise - z[:, layer] if draw == "uniform-text" else noise)
+    return cosine(c - z, torch.stack(layers, 1)) if layers else cosine(c - z, z)
+
+
+def sim_aou_centered(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
+    """Cosine after the mean change over the queries has been taken from both: what is not a common drift."""
+    z, c, g = wide(z), wide(c), wide(g)
+
+    def centered(change: Tensor) -> Tensor:
+        defined = torch.isfinite(change).all(-1, keepdim=True)
+        total = torch.where(defined, change, 0).sum(0)
+        return change - total / defined.sum(0).clamp(min=1)
+
+    return cosine(centered(c - z), centered(g - z))
+
+
+def sim_aou_mismatched(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
+    """Query i's reference change against every other query's learned change, mean over the others.
+
+    The mean of the cosines is one dot product with the sum of the unit vectors, so all pairs cost as much as one.
+    """
+    z, c, g = wide(z), wide(c), wide(g)
+    left, right = unit(c - z), unit(g - z)
+    defined = torch.isfinite(right).all(-1, keepdim=True)
+    filled = torch.where(defined, right, 0)
+    others = (defined.sum(0) - defined.to(filled.dtype)).squeeze(-1)
+    value = (left * (filled.sum(0) - filled)).sum(-1) / others
+    return torch.where((others > 0) & torch.isfinite(value), value, torch.nan)
+
+
+def change_norm(z: Tensor, g: Tensor) -> Tensor:
+    """How large the change is beside the output itself."""
+    z, g = wide(z), wide(g)
+    return torch.linalg.vector_norm(g - z, dim=-1) / torch.linalg.vector_norm(z, dim=-1)
+
+
+_DRAWS: dict[str, Draw] = {
+    "sim_aou_random": "gaussian",
+    "sim_aou_random_text": "uniform-text",
+    "sim_aou_random_code": "uniform-code",
+}
+_PAIRS = {
+    "sim_aou": sim_aou,
+    "sim_aou_norm": sim_aou_norm,
+    "sim_aou_centered": sim_aou_centered,
+    "sim_aou_mismatched": sim_aou_mismatched,
+}
+
+
+def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, str, Tensor]]:
+    """(metric, reference, [queries, layers of the chunk])."""
+    # widened once here; `wide` in the formulas then has nothing left to do
+    z, c, g = (wide(t.attn_out[:, at]) for t in (case.zero_shot, case.reference, case.trace))
+    for name in names:
+        if name in _PAIRS:
+            yield name, case.reference_name, _PAIRS[name](z, c, g)
+        elif name in _DRAWS:
+            yield name, case.reference_name, sim_aou_random(z, c, case.seed, _DRAWS[name], at.start)
+        elif name == "sim_aou_direct":
+            yield name, case.reference_name, sim_aou(z, c, case.trace.extras["direct_attn_out"][:, at])
+        else:
+            for null, learned in case.nulls.items():
+                n = wide(learned.trace.attn_out[:, at])
+                yield name, null, cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z)
+
+
+def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    parts: dict[tuple[str, str], list[Tensor]] = {}
+    for at in layer_slices(case.trace.attn_out.shape):
+        for name, reference, values in _chunk(case, names, at):
+            parts.setdefault((name, reference), []).append(values)
+    for (name, reference), chunks in parts.items():
+        yield PerQuery(name, torch.cat(chunks, 1), reference)
+
+
+def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    z, g = case.zero_shot.attn_out, case.trace.attn_out
+    chunks = [change_norm(z[:, at], g[:, at]) for at in layer_slices(z.shape)]
+    yield PerQuery("change_norm", torch.cat(chunks, 1), "zero-shot")
+
+
+_add = family(_alone, lambda case: case.learner != "zero-shot" and case.has_attention)
+_add("change_norm", "|g.attn_out - z.attn_out| / |z.attn_out|", "size of the change of the attention output")
+
+_add = family(_pairs, lambda case: case.is_pair and case.has_attention)
+_add(
+    "sim_aou",
+    "cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)",
+    "likeness of the two changes: the primary metric",
+)
+_add(
+    "sim_aou_norm",
+    "sim_aou of attn_out scaled to unit norm",
+    "the older, biased metric: independent random updates score above 0",
+)
+_add("sim_aou_random", "cos(c - z, r), r ~ N(0, 1)", "baseline: a random direction in place of GD's update")
+_add(
+    "sim_aou_random_text",
+    "cos(c - z, h - z), h ~ U[0, 1)",
+    "the papers' baseline as their text has it",
+    default=False,
+)
+_add(
+    "sim_aou_random_code",
+    "cos(c - z, r), r ~ U[0, 1)",
+    "the papers' baseline as their code has it",
+    default=False,
+)
+_add(
+    "sim_aou_centered",
+    "cos of the changes, each less its mean over queries",
+    "likeness of what is not a drift common to all queries",
+)
+_add(
+    "sim_aou_mismatched",
+    "mean over j != i of cos(c_i - z_i, g_j - z_j)",
+    "null: what a drift that ignores the query gives",
+)
+_add(
+    "sim_aou_direct",
+    "cos(c - z, g~ - z), g~: layer l's update on zero-shot inputs",
+    "likeness of the layer's own part, without what drifted upstream",
+    wants=["direct"],
+    applies=lambda case: case.is_pair and "direct_attn_out" in case.trace.extras,
+)
+_null = lambda case: case.is_pair and case.has_attention and bool(case.nulls)  # noqa: E731
+_add(
+    "sim_aou_null",
+    "cos(c - n, g - z), n: a null context",
+    "likeness to what ICL adds to a null context",
+    applies=_null,
+)
+_add(
+    "sim_aou_to_null",
+    "cos(n - z, g - z), n: a null context",
+    "likeness of GD to a null context",
+    applies=_null,
+)

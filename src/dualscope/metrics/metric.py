@@ -1,0 +1,75 @@
+"""What a metric is, and the registry of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dualscope.metrics.case import Case
+from dualscope.metrics.values import PerQuery, Values
+from dualscope.registry import Registry
+
+Compute = Callable[[Case, frozenset[str]], Iterable[Values]]
+Applies = Callable[[Case], bool]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named number. `compute` may serve a family of names, so that what they share is computed once."""
+
+    name: str
+    about: str  # one line
+    formula: str
+    compute: Compute
+    applies: Applies
+    default: bool = True  # else on request
+    wants: frozenset[str] = frozenset()  # what the traces or the log must hold besides the usual
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def always(case: Case) -> bool:
+    return True
+
+
+def family(compute: Compute, applies: Applies) -> Callable[..., Metric]:
+    """Registers the metrics that one function computes: ``add(name, formula, about, default=True)``."""
+
+    def add(
+        name: str,
+        formula: str,
+        about: str,
+        default: bool = True,
+        wants: Iterable[str] = (),
+        applies: Applies = applies,
+    ) -> Metric:
+        return METRICS.add(name, Metric(name, about, formula, compute, applies, default, frozenset(wants)))
+
+    return add
+
+
+def simple_metric(name: str, formula: str, about: str, applies: Applies | None = None) -> Callable:
+    """Registers a function of a case as a metric: the short way, for ``--plugin`` and notebooks.
+
+    The function returns one number per query, [queries], [queries, layers] or [queries, layers, heads]; rows,
+    aggregation and intervals follow from that.
+
+    >>> @simple_metric("confidence", "max_k p_k", "the largest label probability")
+    ... def confidence(case):
+    ...     return case.trace.label_logprobs.exp().amax(-1)
+    >>> METRICS["confidence"].about
+    'the largest label probability'
+    """
+
+    def register(function: Callable[[Case], Tensor]) -> Callable[[Case], Tensor]:
+        def compute(case: Case, names: frozenset[str]) -> list[Values]:
+            reference = case.reference_name if case.is_pair else None
+            return [PerQuery(name, function(case), reference)]
+
+        METRICS.add(name, Metric(name, about, formula, compute, applies or always, default=False))
+        return function
+
+    return register

@@ -1,0 +1,82 @@
+"""Signal to noise: is a change larger than what another batch size alone would change?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dualscope.metrics.attention_map import change_undefined, own_scores
+from dualscope.metrics.case import Case
+from dualscope.metrics.cosine import layer_slices, wide
+from dualscope.metrics.metric import family
+from dualscope.metrics.values import Logged, PerQuery, Values
+from dualscope.models.trace import Trace
+
+SNR_THRESHOLD = 10.0  # below this, rounding may turn a change by more than 0.1 radian
+
+
+def _size(change: Tensor) -> Tensor:
+    """Norm over everything but queries and layers: [queries, layers]."""
+    return torch.linalg.vector_norm(change.flatten(2), dim=-1)
+
+
+def signal_and_noise(zero_shot: Trace, trace: Trace, reread: Trace) -> dict[str, tuple[Tensor, Tensor]]:
+    """|change| and |difference between the two reads|, [queries read twice, layers], of outputs and of scores."""
+    row = {name: index for index, name in enumerate(trace.query_ids)}
+    twice = [index for index, name in enumerate(reread.query_ids) if name in row]
+    rows = torch.tensor([row[reread.query_ids[i]] for i in twice], dtype=torch.long)
+
+    def pick(whole: Trace, index: Tensor) -> Trace:
+        return whole.map(lambda tensor: tensor[index.to(tensor.device)])
+
+    z, g, again = (
+        pick(zero_shot, rows),
+        pick(trace, rows),
+        pick(reread, torch.tensor(twice, dtype=torch.long)),
+    )
+    tokens = again.attn_scores.shape[-1]  # a few queries may all be shorter than the longest of all
+    outputs, scores = [], []
+    for at in layer_slices(g.attn_scores.shape):
+        now, then = wide(g.attn_out[:, at]), wide(again.attn_out[:, at])
+        outputs.append((_size(now - wide(z.attn_out[:, at])), _size(now - then)))
+        now, then = own_scores(g, at), own_scores(again, at)
+        scores.append(
+            (_size(now - own_scores(z, at)), _size(now[..., -tokens:] - then[..., -now.shape[-1] :]))
+        )
+    return {
+        name: (torch.cat([s for s, _ in pairs], 1), torch.cat([n for _, n in pairs], 1))
+        for name, pairs in (("snr", outputs), ("snr_scores", scores))
+    }
+
+
+def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    assert case.reread is not None
+    sizes = signal_and_noise(case.zero_shot, case.trace, case.reread)
+    sizes["snr_scores"][0][:, change_undefined(case)] = torch.nan
+    for name in names & sizes.keys():
+        signal, noise = sizes[name]
+        yield PerQuery(name, signal, "zero-shot", weights=noise, over_layers="min")
+    if "snr_low_layers" in names:
+        signal, noise = (part.sum(0) for part in sizes["snr"])
+        yield Logged("snr_low_layers", (signal / noise < SNR_THRESHOLD).sum())
+
+
+_applies = lambda case: case.reread is not None and case.learner != "zero-shot" and case.has_attention  # noqa: E731
+_add = family(_snr, _applies)
+_add(
+    "snr",
+    "sum |g.attn_out - z.attn_out| / sum |g.attn_out - the same at another batch size|",
+    "signal to noise of the change of outputs (aggregate: the weakest layer; infinite: bitwise the same)",
+)
+_add(
+    "snr_scores",
+    "the same of attn_scores",
+    "signal to noise of the change of scores; the aggregate is the weakest layer's",
+)
+_add(
+    "snr_low_layers",
+    f"layers with snr < {SNR_THRESHOLD:g}",
+    "number of layers whose change is not well above rounding",
+)

@@ -1,0 +1,57 @@
+"""Who changed which prediction, and to what: ten counts that add up to the number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from dualscope.metrics.case import Case
+from dualscope.metrics.metric import family
+from dualscope.metrics.prediction import changes
+from dualscope.metrics.values import PerQuery, Values
+
+PARTITION = {
+    "partition_same_right": "changed by both to the same label, which is right",
+    "partition_same_wrong": "changed by both to the same label, which is wrong",
+    "partition_different_icl_right": "changed by both to different labels, ICL's right",
+    "partition_different_gd_right": "changed by both to different labels, GD's right",
+    "partition_different_wrong": "changed by both to different labels, both wrong",
+    "partition_only_icl_right": "changed by ICL alone, to the right label",
+    "partition_only_icl_wrong": "changed by ICL alone, to a wrong label",
+    "partition_only_gd_right": "changed by GD alone, to the right label",
+    "partition_only_gd_wrong": "changed by GD alone, to a wrong label",
+    "partition_neither": "changed by neither",
+}
+
+
+def partition(case: Case) -> dict[str, Tensor]:
+    """Members of each part: [queries], boolean; every query is in exactly one."""
+    icl, gd = changes(case)
+    right_icl, right_gd = case.reference.correct, case.trace.correct
+    same = icl & gd & (case.reference.predictions == case.trace.predictions)
+    different, only_icl, only_gd = icl & gd & ~same, icl & ~gd, gd & ~icl
+    parts = [
+        same & right_icl,
+        same & ~right_icl,
+        different & right_icl,
+        different & right_gd,
+        different & ~right_icl & ~right_gd,
+        only_icl & right_icl,
+        only_icl & ~right_icl,
+        only_gd & right_gd,
+        only_gd & ~right_gd,
+        ~icl & ~gd,
+    ]
+    return dict(zip(PARTITION, parts, strict=True))
+
+
+def _compute(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    for name, members in partition(case).items():
+        if name in names:
+            yield PerQuery(name, members, case.reference_name, scale=float(len(members)))
+
+
+_add = family(_compute, lambda case: case.is_pair)
+for _name, _about in PARTITION.items():
+    _add(_name, "number of queries", _about)

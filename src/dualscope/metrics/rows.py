@@ -1,0 +1,225 @@
+"""From a case to tidy rows: every metric that applies, aggregated, with intervals over the queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from dualscope.metrics.case import Case
+from dualscope.metrics.catalog import DEFAULT, METRICS
+from dualscope.metrics.statistics import RESAMPLES, quantiles, ratio, resample_counts
+from dualscope.metrics.values import Logged, PerQuery, Pooled, Values
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Rows with the columns metric, reference, layer, head, step, value, low, high, n; and one row a query."""
+
+    rows: list[Row]
+    queries: pa.Table
+
+
+def measure(
+    case: Case,
+    metrics: Iterable[str] | None = None,
+    per_head: bool = False,
+    per_query: bool = False,
+    subset: Literal["all", "f2t"] = "all",
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Measurement:
+    """Every asked metric that applies to the case; one that does not apply yields no row.
+
+    `metrics` None means those that are on by default. `subset` "f2t" keeps the queries that both the reference and
+    the learner turn from wrong to right. The table of queries holds each query's prediction, label log-probabilities
+    and per-query values (over layers: the mean); `per_query` adds the values of every layer as lists.
+    """
+    names = [METRICS.canonical(name) for name in (DEFAULT if metrics is None else metrics)]
+    if subset == "f2t":
+        case = case.only(case.turned_right())
+    counts = resample_counts(len(case.trace), resamples, seed)
+    rows: list[Row] = []
+    columns = _query_columns(case)
+    for values in compute(case, names):
+        if isinstance(values, PerQuery):
+            summary = Summary.of(values)
+            rows += summary.rows(counts, per_head)
+            columns |= summary.columns(case.reference_name, per_query)
+        elif isinstance(values, Pooled):
+            rows.append(_pooled_row(values, counts))
+        else:
+            rows += _logged_rows(values)
+    return Measurement(rows, pa.table(columns))
+
+
+def compute(case: Case, names: Iterable[str]) -> Iterator[Values]:
+    """The values of the named metrics, in the registry's order, each family computed once."""
+    asked = set(names)
+    families: dict[Any, list[str]] = {}
+    for name in METRICS:
+        if name in asked and METRICS[name].applies(case):
+            families.setdefault(METRICS[name].compute, []).append(name)
+    place = {name: index for index, name in enumerate(METRICS)}
+    for function, members in families.items():
+        found = list(function(case, frozenset(members)))
+        yield from sorted(found, key=lambda values: place[values.metric])
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy()
+
+
+def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
+    there = np.isfinite(values)
+    return ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
+
+
+def _row(values: Values, value: float | np.ndarray, **rest: Any) -> Row:
+    row = {"metric": values.metric, "reference": values.reference, "layer": None, "head": None, "step": None}
+    return row | {"value": float(value), "low": math.nan, "high": math.nan, "n": 0} | rest
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Per-query numbers on their way to rows: numerators and denominators, zero where a value is left out."""
+
+    source: PerQuery
+    values: np.ndarray  # [queries(, layers)], heads averaged
+    top: np.ndarray  # the same shape
+    bottom: np.ndarray
+    heads: np.ndarray | None  # [queries, layers, heads]
+
+    @classmethod
+    def of(cls, source: PerQuery) -> Summary:
+        raw = _array(source.values)
+        heads = raw if raw.ndim == 3 else None
+        values = _nanmean(raw, -1) if heads is not None else raw
+        weights = np.ones_like(values) if source.weights is None else _array(source.weights)
+        there = np.isfinite(values) & np.isfinite(weights)
+        return cls(source, values, np.where(there, values, 0.0), np.where(there, weights, 0.0), heads)
+
+    def rows(self, counts: np.ndarray, per_head: bool) -> list[Row]:
+        layered = self.values.ndim == 2
+        top, bottom = (part if layered else part[:, None] for part in (self.top, self.bottom))
+        found = ratio(top.sum(0), bottom.sum(0)) * self.source.scale  # [layers]
+        draws = self._draws(counts, top, bottom)  # [resamples, layers]
+        n = self._counted(bottom)
+        if not layered:
+            low, high = quantiles(draws[:, 0])
+            return [_row(self.source, found[0], low=float(low), high=float(high), n=int(n.sum(0)[0]))]
+        rows = []
+        if self.source.over_layers != "none":
+            low, high = quantiles(self._over_layers(draws))
+            some = int(n.any(1).sum())
+            rows.append(_row(self.source, self._over_layers(found), low=float(low), high=float(high), n=some))
+        low, high = quantiles(draws)
+        for layer, value in enumerate(found):
+            ends = {"low": float(low[layer]), "high": float(high[layer]), "n": int(n[:, layer].sum())}
+            rows.append(_row(self.source, value, layer=layer, **ends))
+        if per_head and self.heads is not None:
+            rows += self._head_rows(counts)
+        return rows
+
+    def columns(self, reference: str, layers: bool) -> dict[str, Any]:
+        """This metric's columns in the table of queries; shares and counts are no number of a query."""
+        if (
+            self.source.weights is not None
+            or self.source.scale != 1
+            or self.source.metric == "predicted_share"
+        ):
+            return {}
+        name = query_column(self.source.metric, self.source.reference, reference)
+        if self.values.ndim == 1:
+            return {name: self.values}
+        columns: dict[str, Any] = {}
+        if self.source.over_layers == "mean":
+            columns[name] = _nanmean(self.values, -1)
+        if layers:
+            columns[f"{name}_layers"] = list(self.values)
+        return columns
+
+    def _counted(self, bottom: np.ndarray) -> np.ndarray:
+        """Which queries count, [queries, layers]: those in the denominator's set, or with a finite value."""
+        if self.source.weights is not None and not self.source.weights.dtype.is_floating_point:
+            return bottom != 0
+        values = self.values if self.values.ndim == 2 else self.values[:, None]
+        return np.isfinite(values)
+
+    def _draws(self, counts: np.ndarray, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+        # a resample is as large as the sample, so where all weigh 1 the denominator is known
+        below = counts @ bottom if (bottom != 1).any() else float(len(bottom))
+        return ratio(counts @ top, below) * self.source.scale
+
+    def _over_layers(self, layers: np.ndarray) -> np.ndarray:
+        if self.source.over_layers == "mean":
+            return _nanmean(layers, -1)
+        return np.fmin.reduce(layers, axis=-1)  # NaN only where all are
+
+    def _head_rows(self, counts: np.ndarray) -> list[Row]:
+        assert self.heads is not None
+        queries, layers, heads = self.heads.shape
+        flat = self.heads.reshape(queries, layers * heads)
+        there = np.isfinite(flat)
+        top, bottom = np.where(there, flat, 0.0), there.astype(float)
+        found, n = ratio(top.sum(0), bottom.sum(0)), there.sum(0)
+        low, high = quantiles(self._draws(counts, top, bottom))
+        return [
+            _row(
+                self.source,
+                found[i],
+                layer=i // heads,
+                head=i % heads,
+                low=float(low[i]),
+                high=float(high[i]),
+                n=int(n[i]),
+            )
+            for i in range(layers * heads)
+        ]
+
+
+def query_column(metric: str, reference: str | None, case_reference: str) -> str:
+    """A metric's name in the table of queries; a reference that is not the cell's own is added to it.
+
+    >>> query_column("alpha", "gd", "in-context"), query_column("sim_aou", "in-context", "in-context")
+    ('alpha[gd]', 'sim_aou')
+    """
+    return metric if reference in (None, "zero-shot", case_reference) else f"{metric}[{reference}]"
+
+
+def _pooled_row(values: Pooled, counts: np.ndarray) -> Row:
+    parts = _array(values.parts)
+    low, high = quantiles(values.combine(counts @ parts))
+    return _row(values, values.combine(parts.sum(0)), low=float(low), high=float(high), n=len(parts))
+
+
+def _logged_rows(values: Logged) -> list[Row]:
+    found = _array(values.values)
+    rows: list[Row] = [_row(values, np.mean(found) if found.size else math.nan, n=1)]
+    if found.ndim == 2:
+        rows += [_row(values, value, layer=layer, n=len(found)) for layer, value in enumerate(found.mean(0))]
+        rows += [
+            _row(values, value, layer=layer, step=step, n=1)
+            for step, layers in enumerate(found)
+            for layer, value in enumerate(layers)
+        ]
+    elif found.ndim == 1:
+        rows += [_row(values, value, layer=layer, n=1) for layer, value in enumerate(found)]
+    return rows
+
+
+def _query_columns(case: Case) -> dict[str, Any]:
+    trace = case.trace
+    return {
+        "query": list(trace.query_ids),
+        "label": trace.labels.cpu().numpy(),
+        "prediction": trace.predictions.cpu().numpy(),
+        "label_logprobs": list(_array(trace.label_logprobs)),
+    }

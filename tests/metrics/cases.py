@@ -1,0 +1,89 @@
+"""Traces made up for tests: random, ragged, or with a structure that a metric should see."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dualscope.learners.delta import Delta
+from dualscope.learners.learner import Learned, Log
+from dualscope.metrics.case import Case
+from dualscope.models.trace import Trace
+
+QUERIES, LAYERS, HEADS, TOKENS, WIDTH, CLASSES = 12, 3, 2, 7, 16, 3
+
+
+def lengths(queries: int = QUERIES, tokens: int = TOKENS) -> torch.Tensor:
+    """Ragged: from 1 own token up to `tokens`."""
+    return torch.arange(queries) % tokens + 1
+
+
+def random_trace(
+    seed: int,
+    queries: int = QUERIES,
+    layers: int = LAYERS,
+    heads: int = HEADS,
+    tokens: int = TOKENS,
+    width: int = WIDTH,
+    classes: int = CLASSES,
+) -> Trace:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    sizes = lengths(queries, tokens)
+    scores = draw(queries, layers, heads, tokens)
+    own = torch.arange(tokens) >= tokens - sizes[:, None]
+    scores = torch.where(own[:, None, None], scores, torch.nan)
+    labels = torch.randint(classes, (queries,), generator=torch.Generator().manual_seed(99))
+    return Trace(
+        attn_out=draw(queries, layers, width),
+        attn_scores=scores,
+        lengths=sizes,
+        residual=draw(queries, layers, width),
+        label_logprobs=draw(queries, classes).log_softmax(-1),
+        labels=labels,
+        query_ids=tuple(f"validation:{i}" for i in range(queries)),
+        label_logprobs_at_layer=draw(queries, layers, classes),
+    )
+
+
+def a_delta() -> Delta:
+    return Delta({"layers.0.key.weight": torch.ones(2, 2)})
+
+
+def gradient(trace: Trace, **log: Any) -> Learned:
+    return Learned(trace, a_delta(), Log(**log))
+
+
+def random_case(
+    seed: int = 0, relative: bool = False, others: Mapping[str, Learned] | None = None, **shape: int
+) -> Case:
+    """A gradient learner against in-context, all traces independent."""
+    z, c, g = (random_trace(3 * seed + i, **shape) for i in range(3))
+    return Case(z, c, gradient(g), "gd", relative_positions=relative, seed=seed, others=others or {})
+
+
+def predicting(trace: Trace, predictions: list[int], labels: list[int]) -> Trace:
+    """The trace with given predictions and gold labels."""
+    classes = trace.label_logprobs.shape[-1]
+    logprobs = torch.nn.functional.one_hot(torch.tensor(predictions), classes).float().log_softmax(-1)
+    return replace(trace, label_logprobs=logprobs, labels=torch.tensor(labels))
+
+
+def predicted_case(
+    labels: list[int], zero: list[int], icl: list[int], gd: list[int], classes: int = 3
+) -> Case:
+    base = random_trace(0, queries=len(labels), classes=classes)
+    z, c, g = (predicting(base, p, labels) for p in (zero, icl, gd))
+    return Case(z, c, gradient(g), "gd")
+
+
+def cos(left: np.ndarray, right: np.ndarray) -> float:
+    """The plain cosine, with the NaN rule, in float64."""
+    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    size = np.linalg.norm(left) * np.linalg.norm(right)
+    return float(left @ right / size) if size > 0 and np.isfinite(size) else float("nan")

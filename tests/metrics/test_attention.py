@@ -1,0 +1,201 @@
+"""Similarities of attention outputs and maps against plain loops in float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from cases import HEADS, LAYERS, QUERIES, WIDTH, cos, gradient, random_case, random_trace
+
+from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
+from dualscope.metrics.case import Case
+from dualscope.metrics.rows import compute
+from dualscope.metrics.values import PerQuery
+
+
+def values(case: Case, name: str, reference: str | None = None) -> np.ndarray:
+    found = [v for v in compute(case, [name]) if reference in (None, v.reference)]
+    assert len(found) == 1, found
+    assert isinstance(found[0], PerQuery)
+    return found[0].values.numpy()
+
+
+def arrays(case: Case, field: str) -> list[np.ndarray]:
+    return [getattr(t, field).double().numpy() for t in (case.zero_shot, case.reference, case.trace)]
+
+
+def own(scores: np.ndarray, length: int) -> np.ndarray:
+    return scores[len(scores) - length :]
+
+
+def softmax(row: np.ndarray) -> np.ndarray:
+    weights = np.exp(row - row.max())
+    return weights / weights.sum()
+
+
+def norm(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+OUTPUTS = {
+    "sim_aou": lambda z, c, g, i, k: cos(c[i, k] - z[i, k], g[i, k] - z[i, k]),
+    "sim_aou_norm": lambda z, c, g, i, k: cos(norm(c[i, k]) - norm(z[i, k]), norm(g[i, k]) - norm(z[i, k])),
+    "sim_aou_centered": lambda z, c, g, i, k: cos(
+        c[i, k] - z[i, k] - (c - z)[:, k].mean(0), g[i, k] - z[i, k] - (g - z)[:, k].mean(0)
+    ),
+    "sim_aou_mismatched": lambda z, c, g, i, k: np.mean(
+        [cos(c[i, k] - z[i, k], g[j, k] - z[j, k]) for j in range(len(z)) if j != i]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_agree_with_loops(name: str) -> None:
+    case = random_case(1)
+    z, c, g = arrays(case, "attn_out")
+    plain = [[OUTPUTS[name](z, c, g, i, k) for k in range(LAYERS)] for i in range(QUERIES)]
+    np.testing.assert_allclose(values(case, name), plain, atol=1e-10)
+
+
+MAPS = {
+    "sim_am": lambda z, c, g: cos(c, g),
+    "sim_am_delta": lambda z, c, g: cos(c - z, g - z),
+    "sim_am_softmax": lambda z, c, g: cos(softmax(c), softmax(g)),
+    "sim_am_centered": lambda z, c, g: cos(c - c.mean(), g - g.mean()) if len(c) > 1 else np.nan,
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("relative", [False, True])
+def test_maps_agree_with_loops_on_ragged_queries(name: str, relative: bool) -> None:
+    case = random_case(2, relative=relative)
+    z, c, g = arrays(case, "attn_scores")
+    plain = np.full((QUERIES, LAYERS, HEADS), np.nan)
+    for i, length in enumerate(case.trace.lengths.tolist()):
+        for k in range(LAYERS):
+            for h in range(HEADS):
+                if not (relative and name == "sim_am_delta" and k == 0):
+                    plain[i, k, h] = MAPS[name](*(own(a[i, k, h], length) for a in (z, c, g)))
+    np.testing.assert_allclose(values(case, name), plain, atol=1e-10)
+
+
+def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*OUTPUTS, *MAPS, "sim_aou_random"]
+    whole = {v.metric: v.values for v in compute(random_case(3), names)}
+    monkeypatch.setattr("dualscope.metrics.cosine.layer_slices.__defaults__", (1,))
+    for part in compute(random_case(3), names):
+        torch.testing.assert_close(part.values, whole[part.metric], equal_nan=True)
+
+
+def test_zero_shot_map_is_the_context_cells() -> None:
+    z, c = random_trace(0), random_trace(1)
+    case = Case(z, c, replace(gradient(c), delta=None), "in-context")
+    plain = values(Case(z, z, gradient(c), "gd", "zero-shot"), "sim_am")
+    np.testing.assert_allclose(values(case, "sim_am_zero_shot"), plain)
+    assert not list(compute(case, ["sim_aou", "sim_am", "rec2ftp"]))  # nothing to compare with
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_learner_against_itself_scores_one(relative: bool) -> None:
+    z, c = random_trace(0), random_trace(1)
+    c.extras["direct_attn_out"] = c.attn_out
+    case = Case(z, c, gradient(c), "gd", relative_positions=relative, others={"lcgd": gradient(c)})
+    names = ["sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_aou_direct", *MAPS, "alpha"]
+    for found in compute(case, names):
+        defined = found.values[torch.isfinite(found.values)]
+        assert len(defined) > QUERIES
+        torch.testing.assert_close(defined, torch.ones_like(defined))
+
+
+def test_quarter() -> None:
+    """Independent random updates of three times z's squared norm: 1/4 for the older metric, 0 for ours."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(squared: float) -> torch.Tensor:
+        r = torch.randn(64, 1, 4096, generator=generator)
+        return r / r.norm(dim=-1, keepdim=True) * squared**0.5
+
+    z = draw(1.0)
+    c, g = z + draw(3.0), z + draw(3.0)
+    assert sim_aou_norm(z, c, g).mean().item() == pytest.approx(0.25, abs=0.02)
+    assert sim_aou(z, c, g).mean().item() == pytest.approx(0.0, abs=0.02)
+
+
+def test_small_changes_survive_and_zero_changes_are_undefined() -> None:
+    z = torch.zeros(2, 1, 4)
+    c, g = z.clone(), z.clone()
+    c[0], g[0] = 1e-30, 3e-30  # squares that float32 cannot hold
+    c[1] = 1.0
+    found = sim_aou(z, c, g)
+    assert found[0, 0].item() == pytest.approx(1.0)
+    assert found[1, 0].isnan()
+    c[0, 0, 0] = torch.inf
+    assert sim_aou(z, c, g)[0, 0].isnan()
+
+
+def test_a_constant_on_a_row_is_nothing_to_the_centered_map() -> None:
+    case = random_case(4)
+    shifted = replace(case, learned=gradient(replace(case.trace, attn_scores=case.trace.attn_scores + 5.0)))
+    np.testing.assert_allclose(values(case, "sim_am_centered"), values(shifted, "sim_am_centered"), atol=1e-6)
+    np.testing.assert_allclose(values(case, "sim_am_softmax"), values(shifted, "sim_am_softmax"), atol=1e-6)
+    assert np.abs(values(case, "sim_am") - values(shifted, "sim_am")).mean() > 0.1
+
+
+def test_random_updates_are_seeded_and_as_defined() -> None:
+    case = random_case(5, queries=300, width=64)
+    z, c = case.zero_shot.attn_out, case.reference.attn_out
+    for draw in ("gaussian", "uniform-text", "uniform-code"):
+        assert torch.equal(sim_aou_random(z, c, 1, draw), sim_aou_random(z, c, 1, draw))
+        assert not torch.equal(sim_aou_random(z, c, 1, draw), sim_aou_random(z, c, 2, draw))
+    assert abs(sim_aou_random(z, c, 0).mean()) < 0.02
+    assert sim_aou_random(z, c, 0, "uniform-text").mean() > 0.3  # -z on both sides
+    up = torch.ones_like(z)  # a change that is positive throughout is near any uniform [0, 1) one
+    assert sim_aou_random(z, z + up, 0, "uniform-code").mean() > 0.8
+
+
+def drifting(seed: int, shared: float, own_part: torch.Tensor) -> torch.Tensor:
+    """A change that is mostly the same for every query, and partly each query's own."""
+    generator = torch.Generator().manual_seed(seed)
+    queries, layers, width = own_part.shape
+    return (
+        shared * torch.ones(1, layers, width)
+        + own_part
+        + 0.1 * torch.randn(queries, layers, width, generator=generator)
+    )
+
+
+def test_nulls_that_only_drift_score_no_more_than_mismatched() -> None:
+    """As gd-other-task and random-update do: the shared drift is there, the query's own change is not."""
+    shape = {"queries": 200, "width": WIDTH}
+    base = random_trace(0, **shape)
+    own_icl = torch.randn(200, LAYERS, WIDTH, generator=torch.Generator().manual_seed(7))
+    own_null = torch.randn(200, LAYERS, WIDTH, generator=torch.Generator().manual_seed(8))
+    c = replace(base, attn_out=base.attn_out + drifting(1, 1.0, own_icl))
+    real = replace(base, attn_out=base.attn_out + drifting(2, 1.0, own_icl))
+    null = replace(base, attn_out=base.attn_out + drifting(3, 1.0, own_null))
+    for trace, is_null in ((real, False), (null, True)):
+        case = Case(base, c, gradient(trace), "gd-other-task" if is_null else "gd")
+        alike, mismatched = values(case, "sim_aou").mean(), values(case, "sim_aou_mismatched").mean()
+        centered = values(case, "sim_aou_centered").mean()
+        assert mismatched > 0.3  # the drift alone looks like a similarity
+        if is_null:
+            assert abs(alike - mismatched) < 0.03
+            assert abs(centered) < 0.05
+        else:
+            assert alike > mismatched + 0.3
+            assert centered > 0.9
+
+
+def test_null_contexts_have_rows_of_their_own() -> None:
+    case = random_case(6)
+    null = random_trace(50)
+    case = replace(
+        case, others={"null-context": replace(gradient(null), delta=None), "lcgd": gradient(random_trace(51))}
+    )
+    z, c, g = arrays(case, "attn_out")
+    n = null.attn_out.double().numpy()
+    found = values(case, "sim_aou_null", "null-context")
+    assert found[2, 1] == pytest.approx(cos(c[2, 1] - n[2, 1], g[2, 1] - z[2, 1]))
+    found = values(case, "sim_aou_to_null", "null-context")
+    assert found[2, 1] == pytest.approx(cos(n[2, 1] - z[2, 1], g[2, 1] - z[2, 1]))
+    assert [v.reference for v in compute(case, ["alpha"])] == ["lcgd"]
