@@ -11,7 +11,10 @@ Tokens = tuple[int, ...]
 
 
 def encode(texts: Sequence[str], tokenizer: Any) -> list[Tokens]:
-    """Each text alone, nothing added. A text that spells a special token is text, not that token."""
+    """Each text alone, nothing added.
+
+    A text that spells a special token is text, as far as the tokenizer allows (a unigram vocabulary may not).
+    """
     ids = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True)["input_ids"]
     return [tuple(map(int, row)) for row in ids]
 
