@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,18 @@ class Folder:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            os.replace(aside, target)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+    def write_by(self, name: str, writer: Callable[[Path], None]) -> None:
+        """The same for a file that something else writes, given a path: a trace may be larger than memory."""
+        target, aside = self.root / name, self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            writer(aside)
             os.replace(aside, target)
         except BaseException:
             aside.unlink(missing_ok=True)
@@ -146,6 +160,13 @@ class RemoteFolder(Folder):
     def write(self, name: str, data: bytes) -> None:
         self.fs.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
         self.fs.pipe_file(self._at(name), data)
+
+    def write_by(self, name: str, writer: Callable[[Path], None]) -> None:
+        self.fs.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
+        with tempfile.TemporaryDirectory() as local:
+            path = Path(local) / "file"
+            writer(path)
+            self.fs.put_file(str(path), self._at(name))
 
     def create(self, name: str, data: bytes) -> bool:
         self.fs.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)

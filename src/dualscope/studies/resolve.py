@@ -80,9 +80,7 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
     from dualscope.metrics import METRICS
 
     load_plugins(study.plugins)
-    foreign = (
-        {name for name in METRICS if _is_foreign(METRICS[name].compute)} if digest else set()
-    )
+    foreign = {name for name in METRICS if _is_foreign(METRICS[name].compute)} if digest else set()
     if study.metrics is None:
         if not foreign:
             return None, ""

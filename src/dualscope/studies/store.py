@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,12 +89,12 @@ class Run:
         cell: str,
         rows: Sequence[Mapping[str, Any]],
         queries: pa.Table | None = None,
-        trace: bytes | None = None,
+        trace: Callable[[Path], None] | None = None,
         notes: Mapping[str, str] | None = None,
     ) -> None:
         """Keep a finished cell. The rows come last: once they are there, everything is."""
         if trace is not None:
-            self.folder.write(f"traces/{cell}.safetensors", trace)
+            self.folder.write_by(f"traces/{cell}.safetensors", trace)
         if queries is not None:
             self.folder.write(f"queries/{cell}.parquet", _parquet(queries))
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)

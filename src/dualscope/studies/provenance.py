@@ -1,0 +1,99 @@
+"""What is needed to repeat a run, gathered without importing what it describes."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dualscope._version import __version__
+from dualscope.studies.cell import Sitting
+from dualscope.studies.plan import Plan
+from dualscope.studies.resolve import Resolver
+from dualscope.studies.store import Run
+from dualscope.tasks import Episode
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
+FILE = "provenance.json"
+
+
+def record(
+    run: Run, resolver: Resolver, plan: Plan, weights: Mapping[str, str], where: Mapping[str, Any]
+) -> None:
+    """Write provenance.json: versions and settings of this run, beside the facts of earlier ones."""
+    known = run.read_json(FILE)
+    episodes = dict(known.get("episodes", {}))
+    for sitting in plan.sittings():
+        key = _episode_key(sitting)
+        if sitting.shots and key not in episodes:
+            episodes[key] = _draw(sitting, resolver)
+    content = {
+        **known,
+        "dualscope": __version__,
+        "git": _git_hash(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "dtype": resolver.study.dtype,
+        "where": dict(where),
+        "weights": {**known.get("weights", {}), **{_short(plan, model): h for model, h in weights.items()}},
+        "tasks": {
+            **known.get("tasks", {}),
+            **{resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
+        },
+        "episodes": episodes,
+        "plugins": resolver.plugins,
+        "names": resolver.memory,
+    }
+    if content != known:
+        run.write_json(FILE, content)
+
+
+def _short(plan: Plan, model: str) -> str:
+    return next((cell.sitting.place.name for cell in plan.cells if cell.sitting.place.model == model), model)
+
+
+def _episode_key(sitting: Sitting) -> str:
+    parts = [sitting.task, f"seed {sitting.seed}", f"order {sitting.order}", f"{sitting.shots} shots"]
+    if sitting.demo_labels != "gold":
+        parts.append(f"{sitting.demo_labels} labels ({sitting.corrupt})")
+    return ", ".join([*parts, *(["balanced"] if sitting.balanced else [])])
+
+
+def _draw(sitting: Sitting, resolver: Resolver) -> dict[str, Any]:
+    named = {resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks}
+    return Episode.draw(
+        named[sitting.task],
+        shots=sitting.shots,
+        seed=sitting.seed,
+        queries=sitting.queries,
+        order=sitting.order,
+        balanced=sitting.balanced,
+        demo_labels=sitting.demo_labels,  # type: ignore[arg-type]
+        corrupt=sitting.corrupt,  # type: ignore[arg-type]
+    ).provenance()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_hash() -> str | None:
+    """The commit of the checkout that this code is run from; None where it is an installed package."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,43 @@
+"""Learning rates that a run has chosen: kept as rates/<key>.json, with the curve they were chosen from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dualscope.studies.plan import RateJob
+from dualscope.studies.store import Run
+
+if TYPE_CHECKING:
+    from dualscope.models import Model
+    from dualscope.tasks import Task
+
+
+def choose(job: RateJob, model: Model, task: Task) -> dict[str, Any]:
+    """Choose a rate as DESIGN says of ``--lr auto``; the answer is ready for JSON."""
+    from dualscope.learners.rate import choose_rate
+
+    choice = choose_rate(
+        model,
+        task,
+        seeds=job.seeds,
+        shots=job.shots,
+        queries=job.queries,
+        balanced=job.balanced,
+        read_at=job.read_at,
+        gd_demonstrations=job.gd_demonstrations,
+    )
+    return {
+        "model": job.place.name,
+        "task": job.task,
+        "seeds": list(job.seeds),
+        "shots": job.shots,
+        "rate": choice.rate,
+        "at_edge": choice.at_edge,
+        "curve": [dict(row) for row in choice.curve],
+    }
+
+
+def chosen(run: Run) -> dict[str, dict[str, Any]]:
+    """What was chosen in this run so far, by the job's key."""
+    names = run.folder.names("rates", ".json")
+    return {name.removesuffix(".json"): run.read_json(f"rates/{name}") for name in names}

@@ -1,0 +1,305 @@
+"""What computes cells: holds one model at a time, and what an episode's learners share."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dualscope.studies.cell import Cell, Learning, Place, Sitting
+from dualscope.studies.claims import Claims
+from dualscope.studies.config import Study
+from dualscope.studies.outcome import CellError, Event, Outcome, Started, is_full_disk, reason_for, report_of
+from dualscope.studies.plan import IN_CONTEXT, ZERO_SHOT, RateJob
+from dualscope.studies.plugins import load_plugins
+from dualscope.studies.store import Run
+
+if TYPE_CHECKING:
+    from dualscope.learners import Bench, Learned
+    from dualscope.models import Model, Trace
+    from dualscope.tasks import Lesson, Task
+
+REREAD_QUERIES, REREAD_BATCH = 32, 5  # for the signal to noise: a few queries, at an unusual batch size
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that a worker must know, in a form that can be sent to another process or host."""
+
+    run: str
+    study: Study
+    device: str = "auto"
+    offline: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cells that share a sitting, or one rate to choose: what a worker is given, and claims."""
+
+    sitting: Sitting | RateJob
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.sitting.place
+
+    @property
+    def affinity(self) -> tuple[Place, str]:
+        """Work of the same affinity shares a loaded model and its zero-shot traces."""
+        return self.place, self.sitting.task
+
+
+class Worker:
+    """Does work, one piece after another; keeps the model and the zero-shot traces of the last one."""
+
+    def __init__(self, setting: Setting, claims: Claims) -> None:
+        self.setting, self.claims = setting, claims
+        self.run = Run.create(setting.run)
+        self._place: Place | None = None
+        self._model: Model | None = None
+        self._zero_shot: tuple[Any, Trace] | None = None
+        self._disk_full = False
+
+    def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
+        """Compute what of the work is not there yet. False where another process is at it."""
+        key = work.sitting.key
+        if not self.claims.take(key):
+            return False
+        try:
+            if isinstance(work.sitting, RateJob):
+                self._choose(work.sitting, tell)
+            else:
+                self._sit(work.sitting, work.cells, tell)
+        finally:
+            self.claims.release(key)
+        return True
+
+    # Cells
+
+    def _sit(self, sitting: Sitting, cells: Sequence[Cell], tell: Callable[[Event], None]) -> None:
+        bench: Bench | None = None
+        broken: Exception | None = None
+        for cell in cells:
+            if self._is_done(cell):  # another process was here between the plan and the claim
+                tell(Outcome(cell.id, str(cell), "was there"))
+                continue
+            tell(Started(str(cell)))
+            began = time.perf_counter()
+            try:
+                if broken is not None:  # the model or the episode itself: no cell of this sitting can be had
+                    raise broken
+                if self._disk_full:
+                    raise CellError("not computed: the disk that holds the run folder is full")
+                if bench is None:
+                    try:
+                        bench = self._bench(sitting, cells)
+                    except Exception as error:
+                        broken = error
+                        raise
+                self._compute(cell, bench, began)
+            except Exception as error:
+                self._disk_full = self._disk_full or is_full_disk(error)
+                self._record(cell, error)
+                tell(Outcome(cell.id, str(cell), "failed", time.perf_counter() - began, reason_for(error)))
+                _release_memory()
+            else:
+                tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
+
+    def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
+        from dualscope.metrics import Case, measure
+
+        learned = _learned(bench, cell.learning)
+        _check_finite(learned.trace, cell)
+        reference = ZERO_SHOT if cell.reference is None else cell.reference
+        case = Case(
+            zero_shot=bench.zero_shot,
+            reference=_learned(bench, reference).trace,
+            learned=learned,
+            learner=cell.learning.learner,
+            reference_name=reference.label,
+            relative_positions=bench.model.relative_positions,
+            seed=cell.sitting.seed,
+            lesson=bench.lesson,
+            others={other.label: _learned(bench, other) for other in cell.beside},
+            reread=_reread(bench, cell.learning, learned),
+        )
+        options = {} if cell.metrics is None else {"metrics": cell.metrics}
+        measured = measure(
+            case,
+            per_head=cell.per_head,
+            per_query=cell.per_query,
+            subset=cell.subset,
+            seed=cell.sitting.seed,
+            **options,
+        )
+        columns = cell.columns(bench.lesson.shots_used)
+        self.run.store(
+            cell.id,
+            [columns | row for row in measured.rows],
+            queries=measured.queries,
+            trace=learned.trace.save if self.setting.study.save_traces else None,
+            notes={"seconds": f"{time.perf_counter() - began:.3f}", "device": str(bench.model.device)},
+        )
+
+    def _is_done(self, cell: Cell) -> bool:
+        return self.run.has(cell.id) and (not self.setting.study.save_traces or self.run.has_trace(cell.id))
+
+    def _record(self, cell: Cell, error: Exception) -> None:
+        try:
+            self.run.fail(cell.id, report_of(error, str(cell)))
+        except OSError as second:  # the disk is full: the outcome that is told carries the reason
+            self._disk_full = self._disk_full or is_full_disk(second)
+
+    # What cells share
+
+    def model(self, place: Place) -> Model:
+        from dualscope.models import Model
+
+        if self._model is None or self._place != place:
+            self._model = self._zero_shot = None
+            _release_memory()
+            self._model = Model.load(
+                place.model,
+                device=self.setting.device,
+                dtype=place.dtype,
+                variant=place.variant,
+                init_seed=place.init_seed or 0,
+                offline=self.setting.offline,
+            )
+            self._place = place
+        return self._model
+
+    @cached_property
+    def _tasks(self) -> dict[str, Task]:
+        from dualscope.tasks import Task
+
+        study = self.setting.study
+        load_plugins(study.plugins)
+        loaded = [
+            Task.load(entry.task, data=study.data, offline=self.setting.offline) for entry in study.tasks
+        ]
+        return {task.name: task for task in loaded}
+
+    def _lesson(self, sitting: Sitting, task: str, model: Model) -> Lesson:
+        from dualscope.tasks import Episode, make_lesson
+
+        episode = Episode.draw(
+            self._tasks[task],
+            shots=max(sitting.shots, 1),  # a sitting without demonstrations draws one, and never shows it
+            seed=sitting.seed,
+            queries=sitting.queries,
+            order=sitting.order,
+            balanced=sitting.balanced,
+            demo_labels=sitting.demo_labels,  # type: ignore[arg-type]
+            corrupt=sitting.corrupt,  # type: ignore[arg-type]
+        )
+        return make_lesson(
+            episode,
+            model.tokenizer,
+            model.max_positions,
+            read_at=sitting.read_at,  # type: ignore[arg-type]
+            gd_demonstrations=sitting.gd_demonstrations,  # type: ignore[arg-type]
+        )
+
+    def _bench(self, sitting: Sitting, cells: Sequence[Cell]) -> Bench:
+        """The episode before the model. What it caches goes with it when the sitting is over."""
+        from dualscope.learners import Bench
+
+        model = self.model(sitting.place)
+        lesson = self._lesson(sitting, sitting.task, model)
+        others = [learning.other_task for learning in _learnings(cells) if learning.other_task is not None]
+        other = self._lesson(sitting, others[0][0], model) if others else None
+        want = _wanted(self.setting.study, cells)
+        key = (sitting.place, sitting.task, sitting.data, sitting.read_at, want, lesson.query_ids)
+        known = self._zero_shot[1] if self._zero_shot is not None and self._zero_shot[0] == key else None
+        bench = Bench(model, lesson, want=want, zero_shot=known, other=other)
+        if known is None:
+            self._zero_shot = None  # before the new one is made: one at a time
+            self._zero_shot = (key, bench.zero_shot)
+        return bench
+
+    # Rates
+
+    def _choose(self, job: RateJob, tell: Callable[[Event], None]) -> None:
+        from dualscope.studies.rates import choose
+
+        if self.run.folder.exists(f"rates/{job.key}.json"):
+            tell(Outcome(job.key, str(job), "was there"))
+            return
+        tell(Started(str(job)))
+        began = time.perf_counter()
+        try:
+            choice = choose(job, self.model(job.place), self._tasks[job.task])
+            self.run.write_json(f"rates/{job.key}.json", choice)
+        except Exception as error:
+            tell(Outcome(job.key, str(job), "failed", time.perf_counter() - began, reason_for(error)))
+        else:
+            tell(Outcome(job.key, str(job), "stored", time.perf_counter() - began))
+
+
+def _learned(bench: Bench, learning: Learning) -> Learned:
+    from dualscope.learners import Learned
+
+    if learning.learner == ZERO_SHOT.learner:
+        return Learned(bench.zero_shot)
+    if learning == IN_CONTEXT:
+        return Learned(bench.in_context)
+    return bench.learned(learning.learner, lr=learning.lr, **learning.settings)
+
+
+def _learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
+    for cell in cells:
+        yield cell.learning
+        yield from cell.beside
+        if cell.reference is not None:
+            yield cell.reference
+
+
+def _check_finite(trace: Trace, cell: Cell) -> None:
+    """A prediction read off NaN would be class 0, and look like an answer."""
+    bad = int((~trace.label_logprobs.isfinite()).any(-1).sum())
+    if bad:
+        advice = (
+            ""
+            if cell.learning.lr is None
+            else f"; a learning rate below {cell.learning.lr:g} may not diverge"
+        )
+        raise CellError(
+            f"{cell.learning.label} left label probabilities that are not finite in {bad} of {len(trace)} "
+            f"queries{advice}"
+        )
+
+
+def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
+    from dualscope.metrics import METRICS
+
+    load_plugins(study.plugins)
+    chosen = cells[0].metrics
+    names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
+    return frozenset().union(*(METRICS[name].wants for name in names))
+
+
+def _reread(bench: Bench, learning: Learning, learned: Learned) -> Trace | None:
+    """A few queries of the same learner at another batch size, where the model itself can be read again."""
+    few = slice(0, REREAD_QUERIES)
+    lesson = bench.lesson
+    lesson = replace(
+        lesson, queries=lesson.queries[few], labels=lesson.labels[few], query_ids=lesson.query_ids[few]
+    )
+    if learning == IN_CONTEXT:
+        return bench.model.read(lesson, bench.prefix, batch_size=REREAD_BATCH)
+    if learned.delta is None or learning.learner in ("gd-linearized", "probe"):
+        return None
+    with learned.delta.applied(bench.model):
+        return bench.model.read(lesson, batch_size=REREAD_BATCH)
+
+
+def _release_memory() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
