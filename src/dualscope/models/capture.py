@@ -83,6 +83,8 @@ def attention(
     rules = attend.Rules(scaling, softcap, sliding_window, slopes, session.plain)
     if session.keep:
         session.kept[layer] = (key, value)
+    if "queries" in session.want:  # of every row, for learners that watch their own training
+        session.record("queries", layer, query)
     if layer in session.cached:
         before = session.cached[layer]
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
@@ -115,7 +117,8 @@ def _record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rul
         session.record("query_vectors", layer, row.squeeze(-2).flatten(1))
     if "context_scores" in session.want and session.prefix is not None:
         keys = _heads(session.prefix.keys[layer], query)  # [heads, context, dim]
-        summed = torch.einsum("bhd,hcd->bc", row.squeeze(-2).float(), keys.float())
+        wide = torch.promote_types(row.dtype, torch.float32)
+        summed = torch.einsum("bhd,hcd->bc", row.squeeze(-2).to(wide), keys.to(wide))
         session.record("context_scores", layer, summed)
 
 
@@ -134,17 +137,18 @@ def _record_mass(
     total = lse[:, :, session.read]
     if sinks is not None:
         total = torch.logaddexp(total, sinks.to(total))
-    away = session.start + session.read
     if session.prefix is None:
-        first = attend.scores(
-            row, _heads(key[:, :, :1], query), rules, attend.distances(1, 1, away, row.device)
-        )
+        # Among themselves the tokens stand from 0 on, whatever the offset of their positions.
+        distance = attend.distances(1, 1, session.read, row.device)
+        first = attend.scores(row, _heads(key[:, :, :1], query), rules, distance)
         weight = torch.exp(first.squeeze(-2) - total[..., None]).squeeze(-1)
+        if rules.window is not None and session.read >= rules.window:
+            weight = torch.zeros_like(weight)
         session.record("bos_mass", layer, weight if session.lead else torch.zeros_like(weight))
         session.record("demo_mass", layer, torch.zeros_like(weight))
         return
     keys = _heads(session.prefix.keys[layer], query)
-    distance = attend.distances(1, keys.shape[-2], away, row.device)
+    distance = attend.distances(1, keys.shape[-2], session.start + session.read, row.device)
     logits = attend.scores(row, keys, rules, distance).squeeze(-2)
     weights = torch.exp(logits - total[..., None])
     if rules.window is not None:
