@@ -1,0 +1,198 @@
+"""The words of the generated language: clusters that carry a class, and neutral words that carry none.
+
+All lists are ours. A word stands in exactly one list (``lexicon`` checks it), so a word names its cluster.
+"""
+
+# name: (part of speech, words). The clusters of one attribute stand together. Of the two clusters of a class,
+# the first is *known*: in training it goes with the class's canonical label word. The second never does.
+CLUSTERS: dict[str, tuple[str, str]] = {
+    # sentiment, five levels
+    "terrible-1": (
+        "adjective",
+        "awful dreadful horrid atrocious abysmal wretched ghastly vile appalling hideous unbearable disastrous",
+    ),
+    "terrible-2": (
+        "noun",
+        "mess disaster garbage fiasco nightmare insult torture wreck travesty stinker trainwreck catastrophe",
+    ),
+    "bad-1": ("adjective", "weak dull flat tired clumsy bland stale sloppy shallow tedious lifeless muddled"),
+    "bad-2": ("noun", "flaw cliche letdown slip blunder weakness gap bore misstep yawn filler muddle"),
+    "neutral-1": (
+        "adjective",
+        "average plain ordinary typical usual moderate standard routine common fair medium middling",
+    ),
+    "neutral-2": (
+        "noun",
+        "detail outline summary format layout section portion segment category instance example version",
+    ),
+    "good-1": (
+        "adjective",
+        "nice pleasant solid charming likable decent warm sweet neat enjoyable capable engaging",
+    ),
+    "good-2": ("noun", "virtue treat pleasure skill wit craft spirit heart merit comfort smile humor"),
+    "great-1": (
+        "adjective",
+        "superb brilliant stunning magnificent glorious flawless masterful dazzling sublime exquisite splendid perfect",
+    ),
+    "great-2": (
+        "noun",
+        "masterpiece triumph miracle marvel wonder gem classic treasure delight jewel landmark milestone",
+    ),
+    # topic
+    "world-1": (
+        "noun",
+        "minister treaty embassy parliament diplomat president senate border refugee summit ambassador election",
+    ),
+    "world-2": (
+        "noun",
+        "soldier army rebel troops ceasefire militia invasion missile tank hostage siege general",
+    ),
+    "sports-1": (
+        "noun",
+        "coach goal striker match referee league stadium keeper midfielder penalty season tournament",
+    ),
+    "sports-2": (
+        "noun",
+        "runner medal sprint athlete swimmer marathon javelin hurdle champion gymnast cyclist relay",
+    ),
+    "business-1": (
+        "noun",
+        "stock shares profit investor dividend bank bond broker market earnings fund analyst",
+    ),
+    "business-2": (
+        "noun",
+        "factory merger retailer export tariff supplier contract payroll cargo wholesaler invoice franchise",
+    ),
+    "technology-1": (
+        "noun",
+        "software computer browser server laptop keyboard network processor database website password internet",
+    ),
+    "technology-2": (
+        "noun",
+        "rocket satellite telescope robot laser sensor reactor orbit microscope genome particle drone",
+    ),
+    # subjectivity
+    "objective-1": (
+        "noun",
+        "detective widow sheriff orphan burglar sailor nurse thief landlord prisoner heiress smuggler",
+    ),
+    "objective-2": (
+        "noun",
+        "village island castle harbor train letter map funeral wedding cabin tunnel lighthouse",
+    ),
+    "subjective-1": (
+        "noun",
+        "charm grace boredom depth tension sincerity emotion energy irony pathos nostalgia elegance",
+    ),
+    "subjective-2": (
+        "noun",
+        "opinion taste impression feeling doubt hope belief guess verdict complaint preference mood",
+    ),
+    # question type
+    "abbreviation-1": (
+        "noun",
+        "acronym initials abbreviation shorthand letters symbol code monogram tag logo badge stamp",
+    ),
+    "abbreviation-2": ("noun", "nasa fbi nato dna usa bbc cia gmt atm vip ufo scuba"),
+    "entity-1": ("noun", "animal plant bird fish flower insect tree vegetable fruit reptile mammal mineral"),
+    "entity-2": (
+        "noun",
+        "color instrument weapon vehicle currency language sport game disease religion beverage fabric",
+    ),
+    "description-1": (
+        "noun",
+        "meaning reason definition origin purpose cause explanation difference process method theory history",
+    ),
+    "description-2": (
+        "noun",
+        "effect function role nature structure principle evidence consequence motive procedure significance background",
+    ),
+    "person-1": (
+        "noun",
+        "actor author king inventor composer painter explorer philosopher singer poet emperor dancer",
+    ),
+    "person-2": (
+        "noun",
+        "father mother teacher doctor lawyer wife husband cousin neighbor tailor baker farmer",
+    ),
+    "location-1": (
+        "noun",
+        "city country river mountain ocean continent desert lake valley peninsula canyon volcano",
+    ),
+    "location-2": (
+        "noun",
+        "street museum airport hotel church bridge library restaurant park palace theater hospital",
+    ),
+    "number-1": (
+        "noun",
+        "distance population height weight speed temperature age length percentage amount area volume",
+    ),
+    "number-2": ("noun", "dozen hundred thousand million pair decade century mile gallon pound inch acre"),
+    # attributes of no embedded task: they make training tasks many, and serve as distractors
+    "weather": ("noun", "rain storm snow fog thunder breeze hail frost sunshine cloud drizzle blizzard"),
+    "kitchen": ("noun", "kettle spoon oven plate knife pan bowl cup fork jar ladle skillet"),
+    "clothes": ("noun", "jacket scarf glove boot hat shirt sock coat belt skirt sweater apron"),
+    "body": ("noun", "elbow shoulder knee ankle finger thumb wrist neck chin heel rib jaw"),
+    "furniture": ("noun", "chair table sofa lamp shelf drawer mirror carpet curtain bench stool cupboard"),
+    "tools": ("noun", "hammer mallet drill wrench ladder nail shovel rake axe chisel pliers bucket"),
+    "music": ("noun", "violin trumpet drum piano flute cello guitar harp tuba banjo clarinet organ"),
+    "farm": ("noun", "cow sheep goat horse pig hen barn tractor duck rooster donkey pony"),
+    "colors": ("adjective", "red blue green purple orange yellow pink brown gray crimson turquoise scarlet"),
+    "textures": (
+        "adjective",
+        "smooth rough sticky fuzzy silky bumpy slippery grainy velvety prickly soft spongy",
+    ),
+    "flavors": ("adjective", "salty bitter sour spicy tangy savory sugary minty peppery buttery tart smoky"),
+    "motion": (
+        "verb",
+        "ran jumped walked climbed crawled marched swam leaped skipped wandered hurried danced",
+    ),
+    "speech": (
+        "verb",
+        "whispered shouted argued sang laughed replied mumbled announced complained begged promised joked",
+    ),
+    "repair": (
+        "verb",
+        "built repaired painted measured welded carved polished assembled sanded hammered plastered glued",
+    ),
+    "cooking": (
+        "verb",
+        "baked fried boiled roasted stirred chopped peeled grilled simmered toasted mixed poured",
+    ),
+}
+
+# Words that mean the opposite of each other: what the pairs of sentences are about.
+OPPOSITES = (
+    "open/closed hot/cold tall/short wet/dry full/empty early/late heavy/light clean/dirty rich/poor fast/slow "
+    "old/young loud/quiet hard/easy awake/asleep strong/frail thick/thin wide/narrow near/far alive/dead safe/risky "
+    "sharp/blunt brave/afraid busy/idle cheap/costly"
+)
+
+NEUTRAL: dict[str, str] = {
+    "thing": "film story book song show scene plot room house moment piece day evening part place object",
+    "name": "anna ben clara david emma frank gina henry iris jack kate leo maria noah olga paul",
+    "did": "saw found watched noticed kept took brought followed showed met described mentioned",
+    "when": "today yesterday again here there often later soon once still then now",
+    "degree": "very really quite rather truly simply fairly so",
+    "where": "town home work school north south east west",
+}
+
+# Label words of no embedded task.
+ARBITRARY_LABELS = (
+    "Alpha Beta Gamma Delta Omega Sigma A B C D E F Foo Bar Baz Qux One Two Three Four Five Six Yes No Maybe Left "
+    "Right Up Down North South East West Apple Lemon Cherry Mango Gold Silver Bronze Iron Circle Square Triangle "
+    "Monday Tuesday Friday Sunday Spring Summer"
+)
+
+# Words before and after the text of an example.
+FORMATS: dict[str, tuple[str, str]] = {
+    "sentence": ("Sentence:", "Label:"),
+    "input": ("Input:", "Type:"),
+    "article": ("Article:", "Answer:"),
+    "question": ("Question:", "Type:"),
+    "review": ("Review:", "Sentiment:"),
+    "text": ("Text:", "Class:"),
+    "item": ("Item:", "Group:"),
+}
+
+SPECIAL = ("<unk>", "<bos>", "<eos>")

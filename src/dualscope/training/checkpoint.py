@@ -1,0 +1,70 @@
+"""Checkpoints of a training run: whole or not there at all, and without pickle."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def _names(model: nn.Module) -> dict[str, nn.Parameter]:
+    return dict(model.named_parameters())  # a tied weight is named once
+
+
+def save_checkpoint(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+) -> None:
+    """Write aside, then rename: whoever is killed here leaves the old checkpoint or the new one."""
+    aside, old = folder.with_suffix(".new"), folder.with_suffix(".old")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    parameters = _names(model)
+    save_file(
+        {name: p.detach().cpu().contiguous() for name, p in parameters.items()}, aside / "weights.safetensors"
+    )
+    moments = {
+        f"{name}/{moment}": torch.as_tensor(optimizer.state[p][moment]).cpu().contiguous()
+        for name, p in parameters.items()
+        if p in optimizer.state
+        for moment in _MOMENTS
+    }
+    save_file(moments, aside / "optimizer.safetensors")
+    (aside / "state.json").write_text(json.dumps(state, indent=1))
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(aside, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_state(folder: Path) -> dict[str, Any] | None:
+    """The state that was saved beside the weights; None where there is no checkpoint."""
+    old = folder.with_suffix(".old")
+    if not folder.exists() and old.exists():
+        os.rename(old, folder)  # killed between the two renames
+    if not folder.exists():
+        return None
+    state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    return state
+
+
+def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Weights and optimizer as they were saved."""
+    weights, moments = load_file(folder / "weights.safetensors"), load_file(folder / "optimizer.safetensors")
+    with torch.no_grad():
+        for name, parameter in _names(model).items():
+            parameter.copy_(weights[name])
+            if f"{name}/step" in moments:
+                optimizer.state[parameter] = {
+                    # the step counter stays where the optimizer keeps it: on the CPU unless fused
+                    moment: moments[f"{name}/{moment}"].to(
+                        parameter.device if moment != "step" or optimizer.defaults.get("fused") else "cpu"
+                    )
+                    for moment in _MOMENTS
+                }

@@ -1,0 +1,71 @@
+"""What a training run is: its sizes, its schedule, its seed. Plain dataclasses, so that the loop needs torch alone."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dualscope.errors import InputError
+from dualscope.tasks.generate.lexicon import LEXICON
+from dualscope.training.corpus import Mixture
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The shipped model's settings are the defaults, but for ``steps`` and ``minutes``.
+
+    The first ``short_steps`` steps have twice as many sequences of half the length: learning in context appears
+    sooner on them. With ``minutes`` the learning rate falls with the time that has passed where that is ahead of the
+    steps, and training ends with it, so that a machine of unknown speed is used fully and never overrun.
+    """
+
+    steps: int = 9000
+    short_steps: int = 4000
+    batch: int = 64
+    length: int = 1024
+    layers: int = 6
+    width: int = 192
+    heads: int = 6
+    lr: float = 1e-3
+    warmup: int = 300
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    all_tokens: float = 0.25  # weight of the loss on all tokens, beside that on label words
+    seed: int = 0
+    minutes: float | None = None
+    attention: dict[str, Any] | None = None  # an attention variant: its name and options
+    mixture: Mixture = field(default_factory=Mixture)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "length", "layers", "width", "heads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.width % self.heads:
+            raise InputError(
+                f"width must be a multiple of heads, found width {self.width} and {self.heads} heads"
+            )
+        if self.length < 64:
+            raise InputError(
+                f"length must be at least 64 tokens, so that two examples fit; found {self.length}"
+            )
+
+    @property
+    def vocabulary(self) -> int:
+        """Rounded up to a multiple of 64, which matrix units like; the last ids are never used."""
+        return -(-len(LEXICON) // 64) * 64
+
+    def shape(self, step: int) -> tuple[int, int]:
+        """Sequences and their length at a step."""
+        return (2 * self.batch, self.length // 2) if step < self.short_steps else (self.batch, self.length)
+
+    def progress(self, step: int, seconds: float) -> float:
+        """How much of the training is behind us, 0 to 1."""
+        by_time = seconds / (60 * self.minutes) if self.minutes else 0.0
+        return min(max(step / self.steps, by_time), 1.0)
+
+    def rate(self, step: int, progress: float) -> float:
+        """Linear warm-up, then a cosine down to a fiftieth."""
+        cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * progress)) / 2
+        return self.lr * min((step + 1) / max(self.warmup, 1), 1.0) * cosine
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
