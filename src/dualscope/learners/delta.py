@@ -55,6 +55,16 @@ class Delta(Mapping[str, Tensor]):
     def scaled(self, factor: float) -> Delta:
         return Delta({name: change * factor for name, change in self._changes.items()})
 
+    def with_norms(self, norms: Tensor) -> Delta:
+        """Each layer rescaled to a norm of its own, ``norms`` being [layers]; a layer of zeros stays."""
+        own = self.norms(len(norms))
+        factors = torch.where(own > 0, norms / own, torch.zeros_like(own))
+        changes = {}
+        for name, change in self._changes.items():
+            layer = layer_of(name)
+            changes[name] = change if layer is None else change * factors[layer]
+        return Delta(changes)
+
     def to(self, device: torch.device | str) -> Delta:
         return Delta({name: change.to(device) for name, change in self._changes.items()})
 
@@ -74,11 +84,11 @@ class Delta(Mapping[str, Tensor]):
 
         Weights of 16 bits would swallow a small change, so there the change acts beside them: W x + dW x.
         """
-        slots = self._slots(model)
         if is_low(model):
-            with shadowed(model, self._full(model, slots)):
+            with shadowed(model, self.in_full(model)):
                 yield
             return
+        slots = self._slots(model)
         with torch.no_grad(), ExitStack() as stack:
             parameters = dict(model.hf.named_parameters())
             for name in {slot.parameter for slot in slots}:
@@ -88,8 +98,9 @@ class Delta(Mapping[str, Tensor]):
             with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():
                 yield
 
-    def _full(self, model: Model, slots: list[Slot]) -> dict[str, Tensor]:
-        """The change in the shape of each parameter, zero where a part of a fused matrix does not change."""
+    def in_full(self, model: Model) -> dict[str, Tensor]:
+        """By parameter, in its shape and layout; zero where a part of a fused matrix does not change."""
+        slots = self._slots(model)
         parameters = dict(model.hf.named_parameters())
         full = {
             name: torch.zeros_like(parameters[name], dtype=wide(model.dtype), requires_grad=False)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dualscope.errors import InputError
 from dualscope.learners.learner import Learned, Log, Options
+from dualscope.learners.linearized_read import read_along
 from dualscope.learners.recorder import Recorder
 from dualscope.learners.samples import Sample, ordered, samples
 from dualscope.learners.slots import Slot, wide
@@ -117,6 +118,7 @@ def descend(
     adjust: Adjust = unchanged,
     slots: Sequence[Slot] | None = None,
     by_token: bool = False,
+    tangent: bool = False,
 ) -> Learned:
     """Train on the demonstrations, read the queries with the weights moved, and put the weights back."""
     model, lesson = bench.model, bench.lesson
@@ -127,10 +129,10 @@ def descend(
         batches = [[one] for batch in batches for one in batch[0].by_token()]
     if options.full_batch:
         batches = [[sample for batch in batches for sample in batch]]
-    session = Session(want=frozenset({"queries"} if "kendall" in bench.want else ()))
+    session = Session(plain=tangent, want=frozenset({"queries"} if "kendall" in bench.want else ()))
     recorder = Recorder(model, session, kendall="kendall" in bench.want, dual="dual" in bench.want)
     slots = options.slots(model) if slots is None else slots
-    with Weights(model, slots) as weights:
+    with Weights(model, slots, tangent) as weights:
         taken: list[Taken] = []
         with ExitStack() as stack:
             stack.enter_context(capturing(model, session))
@@ -139,7 +141,7 @@ def descend(
             for batch in batches * options.epochs:
                 taken.append(step(Stride(weights, recorder, lr, len(taken), adjust), batch))
         log = _log(weights, taken, recorder)
-        trace = model.read(lesson, want=bench.read_want)
+        trace = read_along(weights, bench) if tangent else model.read(lesson, want=bench.read_want)
         return Learned(trace, weights.delta(), log)
 
 

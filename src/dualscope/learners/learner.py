@@ -76,10 +76,13 @@ class Learner(Generic[O]):
     name: ClassVar[str] = ""  # set by the registry's decorator below
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
-    needs_other: ClassVar[bool] = False  # a lesson of another task has to be given
 
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
         raise NotImplementedError
+
+    def needs_other(self, options: O) -> bool:
+        """Whether the bench has to hold a lesson of another task."""
+        return False
 
     def rate(self, lr: float | None) -> float:
         """The learning rate, or an error that says how to give one."""

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shadowed(model: Model, changes: Mapping[str, Tensor]) -> Iterator[None]:
+def shadowed(
+    model: Model, changes: Mapping[str, Tensor], active: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
     """Add ``changes`` (parameter name -> tensor of its shape) without touching the weights, inside ``with``.
 
-    The change may be wider than the weights, may require a gradient, and may carry a forward-mode tangent.
+    The change may be wider than the weights, may require a gradient, and may carry a forward-mode tangent. It acts
+    only while ``active`` says so.
     """
     by_module: dict[str, dict[str, Tensor]] = {}
     for name, change in changes.items():
@@ -30,11 +33,13 @@ def shadowed(model: Model, changes: Mapping[str, Tensor]) -> Iterator[None]:
         for path, own in by_module.items():
             module = model.hf.get_submodule(path)
             _check(path, module)
-            stack.enter_context(module.register_forward_hook(beside(module, own)))
+            stack.enter_context(module.register_forward_hook(beside(module, own, active)))
         yield
 
 
-def beside(module: nn.Module, own: Mapping[str, Tensor]) -> Callable[..., Tensor | None]:
+def beside(
+    module: nn.Module, own: Mapping[str, Tensor], active: Callable[[], bool]
+) -> Callable[..., Tensor | None]:
     """A forward hook that adds what the module would give with ``own`` in the place of its weights.
 
     That is the change of its output, because a projection is linear in its weight and bias together.
@@ -49,7 +54,7 @@ def beside(module: nn.Module, own: Mapping[str, Tensor]) -> Callable[..., Tensor
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         nonlocal running
-        if running:
+        if running or not active():
             return None
         running = True
         try:

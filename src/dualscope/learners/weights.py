@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from dualscope.learners.delta import Delta
 from dualscope.learners.shadow import shadowed
@@ -24,13 +25,14 @@ class Weights:
     """Inside ``with``: the model in eval mode, and gradients for these slots alone. Afterwards bitwise as before.
 
     The weights are always the originals plus ``delta``, which is kept apart and wide, so that nothing is lost to
-    rounding in the sum, and applying the delta later gives exactly the weights that the learner saw. With
-    ``beside`` (and always for 16-bit weights) the change acts beside the weights, which then never move.
+    rounding in the sum, and applying the delta later gives exactly the weights that the learner saw. 16-bit
+    weights never move: the change acts beside them. With ``tangent`` no weight moves either, and inside
+    ``along_change()`` everything that the model computes carries its derivative in the direction of the change.
     """
 
-    def __init__(self, model: Model, slots: Sequence[Slot], beside: bool = False) -> None:
-        self.model, self.slots = model, list(slots)
-        self.beside = beside or is_low(model)
+    def __init__(self, model: Model, slots: Sequence[Slot], tangent: bool = False) -> None:
+        self.model, self.slots, self.tangent = model, list(slots), tangent
+        self.beside = tangent or is_low(model)
         self.changes: Gradient = {}
         self.leaves: dict[str, Tensor] = {}  # parameter name -> what gradients are taken of
         self._originals: dict[str, Tensor] = {}
@@ -49,7 +51,8 @@ class Weights:
                 self.leaves = {
                     name: torch.zeros_like(parameters[name], dtype=dtype).requires_grad_() for name in names
                 }
-                stack.enter_context(shadowed(self.model, self.leaves))
+                if not self.tangent:
+                    stack.enter_context(shadowed(self.model, self.leaves))
             else:
                 self._originals = {name: parameters[name].detach().clone() for name in names}
                 stack.callback(self._restore)
@@ -66,15 +69,31 @@ class Weights:
     ) -> None:
         self._stack.close()
 
-    def gradient(self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = ()) -> _Split:
-        """The gradient of ``loss`` by slot (those of one layer only, if given), and of the tensors ``also``."""
+    def gradient(
+        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+    ) -> _Split:
+        """The gradient of ``loss`` by slot (those of one layer only, if given), and of the tensors ``also``.
+
+        With ``seed`` (the derivative of a scalar with respect to ``loss``) that scalar's gradient.
+        """
         slots = [slot for slot in self.slots if layer is None or slot.layer == layer]
         names = list(dict.fromkeys(slot.parameter for slot in slots))
         found = torch.autograd.grad(
-            loss, [*(self.leaves[n] for n in names), *also], allow_unused=True, materialize_grads=True
+            loss, [*(self.leaves[n] for n in names), *also], seed, allow_unused=True, materialize_grads=True
         )
         by_name = dict(zip(names, found, strict=False))
         return {slot.name: slot.get(by_name[slot.parameter]) for slot in slots}, found[len(names) :]
+
+    @contextmanager
+    def along_change(self) -> Iterator[None]:
+        """Forward-mode derivatives at the original weights, in the direction of the change so far."""
+        full = {name: torch.zeros_like(leaf, requires_grad=False) for name, leaf in self.leaves.items()}
+        for slot in self.slots:
+            slot.add_(full[slot.parameter], self.changes[slot.name])
+        with forward_ad.dual_level():
+            dual = {name: forward_ad.make_dual(leaf, full[name]) for name, leaf in self.leaves.items()}
+            with shadowed(self.model, dual):
+                yield
 
     @torch.no_grad()
     def move(self, step: Gradient) -> None:
@@ -82,6 +101,8 @@ class Weights:
         moved = [slot for slot in self.slots if slot.name in step]
         for slot in moved:
             self.changes[slot.name].add_(step[slot.name])
+        if self.tangent:
+            return
         for name in dict.fromkeys(slot.parameter for slot in moved):
             leaf = self.leaves[name]
             if self.beside:

@@ -1,0 +1,44 @@
+"""Gradient descent on every weight of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from dualscope.errors import InputError
+from dualscope.learners.descent import DescentOptions, descend
+from dualscope.learners.gd import gd_step
+from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
+from dualscope.learners.slots import Slot, Whole, is_low
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+
+
+class AllOptions(Options):
+    """The options of `gd` that make sense where everything learns."""
+
+    epochs: int = Field(1, ge=1, description="passes over the demonstrations")
+    full_batch: bool = Field(False, description="one step an epoch, on the mean over the demonstrations")
+    order: int = Field(0, ge=0, description="0: the episode's own order; k: its k-th permutation")
+    loss: Literal["all", "label"] = Field("all", description="the tokens of a demonstration that count")
+
+
+@LEARNERS.register("gd-all")
+class GdAll(Learner[AllOptions]):
+    """SGD on all weights: embeddings, norms, feed-forward layers and attention."""
+
+    options = AllOptions
+    needs_rate = True
+
+    def learn(self, bench: Bench, lr: float | None, options: AllOptions) -> Learned:
+        model = bench.model
+        if is_low(model):
+            raise InputError(
+                f"gd-all cannot train {model.name} in {model.precision}: small updates of norms and embeddings would "
+                "be swallowed; load it with --dtype float32"
+            )
+        slots: list[Slot] = [Whole(name) for name, _ in model.hf.named_parameters()]
+        common = DescentOptions(**options.model_dump())
+        return descend(bench, bench.lesson.training, self.rate(lr), common, gd_step, slots=slots)

@@ -1,0 +1,69 @@
+"""Layer-causal gradient descent with clipped gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from dualscope.learners.descent import Adjust, Adjusted
+from dualscope.learners.lcgd import LcgdOptions, descend_locally
+from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.slots import layer_of
+from dualscope.learners.weights import Gradient
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+
+Clip = Literal["global-l2", "linf", "elementwise"]
+
+
+class ClippedOptions(LcgdOptions):
+    clip: Clip = Field(
+        "global-l2", description="rescale by the norm over all layers, by the largest entry, or cut"
+    )
+    threshold: float = Field(12.0, gt=0, description="the largest norm (or entry) that is let through")
+
+    @model_validator(mode="after")
+    def _global_clips_are_parallel(self) -> ClippedOptions:
+        if self.schedule == "sequential" and self.clip != "elementwise":
+            raise ValueError(f"clip: {self.clip} looks at all layers at once, so it needs schedule: parallel")
+        return self
+
+
+@LEARNERS.register("lcgd-clipped")
+class LcgdClipped(Learner[ClippedOptions]):
+    """LCGD whose gradient is clipped at every step."""
+
+    options = ClippedOptions
+    needs_rate = True
+
+    def learn(self, bench: Bench, lr: float | None, options: ClippedOptions) -> Learned:
+        clip = clipper(options.clip, options.threshold)
+        return descend_locally(bench, self.rate(lr), options, options.schedule, options.granularity, clip)
+
+
+def clipper(clip: Clip, threshold: float) -> Adjust:
+    """Nothing here waits for the device: whether a step was cut is counted at the end."""
+
+    def adjust(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
+        if clip == "elementwise":
+            cut = torch.zeros_like(norms)
+            for name, value in gradient.items():
+                layer = layer_of(name)
+                assert layer is not None
+                cut[layer] += (value.abs() > threshold).any()
+            clipped = {name: value.clamp(-threshold, threshold) for name, value in gradient.items()}
+            return Adjusted(clipped, None, (cut > 0).to(norms.dtype))
+        if clip == "global-l2":
+            size = norms.norm()
+        else:
+            size = (
+                torch.stack(torch._foreach_norm(list(gradient.values()), float("inf"))).max().to(norms.dtype)
+            )
+        factor = (threshold / size).clamp(max=1.0)
+        return Adjusted(gradient, factor.expand_as(norms), (factor < 1).to(norms.dtype).expand_as(norms))
+
+    return adjust

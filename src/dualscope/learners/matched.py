@@ -1,0 +1,57 @@
+"""Two learners that take steps of the same size, so that only the direction differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dualscope.learners.descent import Adjust, Adjusted, DescentOptions, descend
+from dualscope.learners.gd import gd_step
+from dualscope.learners.lcgd import LocalOptions, descend_locally
+from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.weights import Gradient
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+
+
+@LEARNERS.register("lcgd-matched")
+class LcgdMatched(Learner[LocalOptions]):
+    """LCGD whose every step has, in every layer, the norm of plain GD's step there."""
+
+    options = LocalOptions
+    needs_rate = True
+
+    def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:
+        rate = self.rate(lr)
+        common = options.model_dump(include=set(DescentOptions.model_fields))
+        return descend_locally(
+            bench, rate, options, adjust=to_steps(bench.learned("gd", rate, **common), rate)
+        )
+
+
+@LEARNERS.register("gd-matched")
+class GdMatched(Learner[LocalOptions]):
+    """GD whose every step has, in every layer, the norm of LCGD's step there."""
+
+    options = LocalOptions
+    needs_rate = True
+
+    def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:
+        rate = self.rate(lr)
+        adjust = to_steps(bench.learned("lcgd", rate, **options.model_dump()), rate)
+        return descend(bench, bench.lesson.training, rate, options, gd_step, adjust)
+
+
+def to_steps(model_run: Learned, lr: float) -> Adjust:
+    """Scale each layer's step to the norm that another run's step had there; a zero step stays zero."""
+    wanted = model_run.log.step_norm  # [steps, layers]
+    assert wanted is not None
+
+    def adjust(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
+        own = lr * norms
+        return Adjusted(gradient, torch.where(own > 0, wanted[step] / own, torch.zeros_like(own)))
+
+    return adjust
