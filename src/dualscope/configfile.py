@@ -64,8 +64,9 @@ def validated(
 def _explain(
     error: ValidationError, model: type[BaseModel], source: str, lines: Mapping[Location, int]
 ) -> str:
-    """The first thing that is wrong: one message is read, ten are not."""
-    first = error.errors(include_url=False)[0]
+    """One thing that is wrong: one message is read, ten are not. A misspelt field explains a missing one."""
+    errors = error.errors(include_url=False)
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     location: Location = tuple(first["loc"])
     line = next((lines[location[:n]] for n in range(len(location), 0, -1) if location[:n] in lines), None)
     where = f"{source}, line {line}" if line else source
@@ -76,10 +77,10 @@ def _explain(
         return f"{where}: unknown field '{field}' (found {_short(first['input'])}): {known}"
     if first["type"] == "missing":
         return f"{where}: field '{field}' is missing"
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
     if first["type"] == "value_error":  # our own validators say what they found
+        message = first["msg"].removeprefix("Value error, ")
         return f"{where}: field '{field}': {message}" if field else f"{where}: {message}"
+    message = first["msg"][:1].lower() + first["msg"][1:]
     return f"{where}: field '{field}': {message}, found {_short(first['input'])}"
 
 

@@ -14,9 +14,9 @@ class _Frozen(BaseModel):
 def _text(value: Any) -> Any:
     """Refuse what YAML did not read as text, and say what to do about it."""
     if value is None or not isinstance(value, str | list | dict):
-        kinds = {bool: "boolean", int: "number", float: "number", type(None): "null"}
-        kind = kinds.get(type(value), type(value).__name__)
-        raise ValueError(f"YAML read this as the {kind} {value!r}, and a text is needed: quote it")
+        kinds = {bool: "boolean", int: "number", float: "number"}
+        found = "null" if value is None else f"the {kinds.get(type(value), type(value).__name__)} {value!r}"
+        raise ValueError(f"YAML read this as {found}, and a text is needed: quote it")
     return value
 
 
