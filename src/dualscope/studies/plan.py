@@ -27,7 +27,6 @@ class RateJob:
     shots: int
     queries: int
     balanced: bool
-    read_at: str
     gd_demonstrations: str
 
     @property
@@ -167,7 +166,6 @@ class Planner:
             shots=max(self.study.shots),
             queries=self.study.queries,
             balanced=self.study.balanced,
-            read_at=self.study.read_at,
             gd_demonstrations=self.study.gd_demonstrations,
         )
         return (self.rates[job.key],) if job.key in self.rates else job
@@ -193,7 +191,7 @@ def _with_company(
     for learning, reference in learnings:
         same_rate = [other for other, _ in learnings if other.lr == learning.lr]
         beside: tuple[Learning, ...] = ()
-        if learning.lr is not None:
+        if learning.lr is not None and reference == IN_CONTEXT.learner:
             plain = [other for other in same_rate if other.learner == GD and other.options == "{}"]
             beside = (*nulls, *(other for other in plain if other != learning))
         if reference == IN_CONTEXT.learner:

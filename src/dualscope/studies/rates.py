@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from dualscope.studies.plan import RateJob
@@ -23,7 +24,6 @@ def choose(job: RateJob, model: Model, task: Task) -> dict[str, Any]:
         shots=job.shots,
         queries=job.queries,
         balanced=job.balanced,
-        read_at=job.read_at,
         gd_demonstrations=job.gd_demonstrations,
     )
     return {
@@ -33,7 +33,8 @@ def choose(job: RateJob, model: Model, task: Task) -> dict[str, Any]:
         "shots": job.shots,
         "rate": choice.rate,
         "at_edge": choice.at_edge,
-        "curve": [dict(row) for row in choice.curve],
+        "examples": choice.n,
+        "curve": [{k: v if math.isfinite(v) else None for k, v in row.items()} for row in choice.curve],
     }
 
 

@@ -66,12 +66,12 @@ def _ask(entry: LearnerEntry, plugins: tuple[str, ...], digest: str) -> Resolved
 
     load_plugins(plugins)
     name = LEARNERS.canonical(entry.learner)
-    kind = LEARNERS[name]
+    kind, options = LEARNERS[name], options_of(name, dict(entry.options))
     return Resolved(
         name=name,
-        options=canonical(options_of(name, dict(entry.options)).changed()),
+        options=canonical(options.changed()),
         needs_rate=kind.needs_rate,
-        needs_other=kind.needs_other,
+        needs_other=kind().needs_other(options),
         code=digest if digest and _is_foreign(kind) else "",
     )
 
