@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases import HEADS, LAYERS, QUERIES, WIDTH, cos, gradient, random_case, random_trace
+from tests.metrics.cases import HEADS, LAYERS, QUERIES, WIDTH, cos, gradient, random_case, random_trace
 
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
 from dualscope.metrics.case import Case

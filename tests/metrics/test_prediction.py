@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases import gradient, predicted_case, random_case, random_trace
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.metrics.cases import gradient, predicted_case, random_case, random_trace
 
 from dualscope.metrics.case import Case
 from dualscope.metrics.partition import PARTITION, partition

@@ -1,7 +1,7 @@
 """How alike two attention maps are, over the query's own tokens.
 
-The functions take scores as [queries, layers, heads, tokens] with zeros outside a query's own tokens (see
-`own_scores`) and return [queries, layers, heads].
+The functions take scores as [queries, layers, heads, tokens] with zeros where nothing is seen (see
+`seen_scores`) and return [queries, layers, heads].
 """
 
 from __future__ import annotations
@@ -33,10 +33,19 @@ def own_tokens(lengths: Tensor, tokens: int) -> Tensor:
     return (column >= tokens - lengths[:, None])[:, None, None]
 
 
-def own_scores(trace: Trace, layers: slice = slice(None)) -> Tensor:
-    """Scores in float64 with zeros where the query has no token (a NaN elsewhere stays, and is told)."""
+def visible(zero_shot: Trace, layers: slice = slice(None)) -> Tensor:
+    """What the read position can see of the query's own tokens: [queries, layers, heads, tokens], boolean.
+
+    Inside a query's own tokens, NaN in the zero-shot trace is a sliding window's mask.
+    """
+    scores = zero_shot.attn_scores[:, layers]
+    return own_tokens(zero_shot.lengths, scores.shape[-1]) & ~scores.isnan()
+
+
+def seen_scores(trace: Trace, own: Tensor, layers: slice = slice(None)) -> Tensor:
+    """Scores in float64 with zeros where nothing is seen (a NaN elsewhere stays, and makes the cosine NaN)."""
     scores = wide(trace.attn_scores[:, layers])
-    return scores.masked_fill(~own_tokens(trace.lengths, scores.shape[-1]).to(scores.device), 0)
+    return scores.masked_fill(~own.to(scores.device), 0)
 
 
 def sim_am(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
@@ -84,14 +93,14 @@ def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
         pairs += [("alpha", name, other.trace) for name, other in _gradients(case).items()]
     parts: dict[tuple[str, str], list[Tensor]] = {(name, reference): [] for name, reference, _ in pairs}
     shape = case.trace.attn_scores.shape
-    own = own_tokens(case.trace.lengths, shape[-1])
     for at in layer_slices(shape):
-        z, c, g = (own_scores(trace, at) for trace in (case.zero_shot, case.reference, case.trace))
-        mask = own.to(z.device)
+        own = visible(case.zero_shot, at)
+        z, c, g = (seen_scores(trace, own, at) for trace in (case.zero_shot, case.reference, case.trace))
+        own = own.to(z.device)
         for name, reference, trace in pairs:
-            other = c if trace is case.reference else own_scores(trace, at)
+            other = c if trace is case.reference else seen_scores(trace, own, at)
             formula = sim_am_delta if name == "alpha" else _FORMULAS[name]
-            parts[name, reference].append(formula(z, other, g, mask))
+            parts[name, reference].append(formula(z, other, g, own))
     for (name, reference), chunks in parts.items():
         values = torch.cat(chunks, 1)
         if name in ("sim_am_delta", "alpha"):
@@ -100,11 +109,10 @@ def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    scores = case.zero_shot.attn_scores
-    chunks = [
-        cosine(own_scores(case.trace, at), own_scores(case.zero_shot, at))
-        for at in layer_slices(scores.shape)
-    ]
+    chunks = []
+    for at in layer_slices(case.zero_shot.attn_scores.shape):
+        own = visible(case.zero_shot, at)
+        chunks.append(cosine(seen_scores(case.trace, own, at), seen_scores(case.zero_shot, own, at)))
     yield PerQuery("sim_am_zero_shot", torch.cat(chunks, 1), "zero-shot")
 
 

@@ -14,8 +14,14 @@ def _masses(case: Case, names: frozenset[str]) -> Iterator[Values]:
         yield PerQuery(name, case.trace.extras[name])
 
 
+def _has_context(case: Case) -> bool:
+    return case.learner != "zero-shot" and case.has_attention and not case.is_gradient
+
+
 def _add(name: str, formula: str, about: str) -> None:
-    family(_masses, lambda case: name in case.trace.extras)(name, formula, about, wants=[name])
+    family(_masses, lambda case: _has_context(case) and name in case.trace.extras)(
+        name, formula, about, wants=["mass"]
+    )
 
 
 _add(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dualscope.metrics.attention_map import change_undefined, own_scores
+from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import layer_slices, wide
 from dualscope.metrics.metric import family
@@ -23,7 +23,10 @@ def _size(change: Tensor) -> Tensor:
 
 
 def signal_and_noise(zero_shot: Trace, trace: Trace, reread: Trace) -> dict[str, tuple[Tensor, Tensor]]:
-    """|change| and |difference between the two reads|, [queries read twice, layers], of outputs and of scores."""
+    """|change| and |difference between the two reads|, [queries, layers], of outputs and of scores.
+
+    NaN for queries that were read only once.
+    """
     row = {name: index for index, name in enumerate(trace.query_ids)}
     twice = [index for index, name in enumerate(reread.query_ids) if name in row]
     rows = torch.tensor([row[reread.query_ids[i]] for i in twice], dtype=torch.long)
@@ -41,12 +44,18 @@ def signal_and_noise(zero_shot: Trace, trace: Trace, reread: Trace) -> dict[str,
     for at in layer_slices(g.attn_scores.shape):
         now, then = wide(g.attn_out[:, at]), wide(again.attn_out[:, at])
         outputs.append((_size(now - wide(z.attn_out[:, at])), _size(now - then)))
-        now, then = own_scores(g, at), own_scores(again, at)
-        scores.append(
-            (_size(now - own_scores(z, at)), _size(now[..., -tokens:] - then[..., -now.shape[-1] :]))
-        )
+        own = visible(z, at)
+        now, then = seen_scores(g, own, at), seen_scores(again, own[..., -tokens:], at)
+        scores.append((_size(now - seen_scores(z, own, at)), _size(now[..., -tokens:] - then)))
+
+    def among_all(chunks: list[Tensor]) -> Tensor:
+        values = torch.cat(chunks, 1)
+        whole = values.new_full((len(trace), values.shape[1]), torch.nan)
+        whole[rows.to(whole.device)] = values
+        return whole
+
     return {
-        name: (torch.cat([s for s, _ in pairs], 1), torch.cat([n for _, n in pairs], 1))
+        name: (among_all([s for s, _ in pairs]), among_all([n for _, n in pairs]))
         for name, pairs in (("snr", outputs), ("snr_scores", scores))
     }
 
@@ -59,7 +68,7 @@ def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
         signal, noise = sizes[name]
         yield PerQuery(name, signal, "zero-shot", weights=noise, over_layers="min")
     if "snr_low_layers" in names:
-        signal, noise = (part.sum(0) for part in sizes["snr"])
+        signal, noise = (part.nansum(0) for part in sizes["snr"])
         yield Logged("snr_low_layers", (signal / noise < SNR_THRESHOLD).sum())
 
 

@@ -1,0 +1,191 @@
+"""Aggregation, NaN rules, subsets, signal to noise, and the shapes of rows."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.metrics.cases import HEADS, LAYERS, QUERIES, gradient, predicted_case, random_case, random_trace
+
+from dualscope.errors import InputError
+from dualscope.metrics import METRICS, measure
+from dualscope.metrics.case import Case
+from dualscope.metrics.noise import SNR_THRESHOLD
+from dualscope.metrics.rows import compute
+from dualscope.models.trace import Trace
+
+COLUMNS = ["metric", "reference", "layer", "head", "step", "value", "low", "high", "n"]
+
+
+def test_rows_have_the_columns_and_every_metric_is_described() -> None:
+    for row in measure(random_case()).rows:
+        assert list(row) == COLUMNS
+    for name in METRICS:
+        assert METRICS[name].about
+        assert METRICS[name].formula
+
+
+def test_aggregation_is_heads_then_queries_then_layers() -> None:
+    case = random_case(1, relative=True)
+    rows = measure(case, ["sim_am_delta"], per_head=True).rows
+    (found,) = compute(case, ["sim_am_delta"])
+    values = found.values.numpy()  # layer 0 is undefined
+    by_layer = np.nanmean(values[:, 1:], axis=2).mean(0)
+    layers = {row["layer"]: row for row in rows if row["head"] is None}
+    assert math.isnan(layers[0]["value"])
+    assert layers[0]["n"] == 0
+    np.testing.assert_allclose([layers[1]["value"], layers[2]["value"]], by_layer, atol=1e-12)
+    assert layers[None]["value"] == pytest.approx(by_layer.mean())
+    assert layers[None]["n"] == QUERIES
+    heads = {(row["layer"], row["head"]): row["value"] for row in rows if row["head"] is not None}
+    assert len(heads) == LAYERS * HEADS
+    assert heads[2, 1] == pytest.approx(values[:, 2, 1].mean())
+
+
+def test_undefined_queries_are_left_out_and_counted() -> None:
+    case = random_case(2)
+    out = case.trace.attn_out.clone()
+    out[:4, 1] = case.zero_shot.attn_out[:4, 1]  # no change at all
+    out[4, 1, 0] = torch.inf
+    case = replace(case, learned=gradient(replace(case.trace, attn_out=out)))
+    for name in ("sim_aou", "sim_aou_norm", "sim_aou_mismatched"):
+        rows = {row["layer"]: row for row in measure(case, [name]).rows}
+        (found,) = compute(case, [name])
+        assert rows[1]["n"] == QUERIES - 5 if name != "sim_aou_mismatched" else QUERIES
+        assert rows[0]["n"] == rows[None]["n"] == QUERIES
+        assert rows[1]["value"] == pytest.approx(float(np.nanmean(found.values[:, 1])))
+        assert math.isfinite(rows[1]["low"])
+
+
+def test_interval_agrees_with_a_plain_bootstrap() -> None:
+    case = random_case(3, queries=40)
+    rows = {row["layer"]: row for row in measure(case, ["sim_aou"], seed=5).rows}
+    (found,) = compute(case, ["sim_aou"])
+    values = found.values.numpy()
+    drawn = np.random.default_rng(5).integers(0, 40, (1000, 40))
+    means = values[drawn].mean(1)
+    np.testing.assert_allclose(rows[1]["low"], np.quantile(means[:, 1], 0.025), atol=1e-12)
+    np.testing.assert_allclose(rows[None]["high"], np.quantile(means.mean(1), 0.975), atol=1e-12)
+
+
+def test_share_interval_agrees_with_a_plain_bootstrap() -> None:
+    case = random_case(4, queries=50)
+    row = next(r for r in measure(case, ["jaccard"]).rows)
+    z, c, g = (t.predictions.numpy() for t in (case.zero_shot, case.reference, case.trace))
+    drawn = np.random.default_rng(0).integers(0, 50, (1000, 50))
+    shares = [((c != z) & (g != z))[i].sum() / ((c != z) | (g != z))[i].sum() for i in drawn]
+    assert row["low"] == pytest.approx(np.quantile(shares, 0.025))
+
+
+def test_table_of_queries() -> None:
+    case = random_case(5, others={"lcgd": gradient(random_trace(9))})
+    table = measure(case, per_query=True).queries
+    assert table.num_rows == QUERIES
+    assert table["query"].to_pylist() == list(case.trace.query_ids)
+    assert table["prediction"].to_pylist() == case.trace.predictions.tolist()
+    layers = np.array(table["sim_aou_layers"].to_pylist())
+    assert layers.shape == (QUERIES, LAYERS)
+    np.testing.assert_allclose(table["sim_aou"].to_numpy(), layers.mean(1))
+    assert "alpha[lcgd]" in table.column_names
+    assert "sim_aou_layers" not in measure(case).queries.column_names
+
+
+def test_subset_of_queries_that_both_turn_right() -> None:
+    case = predicted_case([0] * 6, [1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 1])
+    other = random_trace(8, queries=6).attn_out
+    case = replace(
+        case,
+        learned=gradient(replace(case.trace, attn_out=other)),
+        reference=replace(case.reference, attn_out=other * 2),
+    )
+    row = measure(case, ["sim_aou"], subset="f2t").rows[0]
+    whole, part = (next(iter(compute(c, ["sim_aou"]))).values for c in (case, case.only(case.turned_right())))
+    assert row["n"] == 2
+    torch.testing.assert_close(part, whole[[0, 4]])
+    assert row["value"] == pytest.approx(whole[[0, 4]].mean().item())
+
+
+def test_an_empty_subset_is_nan_with_n_zero() -> None:
+    case = predicted_case([0, 0], [0, 0], [0, 0], [0, 0])
+    measured = measure(case, subset="f2t", per_head=True, per_query=True)
+    assert measured.queries.num_rows == 0
+    for row in measured.rows:
+        assert row["n"] == 0
+        assert math.isnan(row["value"]) or row["metric"].startswith("partition")
+
+
+def noisy(trace: Trace, noise: float, some: slice) -> Trace:
+    """The first queries read again, and a little different."""
+    cut = replace(trace.map(lambda t: t[some]), query_ids=trace.query_ids[some])
+    generator = torch.Generator().manual_seed(1)
+    tokens = int(cut.lengths.max())
+    return replace(
+        cut,
+        attn_out=cut.attn_out + noise * torch.randn(cut.attn_out.shape, generator=generator),
+        attn_scores=(cut.attn_scores + noise)[..., -tokens:],
+    )
+
+
+def test_signal_to_noise() -> None:
+    case = random_case(6, relative=True)
+    again = noisy(case.trace, 0.01, slice(0, 4))
+    rows = {(r["metric"], r["layer"]): r for r in measure(replace(case, reread=again)).rows}
+    z, g, a = (t.attn_out[:4].double() for t in (case.zero_shot, case.trace, again))
+    ratio = ((g - z).norm(dim=-1).sum(0) / (g - a).norm(dim=-1).sum(0)).tolist()
+    for layer in range(LAYERS):
+        assert rows["snr", layer]["value"] == pytest.approx(ratio[layer])
+        assert rows["snr", layer]["n"] == 4
+    assert rows["snr", None]["value"] == pytest.approx(min(ratio))
+    assert rows["snr_low_layers", None]["value"] == 0
+    assert math.isnan(rows["snr_scores", 0]["value"])  # undefined by construction
+    assert rows["snr_scores", 1]["value"] > SNR_THRESHOLD
+    loud = {r["metric"]: r for r in measure(replace(case, reread=noisy(case.trace, 1.0, slice(0, 4)))).rows}
+    assert loud["snr_low_layers"]["value"] == LAYERS
+    same = measure(replace(case, reread=case.trace), ["snr"]).rows[0]
+    assert same["value"] == math.inf  # no noise that float32 could show
+
+
+def test_log_and_masses() -> None:
+    norms = torch.arange(6.0).reshape(2, 3)
+    case = random_case(7)
+    log = gradient(case.trace, grad_norm=norms, update_norm=torch.ones(3), clipped_steps=1)
+    rows = measure(replace(case, learned=log), ["grad_norm", "update_norm", "clipped_steps"]).rows
+    found = {(r["metric"], r["layer"], r["step"]): r["value"] for r in rows}
+    assert found["grad_norm", None, None] == 2.5
+    assert found["grad_norm", 1, None] == 2.5
+    assert found["grad_norm", 2, 1] == 5.0
+    assert found["update_norm", 2, None] == 1.0
+    assert found["clipped_steps", None, None] == 1
+    context = random_trace(3)
+    context.extras["demo_mass"] = torch.full((QUERIES, LAYERS, HEADS), 0.25)
+    in_context = Case(case.zero_shot, context, replace(gradient(context), delta=None), "in-context")
+    rows = measure(in_context, ["demo_mass", "bos_mass"], per_head=True).rows
+    assert len(rows) == 1 + LAYERS + LAYERS * HEADS
+    assert rows[0]["value"] == 0.25
+
+
+def test_a_window_is_a_mask_and_a_diverged_score_is_not() -> None:
+    case = random_case(8)
+
+    def windowed(trace: Trace) -> Trace:
+        scores = trace.attn_scores.clone()
+        scores[:, 1, :, :-2] = torch.nan
+        return replace(trace, attn_scores=scores)
+
+    z, c, g = windowed(case.zero_shot), windowed(case.reference), windowed(case.trace)
+    (found,) = compute(Case(z, c, gradient(g), "gd"), ["sim_am"])
+    assert found.values.isfinite().all()
+    g.attn_scores[3, 1, 0, -1] = torch.nan
+    (found,) = compute(Case(z, c, gradient(g), "gd"), ["sim_am"])
+    assert found.values.isnan().nonzero().tolist() == [[3, 1, 0]]
+
+
+def test_traces_of_other_queries_are_refused() -> None:
+    with pytest.raises(InputError, match="other queries"):
+        Case(random_trace(0), random_trace(1, queries=5), gradient(random_trace(2)), "gd")
+
+
+def test_an_unknown_metric_is_named() -> None:
+    with pytest.raises(InputError, match="did you mean sim_aou"):
+        measure(random_case(), ["sim_aout"])
