@@ -1,5 +1,7 @@
 """From a name to a model that runs: every way it can fail is said in words before anything is computed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +53,7 @@ def load(
         hf.eval(),
         tokenizer,
         name=name,
-        revision=getattr(config, "_commit_hash", None) or source.revision,
+        revision=source.commit(),
         variant=variant,
         init_seed=init_seed,
         digest=digest_of_files(files),
@@ -159,21 +161,23 @@ def _placement(
 
 
 def _module(source: Source, config: Any, dtype: torch.dtype, placement: dict[str, Any]) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     try:
-        hf, report = AutoModelForCausalLM.from_pretrained(
-            source.location,
-            config=config,
-            revision=source.revision,
-            local_files_only=source.offline,
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype=dtype,
-            output_loading_info=True,
-            **placement,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
+        with _quietly():
+            hf, report = AutoModelForCausalLM.from_pretrained(
+                source.location,
+                config=config,
+                revision=source.revision,
+                local_files_only=source.offline,
+                use_safetensors=True,
+                trust_remote_code=False,
+                dtype=dtype,
+                output_loading_info=True,
+                **placement,
+            )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise InputError(
                 f"model '{source.name}' does not fit beside what else is on the device; free it, or use "
@@ -207,6 +211,22 @@ def _change_attention(source: Source, hf: Any, files: list[Path]) -> None:
         raise InputError(
             f"model '{source.name}': its attention has weights that are not in its files ({', '.join(added)})"
         )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without transformers' progress bars and load report: what matters of them is an error of ours."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

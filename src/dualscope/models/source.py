@@ -72,6 +72,14 @@ class Source:
             try_to_load_from_cache(str(self.repository), "config.json", revision=self.revision), str
         )
 
+    def commit(self) -> str | None:
+        """The commit of the hub's repository that the files are of; None for a folder."""
+        config = self.file("config.json") if self.folder is None else None
+        snapshot = config.parent if config is not None else None
+        return (
+            snapshot.name if snapshot is not None and snapshot.parent.name == "snapshots" else self.revision
+        )
+
     def weights(self) -> list[Path]:
         """The safetensors files; an explanation where there are none."""
         whole = self.file("model.safetensors")
@@ -113,7 +121,7 @@ def find(name: str, offline: bool = False) -> Source:
         return Source(name, folder=folder)
     if folder.is_file():
         raise InputError(f"'{name}' is a file; give the folder that holds config.json and model.safetensors")
-    if name.startswith((".", "~", "/")) or name.count("/") > 1 or not name:
-        raise InputError(f"no such folder: {name}")
     repository, _, revision = name.partition("@")
+    if name.startswith((".", "~", "/")) or repository.count("/") > 1 or not repository:
+        raise InputError(f"no such folder: {name}")
     return Source(name, repository=repository, revision=revision or None, offline=offline)

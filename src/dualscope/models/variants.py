@@ -5,6 +5,7 @@ same weights on every device and in every precision, and torch's own random stat
 """
 
 from collections.abc import Iterator
+from typing import Any
 from zlib import crc32
 
 import torch
@@ -36,7 +37,7 @@ Known: shuffled, trained, trained-embeddings, untrained.
 
 
 @torch.no_grad()
-def apply(hf: nn.Module, variant: str, init_seed: int = 0) -> None:
+def apply(hf: Any, variant: str, init_seed: int = 0) -> None:
     """Turn a trained module into a variant of itself, in place. Tied embeddings stay tied."""
     check(variant)
     if variant == "shuffled":
@@ -46,7 +47,7 @@ def apply(hf: nn.Module, variant: str, init_seed: int = 0) -> None:
         _redraw(hf, init_seed, kept)
 
 
-def _redraw(hf: nn.Module, seed: int, kept: set[str]) -> None:
+def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
     """Overwrite the parameters with those of a module of the same configuration, built from the seed."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(seed)

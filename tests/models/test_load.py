@@ -1,0 +1,193 @@
+"""Model.load: what it gives, and how it says what is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models.test_convert import pickled
+from tests.models.tiny import tiny_model
+from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, T5Config
+
+from dualscope.errors import InputError
+from dualscope.models import Model, device, source
+from dualscope.models.digest import digest_of_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    hf, tokenizer = tiny_model("gpt2")
+    hf.half().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_dtype_is_what_was_asked_for_not_what_the_file_has(folder: Path) -> None:
+    stored, _ = tiny_model("gpt2")
+    stored.half()
+    for name, dtype in {
+        "float32": torch.float32,
+        "float64": torch.float64,
+        "bfloat16": torch.bfloat16,
+    }.items():
+        model = Model.load(str(folder), device="cpu", dtype=name)
+        assert (model.dtype, model.precision, model.device.type) == (dtype, name, "cpu")
+        assert torch.equal(model.hf.lm_head.weight, stored.lm_head.weight.to(dtype))
+    assert not model.hf.training
+    assert model.tied_embeddings
+    assert model.tokenizer.bos_token_id == 1
+
+
+def test_shards_load_and_digests_tell_contents_apart(folder: Path, tmp_path: Path) -> None:
+    hf, tokenizer = tiny_model("gpt2")
+    hf.half().save_pretrained(tmp_path / "shards", max_shard_size="40KB")
+    tokenizer.save_pretrained(tmp_path / "shards")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    model = Model.load(str(tmp_path / "shards"), device="cpu")
+    whole = Model.load(str(folder), device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(model.hf.parameters(), whole.hf.parameters(), strict=True))
+    other, _ = tiny_model("gpt2", seed=1)
+    other.half().save_pretrained(tmp_path / "other")
+    digests = {
+        digest_of_files((tmp_path / name).glob("*.safetensors")) for name in ("model", "shards", "other")
+    }
+    assert len(digests) == 3
+    assert whole.digest in digests
+    assert Model.load(str(folder), device="cpu", variant="untrained", init_seed=5).digest == whole.digest
+
+
+def test_digest_of_a_cached_file_is_its_name(tmp_path: Path) -> None:
+    """The hub's cache names large files by their sha256; the content is not read again."""
+    import hashlib
+
+    content = b"weights"
+    blob = tmp_path / "blobs" / hashlib.sha256(content).hexdigest()
+    blob.parent.mkdir()
+    blob.write_bytes(content)
+    plain, link = tmp_path / "model.safetensors", tmp_path / "snapshot" / "model.safetensors"
+    plain.write_bytes(content)
+    link.parent.mkdir()
+    link.symlink_to(blob)
+    assert digest_of_files([plain]) == digest_of_files([link])
+
+
+def test_variants_load_seeded(folder: Path) -> None:
+    one = Model.load(str(folder), device="cpu", variant="untrained", init_seed=1)
+    again = Model.load(str(folder), device="cpu", variant="untrained", init_seed=1)
+    two = Model.load(str(folder), device="cpu", variant="untrained", init_seed=2)
+    weights = [model.hf.transformer.h[0].attn.c_attn.weight for model in (one, again, two)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert (one.variant, one.init_seed) == ("untrained", 1)
+
+
+def refuse(name: str | Path, match: str, **options: object) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        Model.load(str(name), device="cpu", **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_places_that_are_not_models(tmp_path: Path, folder: Path) -> None:
+    refuse(tmp_path / "nowhere", "no such folder")
+    refuse("./nowhere", "no such folder")
+    refuse(folder / "config.json", "is a file")
+    (tmp_path / "empty").mkdir()
+    refuse(tmp_path / "empty", "no config.json")
+    refuse("some body/some model", "neither a folder nor a name on the hub", offline=True)
+    refuse("nobody/no-such-model", "not in the local cache", offline=True)
+    refuse("nobody/no-such-model@v2", "not in the local cache", offline=True)
+
+
+def test_pickled_weights_name_the_command(tmp_path: Path) -> None:
+    pickled(tmp_path / "old")
+    refuse(tmp_path / "old", f"dualscope convert {tmp_path}/old OUT")
+
+
+def test_no_weights_and_missing_shards(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    refuse(folder, "no model.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refuse(folder, "are missing")
+
+
+def test_weights_that_are_not_in_the_file_are_never_made_up(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    table = load_file(folder / "model.safetensors")
+    table.pop("transformer.h.1.attn.c_attn.weight")
+    save_file(table, folder / "model.safetensors", {"format": "pt"})
+    refuse(folder, "1 weights are not in its files .transformer.h.1.attn.c_attn.weight")
+    (folder / "model.safetensors").write_bytes(b"not safetensors at all")
+    refuse(folder, "cannot be loaded")
+
+
+def test_encoders_and_other_kinds(tmp_path: Path) -> None:
+    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=96)
+    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    refuse(tmp_path / "bert", "bert.*not a causal language model")
+    T5Config().save_pretrained(tmp_path / "t5")
+    refuse(tmp_path / "t5", "t5.*not a causal language model")
+    (tmp_path / "own").mkdir()
+    auto = {"model_type": "my_own", "auto_map": {"AutoConfig": "code.MyConfig"}}
+    (tmp_path / "own" / "config.json").write_text(json.dumps(auto))
+    refuse(tmp_path / "own", "never run")
+
+
+def test_missing_tokenizer(folder: Path) -> None:
+    for path in folder.glob("*token*"):
+        path.unlink()
+    refuse(folder, "no tokenizer")
+
+
+def test_names_of_options(folder: Path) -> None:
+    refuse(folder, "unknown dtype 'fp16'.*float16", dtype="fp16")
+    refuse(folder, "needs a CUDA device", dtype="tf32")
+    refuse(folder, "did you mean untrained", variant="untraind")
+    with pytest.raises(InputError, match="unknown device 'gpu'"):
+        Model.load(str(folder), device="gpu")
+    with pytest.raises(InputError, match="CUDA devices"):
+        Model.load(str(folder), device="cuda:99")
+
+
+def test_too_large_for_the_device_says_how_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "total_memory", lambda device: 2**17)
+    refuse(folder, r"needs 0.2 MiB for its float32 weights, and 'cpu' has 0.1 MiB")
+    assert Model.load(str(folder), device="cpu", dtype="bfloat16").dtype == torch.bfloat16
+
+
+def test_estimate_needs_no_weights(folder: Path) -> None:
+    from dualscope.models.memory import weight_bytes
+
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(config)
+    model = Model.load(str(folder), device="cpu")
+    assert weight_bytes(skeleton, torch.float32) == weight_bytes(model.hf)
+
+
+def test_revisions_and_the_embedded_model() -> None:
+    found = source.find("owner/name@refs/pr/1")
+    assert (found.repository, found.revision, found.location) == ("owner/name", "refs/pr/1", "owner/name")
+    embedded = source.find("embedded").folder
+    assert embedded is not None
+    assert embedded.name == "embedded"
+
+
+def test_a_hub_cache_is_enough_offline(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache as huggingface_hub keeps it, with one snapshot: loaded by name, without a connection."""
+    from huggingface_hub import constants
+
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--owner--tiny"
+    shutil.copytree(folder, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    model = Model.load("owner/tiny", device="cpu", offline=True)
+    assert model.revision == commit
+    assert model.digest == Model.load(str(folder), device="cpu").digest
+    pinned = Model.load(f"owner/tiny@{commit}", device="cpu", offline=True)
+    assert pinned.revision == commit
+    refuse("owner/tiny@other", "not in the local cache", offline=True)
