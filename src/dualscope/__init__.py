@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as in _HOME
     from dualscope.learners.learner import Learner as Learner
     from dualscope.learners.rate import choose_rate as choose_rate
     from dualscope.metrics.case import Case as Case
-    from dualscope.metrics.metric import METRICS as METRICS
+    from dualscope.metrics.catalog import METRICS as METRICS
     from dualscope.metrics.rows import measure as measure
     from dualscope.models.model import Model as Model
     from dualscope.models.trace import Trace as Trace
@@ -57,7 +57,7 @@ _HOME = {
     "Delta": "dualscope.learners.delta",
     "choose_rate": "dualscope.learners.rate",
     # metrics
-    "METRICS": "dualscope.metrics.metric",
+    "METRICS": "dualscope.metrics.catalog",
     "Case": "dualscope.metrics.case",
     "measure": "dualscope.metrics.rows",
     # studies
