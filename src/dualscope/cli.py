@@ -8,7 +8,7 @@ import sys
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, theory, validate
+from dualscope.commands import convert, theory, train, validate
 from dualscope.commands import list as listing
 from dualscope.errors import InputError
 
@@ -41,6 +41,7 @@ app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
 app.command("theory")(theory.theory)
+app.command("train")(train.train)
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ def _draw_labels(rng: np.random.Generator, n: int, members: list[tuple[int, ...]
         pool = np.concatenate([pool[pool < _OWN_LABELS], pool[pool >= _OWN_LABELS]])
     chosen: list[int] = []
     for i in range(n):
-        forbidden = FORBIDDEN[list(members[i]) if members else []].any(axis=0)  # [labels]
+        forbidden = np.any(FORBIDDEN[list(members[i]) if members else []], axis=0)  # [labels]
         chosen.append(next(int(word) for word in pool if word not in chosen and not forbidden[word]))
     return tuple(chosen)
 

@@ -1,0 +1,125 @@
+"""``dualscope train``: a small model that learns in context, from generated text."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+import yaml
+
+from dualscope.errors import InputError
+
+if TYPE_CHECKING:
+    from dualscope.training.loop import Progress
+
+
+def train(
+    out: Path = typer.Option(..., help="Folder for the model; a training that was stopped there goes on."),
+    steps: int = typer.Option(9000, help="Training steps."),
+    minutes: float | None = typer.Option(
+        None, help="End after this time, the learning rate falling with it."
+    ),
+    batch: int | None = typer.Option(None, help="Sequences a step [64 on CUDA, 4 on a CPU]."),
+    length: int | None = typer.Option(
+        None, help="Tokens a sequence, and the model's positions [1024; 256 on a CPU]."
+    ),
+    layers: int | None = typer.Option(None, help="Layers [6; 2 on a CPU]."),
+    width: int | None = typer.Option(None, help="Width [192; 64 on a CPU]."),
+    heads: int | None = typer.Option(None, help="Heads [6; 2 on a CPU]."),
+    lr: float = typer.Option(1e-3, help="Highest learning rate."),
+    seed: int = typer.Option(0, help="Seed of the weights and of the text."),
+    attention: str | None = typer.Option(
+        None, help="Attention variant, as 'momentum' or '{name: momentum, eta: 0.5}'."
+    ),
+    device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, ..."),
+    workers: int | None = typer.Option(None, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."),
+    compiled: bool = typer.Option(
+        False, "--compile", help="Compile the model: slower to start, then faster."
+    ),
+    save_every: int = typer.Option(500, help="Steps between checkpoints; 0: none."),
+    evaluate_every: int = typer.Option(1000, help="Steps between evaluations; 0: only at the end."),
+) -> None:
+    """Train the embedded kind of model: it learns in context, from text that we generate.
+
+    With a GPU the sizes are those of the embedded model; on a CPU they are test-sized, unless you give them.
+    """
+    variant = _attention(attention)
+    from dualscope.models import device as devices
+    from dualscope.training.loop import train as run
+    from dualscope.training.settings import Settings
+
+    place = devices.resolve(device)
+    small: dict[str, Any] = (
+        {"batch": 4, "length": 256, "layers": 2, "width": 64, "heads": 2} if place.type == "cpu" else {}
+    )
+    given = {"batch": batch, "length": length, "layers": layers, "width": width, "heads": heads}
+    sizes: dict[str, Any] = small | {name: value for name, value in given.items() if value is not None}
+    settings = Settings(
+        steps=steps,
+        minutes=minutes,
+        lr=lr,
+        seed=seed,
+        attention=variant,
+        warmup=min(300, max(1, steps // 10)),
+        short_steps=steps * 4 // 9,
+        **sizes,
+    )
+    with _watcher() as watch:
+        run(
+            settings,
+            out,
+            device=str(place),
+            workers=workers if workers is not None else 0 if place.type == "cpu" else 8,
+            compiled=compiled,
+            save_every=save_every,
+            evaluate_every=evaluate_every,
+            sequences=16 if place.type == "cpu" else 64,
+            watch=watch,
+        )
+    typer.echo(f"saved to {out}; try: dualscope run --model {out}")
+
+
+def _attention(text: str | None) -> dict[str, Any] | None:
+    """A name, or a YAML mapping with a name and options."""
+    if text is None:
+        return None
+    try:
+        read = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"--attention {text!r} is not YAML: {error}") from None
+    options = {"name": read} if isinstance(read, str) else read
+    from dualscope.models.attention import make_variant
+
+    return make_variant(options).described()
+
+
+class _watcher(nullcontext[Any]):
+    """A progress bar while a training runs: ``with _watcher() as watch``."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (TextColumn("step {task.fields[step]}"), BarColumn(), TextColumn("{task.description}"))
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+        self.task = self.bar.add_task("", total=1.0, step=0)
+
+    def __enter__(self) -> Any:
+        self.bar.start()
+        return self._watch
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def _watch(self, progress: "Progress") -> None:
+        text = f"label loss {progress.loss:.3f}"
+        self.bar.update(self.task, completed=progress.done, step=progress.step, description=text)
+        if progress.evaluation:
+            means = ", ".join(
+                f"{kind.replace('_', '-')} {curve['0']:.2f} zero-shot, {list(curve.values())[-1]:.2f} with "
+                f"{list(curve)[-1]} shots"
+                for kind, curve in progress.evaluation.items()
+                if kind != "flipped"
+            )
+            self.bar.console.print(f"step {progress.step}: {means}", highlight=False)
