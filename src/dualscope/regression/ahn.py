@@ -1,0 +1,91 @@
+"""Ahn et al. 2023: the preconditioner that a linear attention layer learns, against the best one."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.data import Linear, draw_for, generators
+from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.results import Results, shown
+from dualscope.regression.training import Advance, silent, train
+from dualscope.regression.transformer import Transformer
+from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
+
+
+@EXPERIMENTS.register("ahn")
+class Ahn(Experiment):
+    """Every entry of P V and K^T Q is trained; theory says what is left: one number in P V, and A* in K^T Q."""
+
+    summary: ClassVar[str] = "learned preconditioner A against the optimal A*"
+    quick_settings: ClassVar[dict[str, Any]] = {"seeds": (0,), "steps": 60, "batch": 256}
+
+    steps: int = 2000
+    n: int = 20
+    scales: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0)  # the eigenvalues of Sigma, which is diagonal
+    batch: int = 1024
+    rate: float = 0.01
+
+    def run(self, advance: Advance = silent) -> Results:
+        results = Results("ahn")
+        d, covariance = len(self.scales), torch.diag(torch.tensor(self.scales))
+        problem = Linear(d, self.n, inputs="normal", scales=self.scales)
+        best = optimal_preconditioner(covariance, self.n)
+        model = Transformer(d + 1, 1, generators(self.seeds, 0), scale=0.2)
+        draws = generators(self.seeds, 1)
+
+        def loss() -> Tensor:
+            batch = draw_for(problem, self.batch, draws)
+            return (model.predict(batch.tokens) - batch.target).square().mean(-1)
+
+        def watch(step: int) -> None:
+            error = relative_error(learned(model), best)
+            results.over_seeds(
+                "learned A", "error", error, self.seeds, panel="training", x_name="step", x=step
+            )
+
+        train(
+            model, loss, self.steps, self.rate, 1.0, self.rate / 100, advance, watch, max(1, self.steps // 20)
+        )
+        found = learned(model)
+        error = shown(
+            *results.over_seeds("learned A", "relative error", relative_error(found, best), self.seeds)
+        )
+        risk = [float(one_layer_risk(a, covariance, self.n)) for a in found]
+        excess = shown(*results.over_seeds("learned A", "risk", risk, self.seeds))
+        least = float(one_layer_risk(best, covariance, self.n))
+        results.add("A*", "risk", least)
+        average = found.mean(0)
+        for i, scale in enumerate(self.scales):
+            where = {"panel": "diagonal", "x_name": "eigenvalue of Sigma", "x": scale}
+            results.over_seeds("learned A", "diagonal entry", found[:, i, i], self.seeds, **where)
+            results.add("A*", "diagonal entry", float(best[i, i]), **where)
+        results.table(
+            "One layer's preconditioner",
+            ("eigenvalue of Sigma", "learned A", "A*"),
+            [(f"{s:g}", f"{average[i, i]:.4f}", f"{best[i, i]:.4f}") for i, s in enumerate(self.scales)],
+        )
+        results.table(
+            f"d = {d}, n = {self.n}, mean over seeds [95 % interval]",
+            ("", "learned", "A*"),
+            [("|A - A*| / |A*|", error, "0"), ("risk", excess, f"{least:.4f}")],
+        )
+        worst = float(relative_error(found, best).max())
+        results.check("A is A*, to 5 % (every seed)", f"at most {100 * worst:.2f} %", worst <= 0.05)
+        return results
+
+
+def learned(model: Transformer) -> Tensor:
+    """A of a trained layer: minus the target's entry of P V, which fixes the scale, times K^T Q: [copies,
+    d, d].
+
+    The prediction is -(P V)_yy sum_i y_i x_i^T (K^T Q) x / n, that is w . x with w = A^T (1/n) sum_i y_i x_i.
+    """
+    with torch.no_grad():
+        keyed, mixed = model.products(0)
+        return -mixed[:, 0, -1:, -1:] * keyed[:, 0, :-1, :-1]
+
+
+def relative_error(found: Tensor, best: Tensor) -> Tensor:
+    """|A - A*| / |A*| in Frobenius' norm: [copies]."""
+    return (found - best).flatten(1).norm(dim=1) / best.norm()

@@ -1,0 +1,140 @@
+"""Cheng et al. 2024: which attention suits which data, when attention is functional gradient descent."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.data import Batch, generators
+from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.processes import GaussianProcess, Kernel, bayes
+from dualscope.regression.results import Results, shown
+from dualscope.regression.training import Advance, silent
+from dualscope.regression.transformer import Scores
+
+DATA: tuple[Kernel, ...] = ("linear", "relu", "exp")
+ATTENTION: tuple[Scores, ...] = ("linear", "relu", "exp", "softmax")
+SCALED: tuple[Scores, ...] = ("exp", "softmax")  # where the size of the products matters beyond the rate
+SCALES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)
+
+
+@EXPERIMENTS.register("cheng")
+class Cheng(Experiment):
+    """Constructed layers y_j <- y_j - r sum_i h(x_i, x_j) y_i; r, and a scale for exp and softmax, by
+    search on training draws of each seed. ``steps`` is the number of rates that are tried for each scale.
+    """
+
+    summary: ClassVar[str] = "functional GD: data kernel x attention kernel"
+    quick_settings: ClassVar[dict[str, Any]] = {
+        "seeds": (0,),
+        "steps": 12,
+        "search": 500,
+        "test": 500,
+        "depths": (1, 7),
+    }
+
+    steps: int = 40
+    d: int = 5
+    n: int = 14
+    depths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
+    search: int = 2000
+    test: int = 10_000
+
+    @property
+    def work(self) -> int:
+        return len(DATA) * len(self.seeds) * len(ATTENTION)
+
+    def run(self, advance: Advance = silent) -> Results:
+        results = Results("cheng")
+        table: dict[
+            tuple[str, str], tuple[float, float]
+        ] = {}  # of the deepest: mean over seeds, standard error
+        rows = []
+        for data in DATA:
+            found = self._errors(data, advance)
+            cells = []
+            for name, by_seed in found.items():
+                for depth in self.depths if name != "Bayes" else self.depths[-1:]:
+                    means = [errors[depth].mean().item() for errors in by_seed]
+                    where = {"panel": f"{data} data", "x_name": "layers", "x": depth}
+                    mean, low, high = results.over_seeds(name, "squared error", means, self.seeds, **where)
+                every = torch.cat([errors[self.depths[-1]] for errors in by_seed])
+                table[data, name] = (mean, float(every.std() / len(every) ** 0.5))
+                cells.append(shown(mean, low, high))
+            rows.append((data, *cells))
+        columns = ("data", "Bayes", *(f"{name} attention" for name in ATTENTION))
+        title = f"Squared error after {self.depths[-1]} layers, mean over seeds [95 % interval]"
+        results.table(title, columns, rows)
+        self._check(results, table)
+        return results
+
+    def _errors(self, data: Kernel, advance: Advance) -> dict[str, list[dict[int, Tensor]]]:
+        """For Bayes and every attention, for every seed: depth -> squared errors [test tasks]."""
+        process = GaussianProcess(data, self.d, self.n)
+        found: dict[str, list[dict[int, Tensor]]] = {name: [] for name in ("Bayes", *ATTENTION)}
+        for search_draws, test_draws in zip(
+            generators(self.seeds, 1), generators(self.seeds, 2), strict=True
+        ):
+            search = process.draw(self.search, search_draws)
+            test, covariance = process.draw_with_gram(self.test, test_draws)
+            found["Bayes"].append({self.depths[-1]: (bayes(test, covariance) - test.target).square()})
+            for name in ATTENTION:
+                errors = {}
+                for depth in self.depths:
+                    rate, scale = self._search(search, name, depth)
+                    errors[depth] = (predictions(test, name, depth, scale)(rate) - test.target).square()
+                found[name].append(errors)
+                advance(1)
+        return found
+
+    def _search(self, batch: Batch, name: Scores, depth: int) -> tuple[float, float]:
+        best = (float("inf"), 0.0, 1.0)
+        for scale in SCALES if name in SCALED else (1.0,):
+            predict = predictions(batch, name, depth, scale)
+            for rate in torch.logspace(-2.5, 1, self.steps).tolist():
+                loss = (predict(rate) - batch.target).square().mean().item()
+                best = min(best, (loss if loss == loss else float("inf"), rate, scale))
+        return best[1], best[2]
+
+    def _check(self, results: Results, table: dict[tuple[str, str], tuple[float, float]]) -> None:
+        of = {key: value[0] for key, value in table.items()}
+        others = min(of["linear", name] for name in ATTENTION[1:])
+        found = f"{of['linear', 'linear']:.4f}, the next best {others:.4f}"
+        results.check("linear attention is best on linear data", found, of["linear", "linear"] < others)
+        found = " and ".join(f"{name} {of['exp', name]:.3f}" for name in SCALED)
+        below = all(of["exp", name] < of["exp", "linear"] for name in SCALED)
+        results.check(
+            "exp and softmax are below linear on exp data",
+            f"{found}, linear {of['exp', 'linear']:.3f}",
+            below,
+        )
+        margins = {
+            (data, name): (of[data, name] - of[data, "Bayes"]) / max(table[data, name][1], 1e-12)
+            for data in DATA
+            for name in ATTENTION
+        }
+        least = min(margins.values())
+        results.check("nothing is below Bayes by 3 standard errors", f"nearest: {least:+.1f}", least > -3)
+
+
+def attention_matrix(batch: Batch, name: Scores, scale: float) -> Tensor:
+    """h(x_i, x_j), i an example, j an example or the query: [tasks, n, n + 1]."""
+    products = scale * batch.x @ torch.cat([batch.x, batch.query.unsqueeze(-2)], -2).mT
+    if name == "softmax":
+        return torch.softmax(products, -2)  # over the keys
+    return {"linear": lambda p: p, "relu": torch.relu, "exp": torch.exp}[name](products)
+
+
+def predictions(batch: Batch, name: Scores, depth: int, scale: float) -> Callable[[float], Tensor]:
+    """rate -> predictions [tasks] of ``depth`` layers; the inputs never change, so neither does h."""
+    matrix = attention_matrix(batch, name, scale)
+    start = torch.cat([batch.y, torch.zeros_like(batch.target).unsqueeze(-1)], -1).unsqueeze(-2)
+
+    def predict(rate: float) -> Tensor:
+        state = start  # [tasks, 1, n + 1]
+        for _ in range(depth):
+            state = state - rate * state[..., :-1] @ matrix
+        return -state[..., 0, -1]
+
+    return predict

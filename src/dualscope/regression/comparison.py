@@ -1,0 +1,39 @@
+"""How alike two in-context learners are: what they predict, and how that depends on the query."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.data import Batch
+
+Predict = Callable[[Tensor], Tensor]  # tokens [copies, tasks, n + 1, d + 1] -> [copies, tasks]
+
+
+def half_mse(predict: Predict, batch: Batch) -> Tensor:
+    """1/2 E (prediction - target)^2 for each copy: [copies]."""
+    return 0.5 * (predict(batch.tokens) - batch.target).square().mean(-1)
+
+
+def sensitivity(predict: Predict, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Predictions [copies, tasks], and d prediction / d query [copies, tasks, d]."""
+    query = batch.query.detach().clone().requires_grad_()
+    predictions = predict(Batch(batch.x, batch.y, query, batch.target).tokens)
+    (gradient,) = torch.autograd.grad(predictions.sum(), query)
+    return predictions.detach(), gradient
+
+
+def alignment(first: Predict, second: Predict, batch: Batch) -> dict[str, Tensor]:
+    """von Oswald et al.'s three measures, and the two losses; each [copies].
+
+    ``prediction difference`` is the mean |difference|; ``sensitivity cosine`` and ``sensitivity distance``
+    compare the derivatives of the prediction by the query.
+    """
+    (p, dp), (q, dq) = sensitivity(first, batch), sensitivity(second, batch)
+    return {
+        "loss": 0.5 * (p - batch.target).square().mean(-1),
+        "reference loss": 0.5 * (q - batch.target).square().mean(-1),
+        "prediction difference": (p - q).abs().mean(-1),
+        "sensitivity cosine": torch.cosine_similarity(dp, dq, dim=-1).mean(-1),
+        "sensitivity distance": (dp - dq).norm(dim=-1).mean(-1),
+    }

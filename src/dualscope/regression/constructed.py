@@ -1,0 +1,64 @@
+"""Gradient descent written as weights of a transformer, for many step sizes at once."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.comparison import half_mse
+from dualscope.regression.data import Batch
+from dualscope.regression.transformer import Transformer
+from dualscope.theory import vonoswald
+
+
+def gd_transformer(
+    etas: Sequence[float], depth: int, d: int, n: int, gammas: Sequence[float] = ()
+) -> Transformer:
+    """``depth`` recurrent linear layers that are so many steps of GD (of GD++ with a gamma), a copy for
+    each eta.
+    """
+    model = Transformer(d + 1, depth, [torch.Generator()] * len(etas), recurrent=True)
+    layers = [
+        vonoswald.gd_layer(torch.zeros(1, d), eta, n, gamma)
+        for eta, gamma in zip(etas, gammas or [0.0] * len(etas), strict=True)
+    ]
+    with torch.no_grad():
+        model.key.copy_(torch.stack([layer.key for layer in layers])[:, None, None])
+        model.query.copy_(torch.stack([layer.query for layer in layers])[:, None, None])
+        model.value.copy_(torch.stack([layer.value for layer in layers])[:, None, None])
+        # The construction sums over the examples, the transformer averages.
+        model.output.copy_(n * torch.stack([layer.projection for layer in layers])[:, None, None])
+    return model.requires_grad_(False)
+
+
+def best_eta(batch: Batch, depth: int, grid: Tensor) -> float:
+    """Line search on training draws (no leading dimension) for the step size of ``depth`` GD steps."""
+    n, d = batch.x.shape[-2:]
+    losses = []
+    for etas in grid.split(16):
+        model = gd_transformer(etas.tolist(), depth, d, n)
+        losses.append(half_mse(model.predict, repeat(batch, len(etas))))
+    return float(grid[torch.nan_to_num(torch.cat(losses), nan=torch.inf).argmin()])
+
+
+def best_eta_gamma(batch: Batch, depth: int, eta: float) -> tuple[float, float]:
+    """Simplex search on training draws for the two numbers of GD++, from GD's own step size."""
+    from scipy.optimize import minimize
+
+    n, d = batch.x.shape[-2:]
+    one = repeat(batch, 1)
+
+    def loss(point: Sequence[float]) -> float:
+        model = gd_transformer([float(point[0])], depth, d, n, [float(point[1])])
+        return float(torch.nan_to_num(half_mse(model.predict, one), nan=1e9))
+
+    start = [[eta, 0.0], [eta * 1.3, 0.1], [eta, 0.2]]
+    found = minimize(loss, start[0], method="Nelder-Mead", options={"initial_simplex": start, "maxfev": 60})
+    return float(found.x[0]), float(found.x[1])
+
+
+def repeat(batch: Batch, copies: int) -> Batch:
+    """The same tasks for every copy."""
+    return Batch(
+        *(part.expand(copies, *part.shape) for part in (batch.x, batch.y, batch.query, batch.target))
+    )

@@ -1,0 +1,75 @@
+"""In-context regression problems: each task has its own function, shown by n examples and asked at one query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Many tasks at once; a leading dimension, where there is one, is the seeds'."""
+
+    x: Tensor  # [..., tasks, n, d]
+    y: Tensor  # [..., tasks, n]
+    query: Tensor  # [..., tasks, d]
+    target: Tensor  # [..., tasks], without noise
+
+    @property
+    def tokens(self) -> Tensor:
+        """(x_i, y_i), then the query as (x, 0): [..., tasks, n + 1, d + 1]."""
+        inputs = torch.cat([self.x, self.query.unsqueeze(-2)], -2)
+        outputs = torch.cat([self.y, torch.zeros_like(self.y[..., :1])], -1)
+        return torch.cat([inputs, outputs.unsqueeze(-1)], -1)
+
+
+class Problem(Protocol):
+    """A distribution of tasks."""
+
+    def draw(self, tasks: int, generator: torch.Generator) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = w . x + noise, w ~ N(0, I); x uniform on (-1/2, 1/2), or N(0, diag(scales)).
+
+    >>> batch = Linear(d=3, n=5).draw(7, torch.Generator().manual_seed(0))
+    >>> batch.tokens.shape
+    torch.Size([7, 6, 4])
+    """
+
+    d: int = 10
+    n: int = 10
+    noise: float = 0.0  # standard deviation
+    inputs: Literal["uniform", "normal"] = "uniform"
+    scales: tuple[float, ...] | None = None  # variances of normal inputs
+
+    def draw(self, tasks: int, generator: torch.Generator) -> Batch:
+        shape = (tasks, self.n + 1, self.d)
+        if self.inputs == "uniform":
+            x = torch.rand(shape, generator=generator) - 0.5
+        else:
+            x = torch.randn(shape, generator=generator)
+            if self.scales is not None:
+                x = x * torch.tensor(self.scales).sqrt()
+        weight = torch.randn(tasks, self.d, 1, generator=generator)
+        exact = (x @ weight).squeeze(-1)
+        y = exact[:, :-1]
+        if self.noise:
+            y = y + self.noise * torch.randn(y.shape, generator=generator)
+        return Batch(x[:, :-1], y, x[:, -1], exact[:, -1])
+
+
+def draw_for(problem: Problem, tasks: int, generators: Sequence[torch.Generator]) -> Batch:
+    """One draw per seed, stacked, so that a seed's tasks do not depend on its neighbours."""
+    draws = [problem.draw(tasks, generator) for generator in generators]
+    return Batch(
+        *(torch.stack(part) for part in zip(*((b.x, b.y, b.query, b.target) for b in draws), strict=True))
+    )
+
+
+def generators(seeds: Sequence[int], stream: int = 0) -> list[torch.Generator]:
+    """One generator per seed; streams (training, test, weights) do not overlap."""
+    return [torch.Generator().manual_seed(seed * 1000 + stream) for seed in seeds]
