@@ -8,7 +8,7 @@ import sys
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, theory, train, validate
+from dualscope.commands import convert, run, theory, train, validate
 from dualscope.commands import list as listing
 from dualscope.errors import InputError
 
@@ -37,6 +37,7 @@ def _common(
     """Options that every command shares."""
 
 
+app.command("run")(run.run)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)

@@ -18,7 +18,7 @@ from dualscope.studies.plan import Plan, Planner
 from dualscope.studies.recorded import recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.store import Run
-from dualscope.studies.weights import model_digest
+from dualscope.studies.weights import is_here, model_digest
 from dualscope.studies.worker import Setting, Work
 
 POLL = 0.5  # seconds between looks at what another process is computing
@@ -42,7 +42,8 @@ class Result:
 class Runner:
     """A study and a run folder.
 
-    ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun.
+    ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. Without
+    ``fetch`` it can only plan.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Runner:
         engine: str = "local",
         jobs: int = 1,
         shard: tuple[int, int] = (1, 1),
+        fetch: bool = True,
         tell: Callable[[Event], None] = lambda event: None,
         begin: Callable[[int, int], None] = lambda total, there: None,
     ) -> None:
@@ -67,7 +69,10 @@ class Runner:
         self.setting = Setting(str(self.run.folder), self.study, device, offline)
         memory = self.run.read_json(provenance.FILE).get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
-        self.weights = {model: model_digest(model, offline) for model in self.study.models}
+        self.weights = {
+            model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
+            for model in self.study.models
+        }
 
     def plan(self) -> Plan:
         """The cells of this shard, as far as their rates are known."""

@@ -159,6 +159,9 @@ class Worker:
         from dualscope.models import Model
 
         if self._model is None or self._place != place:
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()  # the run has bars of its own
             self._model = self._zero_shot = None
             _release_memory()
             self._model = Model.load(

@@ -1,0 +1,218 @@
+"""dualscope run: compute a study, or what is missing of it, and say what came out."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from dualscope.errors import InputError
+
+MANY = "May be given several times."
+
+
+def run(
+    study: Path | None = typer.Argument(
+        None, metavar="[STUDY.yaml]", help="A study file; options win over it."
+    ),
+    model: list[str] = typer.Option(
+        [], "--model", "-m", help=f"embedded, a folder, or a hub name[@revision]. {MANY}"
+    ),
+    variant: list[str] = typer.Option(
+        [], "--variant", help=f"trained, untrained, trained-embeddings. {MANY}"
+    ),
+    task: list[str] = typer.Option([], "--task", "-t", help=f"A task's name or its YAML file. {MANY}"),
+    learner: list[str] = typer.Option([], "--learner", "-l", help=f"A learner's name. {MANY}"),
+    shots: str | None = typer.Option(None, help="Demonstrations: 32, or several: 4,8,16."),
+    seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these."),
+    lr: str | None = typer.Option(None, help="auto, recorded (in the model card), or rates: 0.1,0.3."),
+    queries: int | None = typer.Option(None, help="At most so many queries a task."),
+    demo_labels: str | None = typer.Option(None, help="gold, flipped, random; or several: gold,flipped."),
+    preset: str | None = typer.Option(None, help="What the study is based on: see `dualscope list presets`."),
+    data: Path | None = typer.Option(
+        None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
+    ),
+    out: str | None = typer.Option(
+        None, help="The run folder (or fsspec URL); runs/<preset or study> if not given."
+    ),
+    device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
+    dtype: str | None = typer.Option(None, help="float32, float64, tf32, bfloat16, float16."),
+    engine: str = typer.Option("local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine)."),
+    jobs: int = typer.Option(1, min=1, help="Worker processes, or Ray actors."),
+    shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8."),
+    plugin: list[Path] = typer.Option(
+        [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"
+    ),
+    save_traces: bool = typer.Option(False, "--save-traces", help="Keep every cell's trace (safetensors)."),
+    per_query: bool = typer.Option(False, "--per-query", help="Keep each query's values of every layer."),
+    per_head: bool = typer.Option(False, "--per-head", help="Rows for every attention head."),
+    offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
+    no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Run a study, or what is missing of it. Without options: the preset `quick`."""
+    from dualscope.studies.config import Study
+    from dualscope.studies.progress import Reporter
+    from dualscope.studies.runner import Runner, parse_shard
+
+    options: dict[str, Any] = {
+        "models": model,
+        "variants": variant,
+        "tasks": task,
+        "learners": learner,
+        "shots": _numbers(shots, "--shots"),
+        "seeds": seeds,
+        "lr": lr,
+        "queries": queries,
+        "demo_labels": demo_labels.split(",") if demo_labels else None,
+        "data": str(data) if data else None,
+        "dtype": dtype,
+        "plugins": [str(file) for file in plugin],
+        "save_traces": save_traces or None,
+        "per_query": per_query or None,
+        "per_head": per_head or None,
+    }
+    resolved = Study.resolve({k: v for k, v in options.items() if v not in (None, [])}, study, preset)
+    if data is not None and not data.is_dir():
+        raise InputError(f"--data {data}: no such folder")
+    place = out or f"runs/{study.stem if study else preset or 'quick'}"
+    with Reporter(quiet=as_json) as reporter:
+        runner = Runner(
+            resolved,
+            place,
+            device=device,
+            offline=offline,
+            engine=engine,
+            jobs=jobs,
+            shard=parse_shard(shard),
+            fetch=not dry_run,
+            tell=reporter.tell,
+            begin=reporter.begin,
+        )
+        if dry_run:
+            _show_plan(runner, as_json)
+            return
+        result = runner.execute()
+    _show_result(result, as_json, report=not no_report)
+    if not result.complete:
+        raise typer.Exit(1)
+
+
+def _numbers(text: str | None, option: str) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise InputError(f"{option} {text}: expected whole numbers, as in 32 or 4,8,16")
+    return [int(part) for part in parts]
+
+
+def _show_plan(runner: Any, as_json: bool) -> None:
+    from rich.table import Table
+
+    from dualscope.studies.estimate import Estimator
+
+    plan = runner.plan()
+    stored = runner.run.stored()
+    estimator = Estimator(runner.run, plan.cells, runner.resolver)
+    lines = [
+        {
+            "id": cell.id,
+            "cell": str(cell),
+            "stored": cell.id in stored,
+            "seconds": estimator.seconds(cell),
+            "bytes": estimator.bytes(cell),
+        }
+        for cell in plan.cells
+    ]
+    if as_json:
+        rates = [str(job) for job in plan.rates]
+        typer.echo(json.dumps({"cells": lines, "rates": rates, "notes": plan.notes}, indent=1))
+        return
+    table = Table("id", "cell", "state", "about", "memory")
+    for line in lines:
+        state = "stored" if line["stored"] else "to do"
+        seconds = "?" if line["seconds"] is None else _duration(line["seconds"])
+        table.add_row(line["id"][:8], line["cell"], state, seconds, _size(line["bytes"]))
+    console = Console(highlight=False)
+    console.print(table)
+    todo = [line for line in lines if not line["stored"]]
+    total = sum(line["seconds"] or 0.0 for line in todo)
+    peak = max((line["bytes"] or 0 for line in todo), default=0)
+    console.print(f"{len(todo)} of {len(lines)} cells to do, about {_duration(total)}, up to {_size(peak)}")
+    for job in plan.rates:
+        console.print(f"first: {job} (its cells are not listed)", markup=False)
+    for note in plan.notes:
+        console.print(note, markup=False)
+
+
+def _show_result(result: Any, as_json: bool, report: bool) -> None:
+    from dualscope.studies.summary import summarise
+    from dualscope.studies.tables import result_tables
+    from dualscope.studies.verdicts import verdicts
+
+    rows = summarise(result.run, result.cells)
+    answers = verdicts(result.run)
+    page = _report(result) if report else None
+    failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
+    if as_json:
+        content = {
+            "run": str(result.run.folder),
+            "report": page,
+            "cells": len(result.cells),
+            "computed": len(result.computed),
+            "failures": failures,
+            "notes": result.notes,
+            "verdicts": answers,
+            "summary": [{k: _plain(v) for k, v in row.items()} for row in rows],
+        }
+        typer.echo(json.dumps(content, indent=1))
+        return
+    console = Console(highlight=False)
+    if rows:
+        console.print(result_tables(rows))
+    for answer in answers:
+        console.print(answer["text"], markup=False)
+    for note in result.notes:
+        console.print(f"note: {note}", markup=False)
+    for failure in failures:
+        console.print(f"failed: {failure['cell']}: {failure['reason']}", markup=False)
+    if failures:
+        where = result.run.folder.path("failures")
+        console.print(f"{len(failures)} failed ({where}); the same command tries them again", markup=False)
+    console.print(f"{len(result.cells)} cells, {len(result.computed)} computed now", markup=False)
+    console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
+    if page:
+        console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _report(result: Any) -> str | None:
+    """Write report.html where there is something new to say."""
+    folder = result.run.folder
+    target = folder.path("report.html")
+    if "://" in target:
+        return None  # a report of a remote run is made by `dualscope report`
+    if result.computed or not folder.exists("report.html"):
+        from dualscope.report import write_report
+
+        write_report([Path(str(folder))], Path(target))
+    return target
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "?"
+    return f"{count / 2**20:.0f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"
