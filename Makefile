@@ -1,0 +1,66 @@
+# Two commands do all the set-up: `make demo` and `make test`. Everything is installed in .venv, once.
+
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# A supported Python: python3 if it is 3.11 or 3.12, else one that says so in its name, else any newer one.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && exit; done; \
+	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
+PIP     = $(BIN)/python -m pip --disable-pip-version-check install --quiet
+WORKERS ?= 2
+# Each test worker computes on one core: more threads only fight each other.
+ONE_THREAD = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+
+.PHONY: help demo test lint format bench lock browser clean
+
+help:
+	@echo "make demo    install, measure the embedded model, print tables and write a report"
+	@echo "make test    install what tests need, then lint, types and tests"
+	@echo "make bench   run the benchmarks"
+	@echo "make lint    ruff and mypy"
+	@echo "make format  put the code in our format"
+	@echo "make clean   remove .venv and what was built"
+
+demo: $(VENV)/.installed
+	$(BIN)/dualscope run
+
+test: $(VENV)/.installed-dev browser lint
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# In continuous integration the browser tests must run; elsewhere they skip, and say so, where there is no Chromium.
+browser:
+	@if [ "$(CI)" = true ] && ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && \
+		! command -v google-chrome >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; fi
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "dualscope needs Python 3.11 or newer; give one with make PYTHON=..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	$(PIP) --constraint requirements.lock hatchling
+	$(PIP) --constraint requirements.lock --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --requirement requirements.lock
+	@touch $@
+
+lock: $(VENV)/.installed-dev
+	@{ head -n 2 requirements.lock; \
+		$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,170 @@
+"""The command line: instant, thin, and errors that are messages."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dualscope
+from dualscope.cli import app
+from dualscope.errors import InputError
+from dualscope.tasks import catalog_names
+
+PAPERS = ("sst2", "sst5", "mr", "subj", "agnews", "cb")
+
+
+def python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "tasks"]])
+def test_nothing_heavy_is_imported_for_what_should_be_instant(arguments):
+    heavy = ("torch", "transformers", "datasets", "duckdb", "plotly", "ray", "pandas", "pyarrow", "scipy")
+    python(
+        "import sys, contextlib, io\n"
+        f"sys.argv = ['dualscope', *{arguments!r}]\n"
+        "from dualscope.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()\n"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+
+
+def test_importing_the_package_imports_almost_nothing():
+    python("import sys, dualscope; assert not {'numpy', 'pydantic', 'yaml', 'torch'} & set(sys.modules)")
+
+
+def test_version(cli):
+    assert cli("--version") == (0, f"dualscope {dualscope.__version__}\n", "")
+
+
+def test_help_names_every_command(cli):
+    code, out, _ = cli("--help")
+    assert code == 0
+    for command in (
+        "list",
+        "validate",
+        "run",
+        "report",
+        "doctor",
+        "theory",
+        "regression",
+        "train",
+        "convert",
+    ):
+        assert f" {command} " in out
+
+
+def test_no_arguments_is_help(cli):
+    assert "Usage: dualscope" in "".join(cli()[1:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("tasks", (*PAPERS, "rte", "trec", "dbpedia_14", "boolq", "imdb", "cola")),
+        ("models", ("embedded", "xglm", "gpt2")),
+        ("variants", ("trained", "untrained", "trained-embeddings")),
+        ("learners", ("zero-shot", "in-context", "gd", "lcgd", "gd-linearized")),
+        ("metrics", ("accuracy", "rec2ftp", "sim_aou", "sim_am", "jaccard")),
+        ("presets", ("quick",)),
+    ],
+)
+def test_list(cli, kind, names):
+    code, out, err = cli("list", kind)
+    assert (code, err) == (0, "")
+    listed = {line.split()[0] for line in out.splitlines()}
+    assert set(names) <= listed
+    assert all(len(line.split()) > 1 for line in out.splitlines()), "each has a line about it"
+
+
+def test_list_of_something_else(cli):
+    code, _, err = cli("list", "horses")
+    assert code == 2
+    assert "'horses'" in err
+    assert "Traceback" not in err
+
+
+def test_unknown_option_is_exit_code_2(cli):
+    code, _, err = cli("validate", "sst2", "--modle", "x")
+    assert code == 2
+    assert "--modle" in err
+
+
+def test_validate_without_a_model(cli, tiny_task_file):
+    code, out, err = cli("validate", tiny_task_file)
+    assert (code, err) == (0, "")
+    assert "demonstrations from 'train': 60 examples" in out
+    assert out.count("Label: ") == 2, "two demonstrations with their answers"
+    assert "zero-shot prompt" in out
+    assert "few-shot prompt" in out
+
+
+def test_validate_with_a_model(cli, tiny_task_file, tmp_path, byte_tokenizer):
+    from transformers import GPT2Config
+
+    GPT2Config(
+        n_positions=120, vocab_size=len(byte_tokenizer), n_layer=2, n_embd=8, n_head=2
+    ).save_pretrained(tmp_path)
+    byte_tokenizer.save_pretrained(tmp_path)
+    code, out, _ = cli("validate", tiny_task_file, "--model", tmp_path, "--shots", 20)
+    assert code == 0
+    assert "(120 positions)" in out
+    assert "label word Positive: 'ĠPositive'" in out
+    fit = next(line for line in out.splitlines() if line.endswith("demonstrations fit"))
+    assert 0 < int(fit.split()[0]) < 20
+
+
+@pytest.mark.parametrize("name", [name for name in catalog_names() if name.startswith("embedded-")])
+def test_validate_generated_tasks(cli, name):
+    code, out, err = cli("validate", name)
+    assert (code, err) == (0, "")
+    assert "few-shot prompt" in out
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", PAPERS)
+def test_validate_real_data(cli, name, shared):
+    code, out, _ = cli("validate", name, "--data", shared / "data")
+    assert code == 0
+    assert "zero-shot prompt (query " in out
+
+
+@pytest.fixture
+def failing():
+    """A command that raises what it is told to, taken away again afterwards."""
+    raised: list[BaseException] = []
+
+    @app.command("fail-in-a-test", hidden=True)
+    def fail() -> None:
+        raise raised[0]
+
+    yield raised
+    app.registered_commands.pop()
+
+
+def test_bad_input_is_one_message(cli, failing):
+    failing.append(InputError("the file x has no y"))
+    assert cli("fail-in-a-test") == (2, "", "error: the file x has no y\n")
+
+
+def test_interruption_is_130(cli, failing):
+    failing.append(KeyboardInterrupt())
+    code, _, err = cli("fail-in-a-test")
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def test_an_error_of_ours_is_not_dressed_up(cli, failing):
+    """A bug must look like one: a traceback, not a message that blames the person."""
+    failing.append(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        cli("fail-in-a-test")
+
+
+def test_as_a_module():
+    result = subprocess.run(
+        [sys.executable, "-m", "dualscope.cli", "validate", "nothing-like-it"], capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: unknown task 'nothing-like-it'")

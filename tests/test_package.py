@@ -1,0 +1,113 @@
+"""What a stranger installs: the wheel, in an environment of its own, outside the tree."""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dualscope
+
+REPOSITORY = Path(__file__).parent.parent
+SOURCE = REPOSITORY / "src" / "dualscope"
+
+
+def pip(*arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, REPOSITORY)
+    return next(folder.glob("dualscope-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts' folder of a new environment that has the wheel; dependencies are lent by this one."""
+    home = tmp_path_factory.mktemp("elsewhere") / "environment"
+    venv.create(home, with_pip=False)
+    scripts = home / ("Scripts" if sys.platform == "win32" else "bin")
+    pip("--python", scripts / "python", "install", "--quiet", "--no-deps", wheel)
+    site = next(home.glob("**/site-packages"))
+    # A path file adds a folder without reading the path files in it, so the editable install stays behind.
+    (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return scripts
+
+
+def run(command: list[object], folder: Path) -> str:
+    result = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_every_file_is_in_the_wheel(wheel):
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("dualscope/")}
+    ours = {
+        f"dualscope/{path.relative_to(SOURCE).as_posix()}"
+        for path in SOURCE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert packed == ours
+
+
+def test_the_installed_package_is_the_one_that_runs(installed, tmp_path):
+    where = run([installed / "python", "-c", "import dualscope; print(dualscope.__file__)"], tmp_path)
+    assert installed.parent in Path(where.strip()).parents
+
+
+def test_commands_of_the_installed_package(installed, tmp_path):
+    command = installed / "dualscope"
+    assert run([command, "--version"], tmp_path) == f"dualscope {dualscope.__version__}\n"
+    assert "sst2" in run([command, "list", "tasks"], tmp_path)
+    assert "quick" in run([command, "list", "presets"], tmp_path)
+    assert "few-shot prompt" in run([command, "validate", "embedded-sst2"], tmp_path)
+
+
+def test_the_installed_package_is_typed(wheel):
+    assert "dualscope/py.typed" in zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_lock_pins_all_that_we_depend_on():
+    """A name in pyproject.toml that the lock lacks would be installed in whatever version is newest."""
+    import tomllib
+    from re import match, sub
+
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    lines = (REPOSITORY / "requirements.lock").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    locked = {sub(r"[-_.]+", "-", name).lower() for name in pins}
+    names = {sub(r"[-_.]+", "-", match(r"[\w.-]+", name)[0]).lower() for name in wanted}
+    assert names - {"dualscope"} <= locked
+    assert pins["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize("name", [name for name in dualscope.__all__ if name != "__version__"])
+def test_every_public_name_is_there_and_says_what_it_is(name):
+    public = getattr(dualscope, name)
+    assert name in dir(dualscope)
+    assert public.__doc__
+
+
+def test_type_checkers_see_the_same_names():
+    from re import MULTILINE, findall
+
+    told = findall(
+        r"^    from .* import \w+ as (\w+)$", (SOURCE / "__init__.py").read_text(), flags=MULTILINE
+    )
+    assert {*told, "InputError", "__version__"} == set(dualscope.__all__)
+
+
+def test_an_unknown_public_name():
+    with pytest.raises(AttributeError, match="has no attribute 'Models'"):
+        _ = dualscope.Models
