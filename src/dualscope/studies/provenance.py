@@ -33,11 +33,7 @@ def record(
             episodes[key] = _draw(sitting, resolver)
     content = {
         **known,
-        "dualscope": __version__,
-        "git": _git_hash(),
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        **software(),
         "dtype": resolver.study.dtype,
         "where": dict(where),
         "weights": {**known.get("weights", {}), **{_short(plan, model): h for model, h in weights.items()}},
@@ -51,6 +47,17 @@ def record(
     }
     if content != known:
         run.write_json(FILE, content)
+
+
+def software() -> dict[str, Any]:
+    """The versions of all that computes."""
+    return {
+        "dualscope": __version__,
+        "git": _git_hash(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
 
 
 def _short(plan: Plan, model: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -33,52 +35,63 @@ def _short(value: float) -> str:
     return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.000", "-1.000") else text
 
 
-def _name(row: Row) -> str:
-    """A learner with what tells it from others of its name."""
-    parts = [row["learner"]]
-    if row["options"] not in (None, "{}"):
-        parts.append(row["options"])
-    if row["lr"] is not None:
-        parts.append(f"lr {row['lr']:g}")
-    if row["demo_labels"] != "gold":
-        parts.append(f"{row['demo_labels']} labels")
-    if row["shots"]:
-        parts.append(f"{row['shots']} shots")
-    return " ".join(parts)
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Each row's learner with what tells it from the other rows: options, and rate, labels, shots where they vary."""
+    rates: dict[tuple[str, str], set[float | None]] = {}
+    for row in rows:
+        rates.setdefault((row["task"], row["learner"]), set()).add(row["lr"])
+    labels = {row["demo_labels"] for row in rows}
+    shots = {row["shots"] for row in rows if row["shots"]}
+    names = []
+    for row in rows:
+        parts = [row["learner"]]
+        if row["options"] not in (None, "{}"):
+            parts.append(",".join(f"{k}={v}" for k, v in sorted(json.loads(row["options"]).items())))
+        if len(rates[row["task"], row["learner"]]) > 1 and row["lr"] is not None:
+            parts.append(f"lr {row['lr']:g}")
+        if len(labels) > 1 and row["learner"] != "zero-shot":
+            parts.append(f"{row['demo_labels']} labels")
+        if len(shots) > 1 and row["shots"]:
+            parts.append(f"{row['shots']} shots")
+        names.append(" ".join(parts))
+    return names
 
 
 def accuracy_table(rows: Sequence[Row]) -> Table:
     """Rows: task and learner. Columns: variants."""
-    chosen = [row for row in rows if row["metric"] == "accuracy"]
-    return _table("accuracy", [row for row in chosen if row["task"] != ALL_TASKS])
+    return _table(
+        "accuracy", [row for row in rows if row["metric"] == "accuracy" and row["task"] != ALL_TASKS]
+    )
 
 
 def similarity_table(rows: Sequence[Row], metric: str) -> Table:
     """A metric by learner and variant: the mean over tasks where there are several."""
     chosen = [row for row in rows if row["metric"] == metric]
     over_tasks = [row for row in chosen if row["task"] == ALL_TASKS]
-    return _table(metric, over_tasks or chosen)
+    tasks = len({row["task"] for row in chosen} - {ALL_TASKS})
+    return _table(f"{metric}, mean of {tasks} tasks" if over_tasks else metric, over_tasks or chosen)
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
     """One line for what differs in nothing but the variant, and a column a variant."""
-    several = len({row["model"] for row in rows}) > 1
-    against = any(row["reference"] for row in rows)
+    heads = [name for name in ("model", "task") if len({row[name] for row in rows}) > 1]
+    references = {row["reference"] for row in rows}
+    tails = ["reference"] if len(references) > 1 else []
     variants = [variant for variant in VARIANTS if any(row["variant"] == variant for row in rows)]
     lines: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in rows:
-        head = (row["model"], row["task"]) if several else (row["task"],)
-        tail = (row["reference"] or "",) if against else ()
-        lines.setdefault((*head, _name(row), *tail), {})[row["variant"]] = row
-    table = Table(title=title, title_justify="left", title_style="bold", pad_edge=False)
-    for column in (["model"] if several else []) + ["task", "learner"] + (["against"] if against else []):
-        table.add_column(column)
+    for row, name in zip(rows, _names(rows), strict=True):
+        key = (*(row[head] for head in heads), name, *(row[tail] or "" for tail in tails))
+        lines.setdefault(key, {})[row["variant"]] = row
+    against = f" (against {references.pop()})" if references != {None} and not tails else ""
+    table = Table(title=title + against, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for column in (*heads, "learner", *tails):
+        table.add_column({"reference": "against"}.get(column, column))
     for variant in variants:
-        table.add_column(variant, justify="right")
-    previous = ""
+        table.add_column(variant, justify="right", no_wrap=True)
+    previous: tuple[str, ...] = ()
     for key, found in lines.items():
-        place = " ".join(key[: 1 + several])
-        shown = ["" if i <= several and place == previous else part for i, part in enumerate(key)]
+        place = key[: len(heads)]
+        shown = ("",) * len(heads) + key[len(heads) :] if place == previous else key
         table.add_row(*map(Text, shown), *(number(found.get(variant)) for variant in variants))
         previous = place
     return table
@@ -89,7 +102,7 @@ def result_tables(rows: Sequence[Row]) -> RenderableType:
     parts: list[RenderableType] = [accuracy_table(rows)]
     for metric in SHOWN:
         if any(row["metric"] == metric for row in rows):
-            parts += ["", similarity_table(rows, metric)]
+            parts.append(similarity_table(rows, metric))
     some = next(iter(rows), None)
     if some is not None:
         seeds = max(row["seeds"] for row in rows)
