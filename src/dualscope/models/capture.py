@@ -48,6 +48,7 @@ class Session:
     cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     seen: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # name -> layer -> tensor
+    rules: dict[int, attend.Rules] = field(default_factory=dict)  # how each layer weighed
     calls: int = 0
 
     def record(self, name: str, layer: int, tensor: Tensor) -> None:
@@ -80,7 +81,7 @@ def attention(
     session, layer = module.__dict__[_TAP]
     session.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    rules = attend.Rules(scaling, softcap, sliding_window, slopes, session.plain)
+    rules = session.rules[layer] = attend.Rules(scaling, softcap, sliding_window, slopes, session.plain)
     if session.keep:
         session.kept[layer] = (key, value)
     if "queries" in session.want:  # of every row, for learners that watch their own training
@@ -163,8 +164,8 @@ def _heads(key: Tensor, query: Tensor) -> Tensor:
 
 
 def mask(*args: Any, mask_function: Any = causal_mask_function, **kwargs: Any) -> Tensor | None:
-    """None where the pattern is plainly causal (we never pad), else transformers' own additive mask."""
-    if mask_function is causal_mask_function:
+    """None where the pattern is plainly causal, else (windows, padding) transformers' own additive mask."""
+    if mask_function is causal_mask_function and kwargs.get("attention_mask") is None:
         return None
     return eager_mask(*args, mask_function=mask_function, **kwargs)
 

@@ -26,18 +26,21 @@ from dualscope.theory import (
     variants,
     vonoswald,
 )
+from dualscope.theory.dual_of import HeadDual, dual_of
 from dualscope.theory.identity import IDENTITIES, AtMost, Draw, Identity, TwoSides, Verdict, chosen, judge
 
 __all__ = [
     "IDENTITIES",
     "AtMost",
     "Draw",
+    "HeadDual",
     "Identity",
     "TwoSides",
     "Verdict",
     "bound",
     "chosen",
     "closed_forms",
+    "dual_of",
     "features",
     "functional",
     "icl_dual",

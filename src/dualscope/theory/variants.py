@@ -6,6 +6,7 @@ changed loss.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def _step(dual: DualModel, loss: Callable[[Tensor], Tensor]) -> Tensor:
 
 def regularized_output(head: Head, alpha: float) -> Tensor:
     """The exact form: the part of the tokens that are no demonstrations, scaled by 1 - alpha. [d_v]"""
-    weights = (head.keys @ head.query).softmax(-1)
+    weights = head.scores().softmax(-1)
     scale = torch.ones_like(weights)
     scale[head.demonstrations :] = 1 - alpha
     return (weights * scale) @ head.values
@@ -64,7 +65,7 @@ def augmented(
     """Left: attention with values g1(v) and keys g2(k). Right: one step on the loss over the augmented
     pairs. [d_v]
     """
-    changed = Head(head.query, key_map(head.keys), value_map(head.values), head.demonstrations)
+    changed = replace(head, keys=key_map(head.keys), values=value_map(head.values))
     dual = dual_model(changed, phi_of(changed))
     return TwoSides(changed.output(), dual.predict(dual.step(dual.start), head.query))
 
@@ -75,7 +76,7 @@ def negative_output(head: Head, negatives: Tensor, beta: float) -> Tensor:
     """
     values = head.values.clone()
     values[: head.demonstrations] -= beta * head.values[negatives].mean(1)
-    return Head(head.query, head.keys, values, head.demonstrations).output()
+    return replace(head, values=values).output()
 
 
 def negative(head: Head, phi: FeatureMap, negatives: Tensor, beta: float) -> TwoSides:

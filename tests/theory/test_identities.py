@@ -1,0 +1,142 @@
+"""Every registered identity, over seeds; that the check can fail; and what ``dualscope theory`` says."""
+
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dualscope.errors import InputError
+from dualscope.theory import IDENTITIES, AtMost, TwoSides, chosen, judge
+
+STATED = {"features-taylor", "features-random", "features-random-rate", "softmax-dual-random", "bound-rate"}
+
+
+@pytest.mark.parametrize("name", list(IDENTITIES))
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_holds_in_both_precisions(name: str, seed: int) -> None:
+    verdict = judge(IDENTITIES[name], seed)
+    assert verdict.passed, (verdict.error, verdict.error32)
+
+
+def test_tolerances_are_those_promised() -> None:
+    """float64: 1e-10, 1e-9 where the Gram map's eigenvectors enter; only approximations and rates have their own."""
+    for name in IDENTITIES:
+        one = IDENTITIES[name]
+        if one.kind in ("approximation", "statistical"):
+            assert name in STATED
+        elif one.kind == "inequality":
+            assert one.tolerance == 0
+        else:
+            assert one.tolerance <= 1e-9
+            assert one.tolerance <= 1e-10 or one.topic in ("features", "softmax-dual", "variants", "bound")
+
+
+def test_both_sides_are_really_computed() -> None:
+    """Sides that are the same tensor would agree whatever is wrong."""
+    for name in IDENTITIES:
+        sides = IDENTITIES[name].sides(3)
+        assert sides.left is not sides.right
+        assert sides.left.data_ptr() != sides.right.data_ptr()
+        assert bool(sides.left.isfinite().all())
+
+
+def test_nan_never_passes() -> None:
+    nan = torch.tensor([float("nan"), 1.0])
+    for sides in (TwoSides(nan, torch.ones(2)), AtMost(nan, torch.ones(2)), AtMost(torch.ones(2), nan)):
+        broken = replace(IDENTITIES["gd-one-step"], check=lambda _, sides=sides: sides, tolerance=1e9)
+        assert not judge(broken).passed
+
+
+def test_sides_of_unlike_shape_are_refused() -> None:
+    with pytest.raises(InputError, match="differ in shape"):
+        TwoSides(torch.ones(2), torch.ones(1))  # broadcasting would have hidden it
+
+
+def test_topics_and_names_choose() -> None:
+    assert {one.topic for one in chosen(("vonoswald",))} == {"vonoswald"}
+    assert {one.name for one in chosen(("gd-momentum", "softmax-split"))} == {"gd-momentum", "softmax-split"}
+    assert len(chosen()) == len(IDENTITIES)
+
+
+def test_command_table(cli: Callable) -> None:
+    result = cli("theory", "--only", "vonoswald", "--only", "icl-dual-form")
+    assert result.code == 0
+    assert "all 4 hold" in result.out
+    assert "vonoswald-gd++" in result.out
+
+
+def test_command_json(cli: Callable) -> None:
+    result = cli("theory", "--only", "linear-layer", "--seed", 5, "--json")
+    assert result.code == 0
+    rows = json.loads(result.out)
+    assert all(row["passed"] and row["seed"] == 5 for row in rows)
+    assert all(row["float64"]["error"] <= 1e-10 < row["float32"]["error"] for row in rows)
+
+
+def test_command_says_what_is_near(cli: Callable) -> None:
+    result = cli("theory", "--only", "vonoswlad")
+    assert result.code == 2
+    assert "did you mean vonoswald" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_broken_identity_fails_the_command(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GD's step with the wrong sign: the construction no longer is that step."""
+    from dualscope.theory import vonoswald
+
+    right = vonoswald.gd_steps
+    monkeypatch.setattr(
+        vonoswald, "gd_steps", lambda x, y, start, eta, steps: right(x, y, start, -eta, steps)
+    )
+    result = cli("theory", "--only", "vonoswald", "--json")
+    assert result.code == 1
+    passed = {row["name"]: row["passed"] for row in json.loads(result.out)}
+    assert passed == {"vonoswald-one-layer": False, "vonoswald-k-layers": False, "vonoswald-gd++": True}
+    table = cli("theory", "--only", "vonoswald")
+    assert table.code == 1
+    assert "2 of 3 failed: vonoswald-one-layer, vonoswald-k-layers" in table.out
+
+
+BREAKS = [
+    ("linear_layer", "linear_attention", "gd-full-batch"),
+    ("linear_layer", "descend", "gd-momentum-decay"),
+    ("icl_dual", "dw_icl", "icl-dual-form"),
+    ("icl_dual", "dw_finetuned", "finetuning-dual-form"),
+    ("icl_dual", "demonstration_mass", "softmax-split"),
+    ("vonoswald", "gd_plus_plus", "vonoswald-gd++"),
+    ("features", "exp_kernel", "features-gram"),
+    ("softmax_dual", "feature_attention", "softmax-dual-random-exact"),
+    ("softmax_dual", "token_steps", "softmax-dual-steps"),
+    ("variants", "regularized_output", "variant-regularized"),
+    ("variants", "negative_output", "variant-negative"),
+    ("bound", "worst_weight", "bound-gap"),
+    ("preconditioned", "preconditioned_gd", "preconditioned-gd"),
+    ("preconditioned", "optimal_preconditioner", "preconditioned-optimum"),
+    ("functional", "functional_gd", "functional-gd-softmax"),
+    ("functional", "bayes", "functional-gd-limit"),
+    ("closed_forms", "posterior_mean", "closed-ridge-bayes"),
+    ("closed_forms", "gd_closed_form", "closed-gd"),
+    ("closed_forms", "implied_weights", "closed-implied-weights"),
+]
+
+
+@pytest.mark.parametrize(("module", "function", "name"), BREAKS)
+def test_a_part_in_a_million_is_noticed(
+    module: str, function: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two computations off by a factor of 1.000001: float64 must tell."""
+    where = importlib.import_module(f"dualscope.theory.{module}")
+    right = getattr(where, function)
+    monkeypatch.setattr(where, function, lambda *args, **options: 1.000001 * right(*args, **options))
+    assert IDENTITIES[name].sides().error > IDENTITIES[name].tolerance
+    assert not judge(IDENTITIES[name]).passed
+
+
+def test_a_bound_too_small_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dualscope.theory import bound
+
+    monkeypatch.setattr(bound.Bound, "total", property(lambda found: 1e-3 * found.complexity))
+    assert not judge(IDENTITIES["bound-holds"]).passed
