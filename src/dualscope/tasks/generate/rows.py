@@ -18,8 +18,12 @@ DISTRACTORS: Ids = np.array(
 
 
 def draw_members(attribute: Attribute, n: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    """Classes [n], uniform, and for each a cluster (or relation) of that class [n], uniform."""
-    label = rng.integers(0, len(attribute.classes), n)
+    """Classes [n], and for each a cluster (or relation) of that class [n], uniform.
+
+    Every class comes once in each run of as many rows as there are classes, so that chance is what it seems to be.
+    """
+    k = len(attribute.classes)
+    label = rng.permuted(np.tile(np.arange(k), (-(-n // k), 1)), axis=1).ravel()[:n]
     sizes = np.array([len(members) for members in attribute.classes])
     table = np.zeros((len(sizes), sizes.max()), dtype=np.int64)
     for row, members in zip(table, attribute.classes, strict=True):
