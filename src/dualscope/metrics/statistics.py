@@ -84,7 +84,7 @@ def bootstrap_mean(
     """
     values = np.asarray(values, float)
     counts = resample_counts(len(values), resamples, seed) if counts is None else counts
-    flat = values.reshape(len(values), -1)
+    flat = values.reshape(len(values), int(np.prod(values.shape[1:])))
     there = np.isfinite(flat)
     filled = np.where(there, flat, 0.0)
     draws = ratio(counts @ filled, counts @ there.astype(float))
@@ -94,19 +94,50 @@ def bootstrap_mean(
     return mean.reshape(shape), low.reshape(shape), high.reshape(shape)
 
 
-def crossed_draws(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """Means of resamples that draw seeds and queries each with replacement: [resamples].
+class Crossed:
+    """Resamples that draw seeds and queries each with replacement, ready for any [seeds, queries] of values.
 
-    `values` [seeds, queries]: the same queries recur in every seed, so a query drawn twice comes twice in every
-    seed, and a seed drawn twice brings all its queries twice. NaN is left out.
+    The same queries recur in every seed, so a query drawn twice comes twice in every seed, and a seed drawn twice
+    brings all its queries twice. NaN is left out.
     """
-    values = np.atleast_2d(np.asarray(values, float))
-    generator = np.random.default_rng(seed)
-    by_seed = resample_counts(values.shape[0], resamples, generator)
-    by_query = resample_counts(values.shape[1], resamples, generator)
-    there = np.isfinite(values)
-    total = ((by_query @ np.where(there, values, 0.0).T) * by_seed).sum(1)
-    return ratio(total, ((by_query @ there.T.astype(float)) * by_seed).sum(1))
+
+    def __init__(self, seeds: int, queries: int, resamples: int = RESAMPLES, seed: int = 0) -> None:
+        generator = np.random.default_rng(seed)
+        self.by_seed = resample_counts(seeds, resamples, generator)
+        self.by_query = resample_counts(queries, resamples, generator)
+
+    def draws(self, values: np.ndarray) -> np.ndarray:
+        """The mean of each resample: [resamples]."""
+        there = np.isfinite(values)
+        total = ((self.by_query @ np.where(there, values, 0.0).T) * self.by_seed).sum(1)
+        return ratio(total, ((self.by_query @ there.T.astype(float)) * self.by_seed).sum(1))
+
+    def interval(self, values: np.ndarray) -> Interval:
+        there = np.isfinite(values)
+        mean = ratio(np.where(there, values, 0.0).sum(), there.sum())
+        return self._interval(mean, self.draws(values), there)
+
+    def ratio(self, left: np.ndarray, right: np.ndarray) -> Interval:
+        """mean(left) / mean(right), both resampled together: a similarity as a share of its ceiling."""
+        there = np.isfinite(left) & np.isfinite(right)
+        left, right = np.where(there, left, np.nan), np.where(there, right, np.nan)
+        mean = ratio(left[there].sum(), right[there].sum())
+        return self._interval(mean, ratio(self.draws(left), self.draws(right)), there)
+
+    def p(self, values: np.ndarray) -> float:
+        """Two-sided: twice the share of resamples on the other side of zero, never below 2/(resamples+1)."""
+        draws = self.draws(values)
+        draws = draws[np.isfinite(draws)]
+        if not len(draws):
+            return float("nan")
+        other_side = min((draws <= 0).sum(), (draws >= 0).sum())
+        return float(min(1.0, 2 * (other_side + 1) / (len(draws) + 1)))
+
+    def _interval(self, mean: np.ndarray, draws: np.ndarray, there: np.ndarray) -> Interval:
+        low, high = quantiles(draws)
+        return Interval(
+            float(mean), float(low), float(high), int(there.any(1).sum()), int(there.any(0).sum())
+        )
 
 
 def crossed_bootstrap(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
@@ -116,10 +147,8 @@ def crossed_bootstrap(values: np.ndarray, resamples: int = RESAMPLES, seed: int 
     1.0
     """
     values = np.atleast_2d(np.asarray(values, float))
-    low, high = quantiles(crossed_draws(values, resamples, seed))
-    there = np.isfinite(values)
-    mean = float(ratio(values[there].sum(), there.sum()))
-    return Interval(mean, float(low), float(high), int(there.any(1).sum()), int(there.any(0).sum()))
+    seeds, queries = values.shape
+    return Crossed(seeds, queries, resamples, seed).interval(values)
 
 
 def difference(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -140,29 +169,6 @@ def paired_difference(
 ) -> Interval:
     """left - right (trained - untrained, lcgd - gd) with a crossed interval."""
     return crossed_bootstrap(difference(left, right), resamples, seed)
-
-
-def ratio_of_means(
-    left: np.ndarray, right: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """mean(left) / mean(right), as a similarity beside its ceiling, both resampled together."""
-    left, right = np.atleast_2d(np.asarray(left, float)), np.atleast_2d(np.asarray(right, float))
-    there = np.isfinite(left) & np.isfinite(right)
-    left, right = np.where(there, left, np.nan), np.where(there, right, np.nan)
-    draws = ratio(crossed_draws(left, resamples, seed), crossed_draws(right, resamples, seed))
-    low, high = quantiles(draws)
-    mean = float(ratio(left[there].sum(), right[there].sum()))
-    return Interval(mean, float(low), float(high), int(there.any(1).sum()), int(there.any(0).sum()))
-
-
-def bootstrap_p(values: np.ndarray, resamples: int = 4000, seed: int = 0) -> float:
-    """Two-sided: twice the share of crossed resamples on the other side of zero, never below 2/(resamples+1)."""
-    draws = crossed_draws(values, resamples, seed)
-    draws = draws[np.isfinite(draws)]
-    if not len(draws):
-        return float("nan")
-    other_side = min((draws <= 0).sum(), (draws >= 0).sum())
-    return float(min(1.0, 2 * (other_side + 1) / (len(draws) + 1)))
 
 
 @dataclass(frozen=True)
