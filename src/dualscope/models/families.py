@@ -124,7 +124,8 @@ def _by_structure(hf: Any, kind: str) -> Family:
         attentions, kind, f"keys ({', '.join(_KEYS + _FUSED)}) and an output projection"
     )
     fused = None if _child(module, _KEYS) else _child(module, _FUSED)
-    if fused == "query_key_value":
+    shared = getattr(config, "num_key_value_heads", None) == 1  # then there is one order only
+    if fused == "query_key_value" or (fused == "c_attn" and not shared):
         raise InputError(
             f"the architecture '{kind}' has a fused '{fused}' matrix whose row order cannot be told from its "
             "structure; add an entry to dualscope.models.families.FAMILIES (docs: how to add a model family)"

@@ -141,14 +141,20 @@ class Model:
         else:
             name = family.fused
             heads, dim = self.n_heads, self.head_dim
-            if family.layout == "interleaved":
-                where = {"head": (heads, dim, which)}
-            else:
-                kv = int(getattr(self.config, "num_key_value_heads", None) or heads)
-                ends = [0, heads * dim, (heads + kv) * dim, (heads + 2 * kv) * dim]
-                where = {"rows": (ends[which], ends[which + 1])}
+            kv = int(getattr(self.config, "num_key_value_heads", None) or heads)
+            ends = [0, heads * dim, (heads + kv) * dim, (heads + 2 * kv) * dim]
+            interleaved = family.layout == "interleaved"
+            where = {"head": (heads, dim, which)} if interleaved else {"rows": (ends[which], ends[which + 1])}
         projection = module.get_submodule(name)
         where["transposed"] = not isinstance(projection, nn.Linear)  # GPT-2's Conv1D keeps [in, out]
+        if (
+            family.fused
+            and projection.get_parameter("weight").shape[1 if where["transposed"] else 0] != ends[3]
+        ):
+            raise InputError(
+                f"{self.name}: the matrix '{path}{name}' of the architecture '{family.name}' does not have the "
+                f"{ends[3]} rows of {heads} query and {kv} key and value heads; its layout is not known here"
+            )
         for kind in ("weight", "bias"):
             if getattr(projection, kind, None) is not None:
                 yield Part(layer, role, kind, f"{path}{name}.{kind}", **where)  # type: ignore[arg-type]

@@ -1,0 +1,138 @@
+"""Capture leaves the model as it found it, also after an error, and records by mask, not by value."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.models.lessons import random_lesson
+from tests.models.tiny import FAMILIES, WINDOW, tiny_model
+
+from dualscope.errors import InputError
+from dualscope.models import Model
+from dualscope.models.capture import Session, capturing
+
+
+def fingerprint(hf: Any) -> dict[str, object]:
+    """Everything that a capture may touch."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    return {
+        "implementation": hf.config._attn_implementation,
+        "own attributes": {name: sorted(module.__dict__) for name, module in hf.named_modules()},
+        "hooks": [len(getattr(module, hook)) for module in hf.modules() for hook in hooks],
+        "training": [module.training for module in hf.modules()],
+        "gradients": [parameter.requires_grad for parameter in hf.parameters()],
+        "dtype": torch.get_default_dtype(),
+        "matmuls": torch.get_float32_matmul_precision(),
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+class Broken(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_everything_is_restored_after_a_read_and_after_an_error(family: str, implementation: str) -> None:
+    hf, tokenizer = tiny_model(family, torch.float64)
+    if implementation == "sdpa" and not hf._supports_sdpa:
+        pytest.skip("this architecture has eager attention only")
+    hf.set_attn_implementation(implementation)
+    hf.train()
+    next(hf.parameters()).requires_grad_(False)
+    model, lesson = Model(hf, tokenizer), random_lesson(queries=(3, 2))
+    before = fingerprint(hf)
+    prefix = model.prefix(lesson.context)
+    model.read(lesson, prefix, want=frozenset({"exits", "layer_inputs"}))
+    assert fingerprint(hf) == before
+
+    def explode(*_: object) -> None:
+        raise Broken
+
+    handle = model.blocks[1].register_forward_pre_hook(explode)
+    with_hook = fingerprint(hf)
+    for attempt in (lambda: model.read(lesson, prefix), lambda: model.prefix(lesson.context)):
+        with pytest.raises(Broken):
+            attempt()
+        assert fingerprint(hf) == with_hook
+    handle.remove()
+    assert fingerprint(hf) == before
+
+
+def test_dropout_is_off_while_a_training_model_is_read() -> None:
+    hf, tokenizer = tiny_model("gpt2", embd_pdrop=0.5, attn_pdrop=0.5, resid_pdrop=0.5)
+    model, lesson = Model(hf.train(), tokenizer), random_lesson(queries=(3, 2))
+    assert torch.equal(model.read(lesson).attn_out, model.read(lesson).attn_out)
+    assert hf.training
+
+
+def test_scores_leave_out_what_the_window_hides_and_nothing_else() -> None:
+    hf, tokenizer = tiny_model("mistral", torch.float64)
+    model, lesson = Model(hf, tokenizer), random_lesson(queries=(12, 3))
+    for prefix in (None, model.prefix(lesson.context)):
+        hidden = model.read(lesson, prefix).attn_scores.isnan()
+        assert hidden[0, :, :, : 12 - WINDOW].all()
+        assert not hidden[0, :, :, 12 - WINDOW :].any()
+        assert hidden[1, :, :, : 12 - 3].all()  # before its first token
+        assert not hidden[1, :, :, 12 - 3 :].any()
+
+
+def test_very_negative_scores_are_kept() -> None:
+    """A score of -1e30, or the smallest finite number, is a score: only the mask says what is left out."""
+    for size in (1e30, 1e19):
+        hf, tokenizer = tiny_model("gpt2")
+        with torch.no_grad():
+            for block in hf.transformer.h:
+                block.attn.c_attn.weight[:, :64] *= size**0.5
+        model, lesson = Model(hf, tokenizer), random_lesson(queries=(6, 3))
+        trace = model.read(lesson, model.prefix(lesson.context))
+        scores = trace.attn_scores
+        assert scores[0].min() < -size / 1e3
+        assert scores[0].isfinite().all()
+        assert scores[1, :, :, 3:].isfinite().all()
+        assert scores[1, :, :, :3].isnan().all()
+        assert trace.attn_out.isfinite().all()
+
+
+def test_a_bypassed_interface_is_an_error_not_a_wrong_number() -> None:
+    from dataclasses import replace
+
+    hf, tokenizer = tiny_model("bloom")
+    model, lesson = Model(hf, tokenizer), random_lesson(queries=(3,))
+    model.family = replace(model.family, adapter=None)
+    with pytest.raises(InputError, match="0 attention calls were seen for 3 layers"):
+        model.prefix(lesson.context)
+
+
+def test_padding_masks_are_not_lost() -> None:
+    """A batch that is padded (nothing of ours is) still sees what transformers' mask lets it see."""
+    hf, tokenizer = tiny_model("llama")
+    model = Model(hf, tokenizer)
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 10], [3, 3, 7, 8, 9, 10]])
+    mask = torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
+    with torch.no_grad():
+        plain = hf(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+        with capturing(model, Session()):
+            captured = hf(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+    assert (captured - plain)[mask.bool()].abs().max() < 5e-5
+
+
+@pytest.mark.parametrize(
+    "family", ["cohere", "granite", "stablelm", "starcoder2", "gpt_bigcode", "falcon", "mpt"]
+)
+def test_unlisted_architectures_work_by_structure_or_say_why_not(family: str) -> None:
+    from tests.models.unlisted import unlisted_model
+
+    hf, tokenizer = unlisted_model(family)
+    lesson = random_lesson(queries=(3, 5))
+    sequence = torch.tensor([[*lesson.context, *lesson.queries[0]]])
+    with torch.no_grad():
+        wanted = hf(input_ids=sequence, use_cache=False).logits[0, -1].log_softmax(-1)
+    try:
+        model = Model(hf, tokenizer)
+        trace = model.read(lesson, model.prefix(lesson.context))
+    except InputError as error:
+        assert family in str(error)  # noqa: PT017
+        return
+    answers = torch.tensor([answer[0] for answer in lesson.answers])
+    assert (trace.label_logprobs[0] - wanted[answers]).abs().max() < 1e-4
