@@ -57,7 +57,7 @@ class Ahn(Experiment):
         results.add("A*", "risk", least)
         average = found.mean(0)
         for i, scale in enumerate(self.scales):
-            where = {"panel": "diagonal", "x_name": "eigenvalue of Sigma", "x": scale}
+            where: dict[str, Any] = {"panel": "diagonal", "x_name": "eigenvalue of Sigma", "x": scale}
             results.over_seeds("learned A", "diagonal entry", found[:, i, i], self.seeds, **where)
             results.add("A*", "diagonal entry", float(best[i, i]), **where)
         results.table(

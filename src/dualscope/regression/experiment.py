@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dualscope.registry import Registry
 from dualscope.regression.results import Results
 from dualscope.regression.training import Advance, silent
+from dualscope.studies.config import Seeds
 
 
 class Experiment(BaseModel):
@@ -17,7 +18,7 @@ class Experiment(BaseModel):
     summary: ClassVar[str] = ""
     quick_settings: ClassVar[dict[str, Any]] = {}  # for a look in seconds
 
-    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    seeds: Seeds = (0, 1, 2)
     steps: int = Field(default=1000, ge=1)
 
     @classmethod

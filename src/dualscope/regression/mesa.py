@@ -11,6 +11,7 @@ from dualscope.regression.processes import LinearDynamics
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Advance, silent, train
 from dualscope.regression.transformer import Transformer
+from dualscope.studies.config import Seeds
 
 
 @EXPERIMENTS.register("mesa")
@@ -29,7 +30,7 @@ class Mesa(Experiment):
         "length": 20,
     }
 
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: Seeds = (0, 1, 2)
     steps: int = 1500
     d: int = 10
     length: int = 50

@@ -1,0 +1,108 @@
+"""``dualscope regression``: in-context regression experiments."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dualscope.regression import Experiment, Results
+
+
+class Name(StrEnum):
+    """Spelt out here so that --help needs no torch; a test compares it with the registry."""
+
+    vonoswald = "vonoswald"
+    ahn = "ahn"
+    cheng = "cheng"
+    mesa = "mesa"
+    akyurek = "akyurek"
+    variants = "variants"
+    momentum = "momentum"
+
+
+def regression(
+    experiment: Annotated[Name, typer.Argument(help="Which experiment.")],
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds (3 means 0, 1, 2), or which: 2,3,4.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps (variants: epochs; cheng: rates tried).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder [runs/regression-EXPERIMENT].")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds, not minutes: to look, not to believe.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="For momentum: cpu, cuda, ... [cpu]")] = None,
+) -> None:
+    """In-context regression with small transformers: do trained layers compute gradient descent?
+
+    vonoswald: a trained linear layer against GD and GD++. ahn: the learned preconditioner. cheng:
+    functional GD, which attention for which data. mesa: autoregressive dynamics. akyurek: closed forms,
+    noise and ridge. variants: regularized, augmented and negative attention. momentum: language models with
+    momentum attention.
+
+    Exit code 1 if the numbers do not bear out what the theory says of them (never checked with --quick).
+    """
+    from time import monotonic
+
+    from dualscope.regression import EXPERIMENTS, save
+
+    given: dict[str, Any] = {"seeds": seeds, "steps": steps, "device": device}
+    settings = {name: value for name, value in given.items() if value is not None}
+    chosen = _build(EXPERIMENTS[experiment.value], settings, quick)
+    began = monotonic()
+    results = _watched(chosen, experiment.value)
+    place = save(results, chosen, out or Path("runs") / f"regression-{experiment.value}", monotonic() - began)
+    _show(results, quick)
+    typer.echo(f"rows in {place}")
+    if not quick and not all(check.holds for check in results.checks):
+        raise typer.Exit(1)
+
+
+def _build(kind: "type[Experiment]", settings: dict[str, Any], quick: bool) -> "Experiment":
+    from pydantic import ValidationError
+
+    from dualscope.errors import InputError
+
+    try:
+        return kind.quick(**settings) if quick else kind(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = "-".join(str(part) for part in first["loc"][:1])
+        raise InputError(
+            f"--{field} {settings.get(field)}: {first['msg'].removeprefix('Value error, ')}"
+        ) from None
+
+
+def _watched(experiment: "Experiment", name: str) -> "Results":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=experiment.work)
+        return experiment.run(lambda done: bar.advance(task, done))
+
+
+def _show(results: "Results", quick: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for table in results.tables:
+        shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
+        for number, column in enumerate(table.columns):
+            shown.add_column(column, justify="left" if number == 0 else "right")
+        for row in table.rows:
+            shown.add_row(*(Text(cell) for cell in row))
+        console.print(shown)
+        console.print()
+    if quick:
+        console.print("quick: too few steps and seeds for the numbers to mean anything")
+        return
+    for check in results.checks:
+        mark = Text("holds ", style="green") if check.holds else Text("FAILS ", style="bold red")
+        console.print(mark, Text(f"{check.claim}: {check.found}"), sep="")
