@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from dualscope.errors import InputError
 
@@ -155,7 +156,7 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     from dualscope.studies.verdicts import verdicts
 
     rows = summarise(result.run, result.cells)
-    answers = verdicts(result.run)
+    answers = verdicts(result.run, result.cells)
     page = _report(result) if report else None
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
     if as_json:
@@ -175,7 +176,13 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     if rows:
         console.print(result_tables(rows))
     for answer in answers:
-        console.print(answer["text"], markup=False)
+        setting = answer["setting"]
+        labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+        console.print(
+            f"[bold]verdict[/bold] on {escape(setting['model'])}, {setting['shots']} shots{labels}:"
+        )
+        for sentence in answer["sentences"]:
+            console.print(f"  {sentence}", markup=False)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
     for failure in failures:

@@ -1,11 +1,36 @@
-"""The verdict on each model and task of a run, kept so that a finished run can repeat it at once."""
+"""The verdict on a run, kept as verdict.json so that a finished run can repeat it at once. No torch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from dualscope.metrics.evidence import Evidence
+from dualscope.metrics.verdict import verdict
+from dualscope.studies.cell import Cell, fingerprint
 from dualscope.studies.store import Run
 
+FILE = "verdict.json"
 
-def verdicts(run: Run) -> list[dict[str, Any]]:
-    return []
+
+def verdicts(run: Run, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """For each model and setting (shots, labels): what it is, the sentences, and the answers in full."""
+    stored = run.stored()
+    ready = [cell for cell in cells if cell.id in stored]
+    stamp = fingerprint(sorted(cell.id for cell in ready))
+    known = run.read_json(FILE)
+    if known.get("of") != stamp:
+        read = [(cell.columns(None), run.queries(cell.id)) for cell in ready if _is_evidence(cell)]
+        found = [
+            {"setting": asdict(setting), **verdict(evidence).to_dict()}
+            for setting, evidence in Evidence.collect(read).items()
+        ]
+        known = {"of": stamp, "verdicts": found}
+        run.write_json(FILE, known)
+    return list(known["verdicts"])
+
+
+def _is_evidence(cell: Cell) -> bool:
+    """Learners that are compared with something else than in-context learning answer another question."""
+    return cell.reference is None or cell.reference.learner == "in-context"

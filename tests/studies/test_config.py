@@ -1,0 +1,110 @@
+"""Studies as data: precedence, per-task seeds and rates, and errors that name what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from dualscope.errors import InputError
+from dualscope.studies.config import Study, preset_names, read_preset
+
+
+def test_every_preset_is_a_study() -> None:
+    expected = {
+        "quick",
+        "revisited",
+        "rethinking",
+        "linearized",
+        "label-switching",
+        "lr-sweep",
+        "shots",
+        "controls",
+    }
+    assert set(preset_names()) == expected
+    for name in preset_names():
+        Study.resolve(preset=name)
+
+
+def test_every_presets_learners_exist() -> None:
+    from dualscope.learners import LEARNERS, options_of
+
+    for name in preset_names():
+        for entry in Study.resolve(preset=name).learners:
+            options_of(entry.learner, dict(entry.options))
+            assert entry.reference in LEARNERS
+
+
+def test_every_presets_tasks_exist() -> None:
+    from dualscope.tasks import catalog_names
+
+    for name in preset_names():
+        assert {entry.task for entry in Study.resolve(preset=name).tasks} <= set(catalog_names())
+
+
+def test_the_papers_seeds_and_rates() -> None:
+    tasks = {entry.task: entry for entry in Study.resolve(preset="revisited").tasks}
+    assert tasks["sst2"].seeds == (2, 3, 4)
+    assert tasks["sst2"].lr == (5e-4,)
+    assert tasks["cb"].lr == (0.08,)
+
+
+def test_options_over_file_over_preset(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text("preset: revisited\nshots: 16\nqueries: 50\n")
+    study = Study.resolve({"queries": 7}, file)
+    assert (study.queries, study.shots, len(study.tasks)) == (7, (16,), 6)
+
+
+def test_naming_a_task_keeps_its_seeds_and_rates() -> None:
+    study = Study.resolve({"tasks": ["cb"]}, preset="revisited")
+    assert study.tasks[0].seeds == (3, 4, 5)
+    assert study.tasks[0].lr == (0.08,)
+
+
+def test_given_seeds_and_rates_win_over_a_tasks_own() -> None:
+    study = Study.resolve({"seeds": "2", "lr": "0.5,1"}, preset="revisited")
+    assert study.seeds == (0, 1)
+    assert study.lr == (0.5, 1.0)
+    assert all(entry.seeds is None and entry.lr is None for entry in study.tasks)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", (0, 1, 2)), ("2,3,4", (2, 3, 4)), ("7,", (7,))])
+def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
+    assert Study.build({"tasks": "sst2", "seeds": text}).seeds == seeds
+
+
+def test_a_dumped_study_reads_back_the_same(tmp_path: Path) -> None:
+    for name in preset_names():
+        study = Study.resolve(preset=name)
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(study.dump())
+        assert Study.resolve(file=file) == study
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"shot": 4}, ["shot", "shots"]),
+        ({"shots": 0}, ["shots", "at least 1"]),
+        ({"seeds": 0}, ["seeds"]),
+        ({"seeds": [-1]}, ["seeds"]),
+        ({"seeds": [1, 1]}, ["seeds", "twice"]),
+        ({"lr": "fast"}, ["lr"]),
+        ({"lr": -1}, ["lr"]),
+        ({"lr": [float("nan")]}, ["lr"]),
+        ({"variants": "trainde"}, ["variants", "trained"]),
+        ({"learners": [{"learner": "gd", "option": {}}]}, ["learners", "option"]),
+        ({"models": []}, ["models"]),
+        ({"queries": "many"}, ["queries", "many"]),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        Study.build({"tasks": ["sst2"], **fields}, "my.yaml")
+    message = str(caught.value)
+    assert message.startswith("my.yaml")
+    assert all(word in message for word in words), message
+
+
+def test_unknown_preset() -> None:
+    with pytest.raises(InputError, match="unknown preset 'quik': did you mean quick"):
+        read_preset("quik")

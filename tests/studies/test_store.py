@@ -1,0 +1,135 @@
+"""The run folder: whole files, exports, claims."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dualscope.errors import InputError
+from dualscope.studies.cell import COLUMNS
+from dualscope.studies.claims import Claims
+from dualscope.studies.folder import Folder
+from dualscope.studies.owner import Owner
+from dualscope.studies.store import Run
+
+ROW = {**dict.fromkeys(COLUMNS), "model": "m", "task": "t", "learner": "gd", "metric": "accuracy", "n": 3}
+PLACES = ["local", "memory://dualscope-test"]
+
+
+@pytest.fixture(params=PLACES)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """A run in a folder, and one behind an fsspec URL."""
+    place = tmp_path / "run" if request.param == "local" else f"{request.param}/{tmp_path.name}"
+    run = Run.create(place)
+    queries = pa.table({"query": ["a", "b"], "accuracy": [1.0, 0.0]})
+    run.store("b", [ROW | {"value": 0.5}], queries=queries, notes={"seconds": "1.5"})
+    run.store("a", [ROW | {"value": float("nan"), "layer": 0}], queries=queries)
+    return run
+
+
+def test_rows_come_in_the_order_of_ids_with_the_documented_columns(run: Run) -> None:
+    assert run.rows().column_names == list(COLUMNS)
+    assert run.rows()["layer"].to_pylist() == [0, None]
+    assert run.stored() == {"a", "b"}
+    assert run.notes("b") == {"seconds": "1.5"}
+
+
+def test_queries_and_exports(run: Run) -> None:
+    assert run.query("select count(*) as n from rows where metric = 'accuracy'").to_pylist() == [{"n": 2}]
+    assert run.query("select avg(accuracy) as a from queries").to_pylist() == [{"a": 0.5}]
+    assert run.table(learner="gd", layer=None).num_rows == 1
+    assert len(run.to_pandas()) == len(run.to_polars()) == run.to_arrow().num_rows == 2
+    with pytest.raises(InputError, match="no column 'learners'"):
+        run.table(learners="gd")
+
+
+def test_failures_are_kept_until_the_cell_is_stored(run: Run) -> None:
+    run.fail("c", "why\n\ntraceback")
+    assert run.failures() == {"c": "why\n\ntraceback"}
+    run.store("c", [ROW])
+    assert run.failures() == {}
+
+
+def test_a_damaged_file_is_found(tmp_path: Path) -> None:
+    run = Run.create(tmp_path)
+    run.store("a", [ROW | {"value": float(i)} for i in range(500)])
+    file = tmp_path / "cells/a.parquet"
+    whole = bytearray(file.read_bytes())
+    assert run.unreadable(["a"]) == {}
+    for damaged in (whole[:50], b"", bytes(whole[:30]) + b"\x00\x01\x02\x03" * 9 + bytes(whole[66:])):
+        file.write_bytes(damaged)
+        assert set(run.unreadable(["a"])) == {"a"}
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+
+    def writer(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        folder.write_by("a/b", writer)
+    assert folder.names("a") == folder.names("aside") == []
+
+
+def test_sweeping_takes_what_the_dead_left_and_no_more(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    alive = Owner.me()
+    mortal = Owner(alive.host, child.pid, _ticks(child.pid))
+    (tmp_path / "aside").mkdir()
+    for owner in (alive, mortal):
+        (tmp_path / "aside" / f"{owner.encode()}.x").touch()
+    folder = Folder(tmp_path)
+    folder.sweep(60)
+    assert len(folder.names("aside")) == 2
+    child.kill()
+    child.wait()
+    folder.sweep(60)
+    assert folder.names("aside") == [f"{alive.encode()}.x"]
+
+
+def _ticks(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def test_opening_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a run folder"):
+        Run.open(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match="is a file"):
+        Run.create(file)
+
+
+def test_one_claim_at_a_time_and_the_dead_hold_none(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    with Claims(folder) as mine, Claims(folder) as other:
+        assert mine.take("a")
+        assert not other.take("a")
+        mine.release("a")
+        assert other.take("a")
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        folder.write("claims/b", f"{Owner(Owner.me().host, dead.pid, '1').encode()}\nx\n".encode())
+        assert mine.take("b")
+    assert folder.names("claims") == []
+
+
+def test_a_claim_of_a_silent_host_goes_stale(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("claims/a", f"{Owner('elsewhere', 1, '1').encode()}\nx\n".encode())
+    with Claims(folder, stale=3600) as claims:
+        assert not claims.take("a")
+        old = time.time() - 7200
+        os.utime(tmp_path / "claims/a", (old, old))
+        assert claims.take("a")
+
+
+def test_a_process_with_a_dead_ones_number_is_another(tmp_path: Path) -> None:
+    assert Owner(Owner.me().host, os.getpid(), "1").is_dead()
+    assert not Owner.me().is_dead()
