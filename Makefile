@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && exit; done; \
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
-PIP     = $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP     = $(BIN)/python -m pip --disable-pip-version-check install -qq
 WORKERS ?= 2
 # Each test worker computes on one core: more threads only fight each other.
 ONE_THREAD = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
