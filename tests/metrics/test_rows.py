@@ -93,26 +93,38 @@ def test_table_of_queries() -> None:
 
 def test_subset_of_queries_that_both_turn_right() -> None:
     case = predicted_case([0] * 6, [1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 1])
-    other = random_trace(8, queries=6).attn_out
-    case = replace(
-        case,
-        learned=gradient(replace(case.trace, attn_out=other)),
-        reference=replace(case.reference, attn_out=other * 2),
+    c, g = (
+        replace(t, attn_out=random_trace(i, queries=6).attn_out)
+        for i, t in ((8, case.reference), (9, case.trace))
     )
-    row = measure(case, ["sim_aou"], subset="f2t").rows[0]
-    whole, part = (next(iter(compute(c, ["sim_aou"]))).values for c in (case, case.only(case.turned_right())))
-    assert row["n"] == 2
+    case = replace(case, learned=gradient(g), reference=c)
+    measured = measure(case, ["sim_aou", "sim_aou_centered", "accuracy"], subset="f2t")
+    rows = {row["metric"]: row for row in measured.rows if row["layer"] is None}
+    whole, part = (next(iter(compute(x, ["sim_aou"]))).values for x in (case, case.only(case.turned_right())))
     torch.testing.assert_close(part, whole[[0, 4]])
-    assert row["value"] == pytest.approx(whole[[0, 4]].mean().item())
+    assert rows["sim_aou"]["n"] == rows["sim_aou_centered"]["n"] == 2
+    assert rows["sim_aou"]["value"] == pytest.approx(whole[[0, 4]].mean().item())
+    assert rows["sim_aou_centered"]["value"] == pytest.approx(
+        next(iter(compute(case.only(case.turned_right()), ["sim_aou_centered"]))).values.mean().item()
+    )
+    assert rows["accuracy"]["n"] == 6  # over the subset it would be 1, whatever was learned
+    assert np.isfinite(measured.queries["sim_aou"].to_numpy()).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_an_empty_subset_is_nan_with_n_zero() -> None:
     case = predicted_case([0, 0], [0, 0], [0, 0], [0, 0])
-    measured = measure(case, subset="f2t", per_head=True, per_query=True)
-    assert measured.queries.num_rows == 0
-    for row in measured.rows:
-        assert row["n"] == 0
-        assert math.isnan(row["value"]) or row["metric"].startswith("partition")
+    for row in measure(case, subset="f2t", per_head=True, per_query=True).rows:
+        if row["metric"].startswith(("sim_", "change_norm")):
+            assert row["n"] == 0
+            assert math.isnan(row["value"])
+            assert math.isnan(row["low"])
 
 
 def noisy(trace: Trace, noise: float, some: slice) -> Trace:

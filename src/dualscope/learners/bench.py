@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from dualscope.errors import InputError
+from dualscope.learners.direct import direct_attn_out
 from dualscope.learners.learner import LEARNERS, Learned, Options
 from dualscope.models.prefix import Prefix
 from dualscope.models.trace import Trace
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
-_RECORDS = frozenset({"kendall", "dual"})  # what learners record; all else is asked of the reading
+_RECORDS = frozenset({"kendall", "dual", "direct"})  # what learners add; all else is asked of the reading
 
 
 class Bench:
@@ -24,7 +25,8 @@ class Bench:
 
     ``want`` asks for more than the default: what `Model.read` offers (``exits``, ``mass``, ``layer_inputs``,
     ``query_vectors``, ``context_scores``), ``kendall`` (all that the Kendall metrics look at, of traces and of the
-    training) and ``dual`` (the dual form of the update). ``other`` is a lesson of another task, for the learners
+    training), ``dual`` (the dual form of the update) and ``direct`` (`direct_attn_out` among a trace's extras,
+    where keys and values alone changed). ``other`` is a lesson of another task, for the learners
     that are taught the wrong thing on purpose. A zero-shot trace that is known already can be handed in.
     """
 
@@ -77,7 +79,13 @@ class Bench:
         key = (learner.name, lr if learner.needs_rate else None, settings)
         if key not in self._learned:
             self._learned[key] = learner.learn(self, lr, settings)
+            self._add_direct(self._learned[key])
         return self._learned[key]
+
+    def _add_direct(self, learned: Learned) -> None:
+        delta = learned.delta
+        if "direct" in self.want and delta is not None and all(name.startswith("layers.") for name in delta):
+            learned.trace.extras["direct_attn_out"] = direct_attn_out(self.model, self.lesson, delta)
 
 
 def options_of(name: str, options: dict[str, object]) -> Options:

@@ -26,6 +26,9 @@ class Metric:
     applies: Applies
     default: bool = True  # else on request
     wants: frozenset[str] = frozenset()  # what the traces or the log must hold besides the usual
+    by_subset: bool = (
+        True  # else always over all queries, because on a subset by prediction it would be trivial
+    )
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -35,7 +38,7 @@ def always(case: Case) -> bool:
     return True
 
 
-def family(compute: Compute, applies: Applies) -> Callable[..., Metric]:
+def family(compute: Compute, applies: Applies, by_subset: bool = True) -> Callable[..., Metric]:
     """Registers the metrics that one function computes: ``add(name, formula, about, default=True)``."""
 
     def add(
@@ -46,7 +49,8 @@ def family(compute: Compute, applies: Applies) -> Callable[..., Metric]:
         wants: Iterable[str] = (),
         applies: Applies = applies,
     ) -> Metric:
-        return METRICS.add(name, Metric(name, about, formula, compute, applies, default, frozenset(wants)))
+        found = Metric(name, about, formula, compute, applies, default, frozenset(wants), by_subset)
+        return METRICS.add(name, found)
 
     return add
 

@@ -52,6 +52,6 @@ def _compute(case: Case, names: frozenset[str]) -> Iterator[Values]:
             yield PerQuery(name, members, case.reference_name, scale=float(len(members)))
 
 
-_add = family(_compute, lambda case: case.is_pair)
+_add = family(_compute, lambda case: case.is_pair, by_subset=False)
 for _name, _about in PARTITION.items():
     _add(_name, "number of queries", _about)

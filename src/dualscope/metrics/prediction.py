@@ -119,7 +119,7 @@ def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
         yield Pooled("label_change_correlation", parts, pooled_correlation, case.reference_name)
 
 
-_add = family(_alone, always)
+_add = family(_alone, always, by_subset=False)
 _add("accuracy", "|C| / queries", "share of queries predicted correctly")
 _add(
     "accuracy_at_layer",
@@ -151,7 +151,7 @@ _add(
     "share of queries whose prediction differs from zero-shot's",
     applies=lambda case: case.learner != "zero-shot",
 )
-_add = family(_paired, lambda case: case.is_pair)
+_add = family(_paired, lambda case: case.is_pair, by_subset=False)
 _add(
     "rec2ftp",
     "|(C_icl & C_gd) - C_zs| / |C_gd - C_zs|",

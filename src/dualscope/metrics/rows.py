@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 
 from dualscope.metrics.case import Case
@@ -38,17 +39,16 @@ def measure(
 ) -> Measurement:
     """Every asked metric that applies to the case; one that does not apply yields no row.
 
-    `metrics` None means those that are on by default. `subset` "f2t" keeps the queries that both the reference and
-    the learner turn from wrong to right. The table of queries holds each query's prediction, label log-probabilities
-    and per-query values (over layers: the mean); `per_query` adds the values of every layer as lists.
+    `metrics` None means those that are on by default. With `subset` "f2t" the metrics of attention are taken over the
+    queries that both the reference and the learner turn from wrong to right (predictions: over all). The table of
+    queries holds each query's prediction, label log-probabilities and values per query (over layers: the mean);
+    `per_query` adds the values of every layer as lists.
     """
     names = [METRICS.canonical(name) for name in (DEFAULT if metrics is None else metrics)]
-    if subset == "f2t":
-        case = case.only(case.turned_right())
     counts = resample_counts(len(case.trace), resamples, seed)
     rows: list[Row] = []
     columns = _query_columns(case)
-    for values in compute(case, names):
+    for values in _computed(case, names, subset):
         if isinstance(values, PerQuery):
             summary = Summary.of(values)
             rows += summary.rows(counts, per_head)
@@ -58,6 +58,29 @@ def measure(
         else:
             rows += _logged_rows(values)
     return Measurement(rows, pa.table(columns))
+
+
+def _computed(case: Case, names: Sequence[str], subset: str) -> Iterator[Values]:
+    if subset == "all" or not case.is_pair:
+        yield from compute(case, names)
+        return
+    yield from compute(case, [name for name in names if not METRICS[name].by_subset])
+    kept = case.turned_right()
+    for values in compute(case.only(kept), [name for name in names if METRICS[name].by_subset]):
+        yield _among_all(values, kept) if isinstance(values, PerQuery) else values
+
+
+def _among_all(values: PerQuery, kept: Tensor) -> PerQuery:
+    """Values of some queries in their places among all, NaN elsewhere."""
+
+    def spread(part: Tensor) -> Tensor:
+        part = part.double() if part.dtype == torch.bool else part
+        whole = part.new_full((len(kept), *part.shape[1:]), torch.nan)
+        whole[kept.to(part.device)] = part
+        return whole
+
+    weights = None if values.weights is None else spread(values.weights)
+    return replace(values, values=spread(values.values), weights=weights)
 
 
 def compute(case: Case, names: Iterable[str]) -> Iterator[Values]:

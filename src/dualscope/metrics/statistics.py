@@ -204,7 +204,7 @@ def sign_flip(values: np.ndarray, seed: int = 0, most: int = 14) -> SignFlip:
         smallest = 1 / len(signs)
     flipped = np.abs(signs @ by_seed)
     seen = abs(by_seed.sum())
-    p = float((flipped >= seen * (1 - 1e-12)).mean())
+    p = float((flipped >= seen - 1e-12 * np.abs(by_seed).sum()).mean())  # ties up to rounding
     return SignFlip(p, smallest, seeds)
 
 

@@ -98,7 +98,11 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return asdict(self)
+        found = asdict(self)
+        for answer, plain in zip(self.answers, found["answers"], strict=True):
+            for comparison, entry in zip(answer.comparisons, plain["comparisons"], strict=True):
+                entry["outcome"] = comparison.outcome
+        return found
 
 
 def verdict(evidence: Evidence, learners: Sequence[str] | None = None, seed: int = 0) -> Verdict:

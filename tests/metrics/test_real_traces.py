@@ -1,0 +1,95 @@
+"""The metrics on traces of real (tiny) models, and on a model that is gradient descent by construction."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.learners.setting import tiny_bench
+from tests.metrics.cases import gradient, random_trace
+
+from dualscope.learners import Bench, Learned
+from dualscope.metrics import METRICS, Case, measure
+from dualscope.theory.vonoswald import gd_layer, gd_steps, tokens_of
+
+EVERYTHING = frozenset({"exits", "mass", "kendall", "direct"})
+
+
+def case_of(bench: Bench, learner: str, lr: float | None = 0.1, **others: Learned) -> Case:
+    learned = Learned(bench.in_context) if learner == "in-context" else bench.learned(learner, lr=lr)
+    return Case(
+        bench.zero_shot,
+        bench.in_context,
+        learned,
+        learner,
+        relative_positions=bench.model.relative_positions,
+        lesson=bench.lesson,
+        others=others,
+    )
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "xglm"])
+def test_every_metric_has_its_material(family: str) -> None:
+    bench = tiny_bench(family, want=EVERYTHING)
+    null = bench.learned("null-context")
+    gd = case_of(bench, "gd", **{"lcgd": bench.learned("lcgd", lr=0.1), "null-context": null})
+    with gd.learned.delta.applied(bench.model):
+        gd = replace(gd, reread=bench.model.read(bench.lesson, batch_size=1))
+    every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
+    rows = measure(gd, every).rows + measure(case_of(bench, "in-context"), every).rows
+    missing = set(every) - {row["metric"] for row in rows} - {"clipped_steps", "confidence"}
+    assert not missing
+    for row in rows:
+        if row["metric"] in ("sim_am_delta", "alpha", "snr_scores") and row["layer"] == 0:
+            assert np.isnan(row["value"]) == bench.model.relative_positions
+        elif row["metric"] in ("sim_aou", "sim_am", "sim_aou_direct", "kendall", "grad_norm", "demo_mass"):
+            assert np.isfinite(row["value"]), row
+
+
+def test_layer_zero_has_no_drift_from_below() -> None:
+    """In the first layer the direct part is the whole change."""
+    measured = measure(
+        case_of(tiny_bench(want=EVERYTHING), "gd"), ["sim_aou", "sim_aou_direct"], per_query=True
+    )
+    whole, direct = (
+        np.array(measured.queries[f"{name}_layers"].to_pylist()) for name in ("sim_aou", "sim_aou_direct")
+    )
+    np.testing.assert_allclose(whole[:, 0], direct[:, 0], atol=1e-6)
+    assert np.abs(whole[:, 1:] - direct[:, 1:]).max() > 1e-4
+
+
+def test_rows_can_be_had_from_saved_traces(tmp_path: object) -> None:
+    case = case_of(tiny_bench(dtype=torch.float32), "gd")
+    names = ["accuracy", "sim_aou", "sim_am", "sim_am_delta", "rec2ftp", "jaccard"]
+    loaded = []
+    for name, trace in (("z", case.zero_shot), ("c", case.reference), ("g", case.trace)):
+        trace.save(f"{tmp_path}/{name}.safetensors")
+        loaded.append(type(trace).load(f"{tmp_path}/{name}.safetensors"))
+    again = Case(loaded[0], loaded[1], Learned(loaded[2]), "gd", relative_positions=case.relative_positions)
+    assert repr(measure(again, names).rows) == repr(measure(case, names).rows)
+
+
+def test_a_model_that_is_gradient_descent_is_recognised() -> None:
+    """von Oswald's construction: each layer's attention adds to the query what one GD step does to the prediction."""
+    generator = torch.Generator().manual_seed(0)
+    n, n_x, n_y, queries, depth, eta = 10, 6, 4, 30, 3, 0.5
+    x, y = torch.randn(n, n_x, generator=generator), torch.randn(n, n_y, generator=generator)
+    query, start = torch.randn(queries, n_x, generator=generator), torch.randn(n_y, n_x, generator=generator)
+    layer = gd_layer(start, eta, n)
+    tokens = tokens_of(x.expand(queries, n, n_x), y.expand(queries, n, n_y), query, start)
+    icl, gd = [], []
+    for step in range(depth):
+        after = layer(tokens)
+        icl.append((after - tokens)[:, -1])  # what attention adds at the read position
+        tokens = after
+        weight, before = gd_steps(x, y, start, eta, step + 1), gd_steps(x, y, start, eta, step)
+        gd.append(torch.cat([torch.zeros(queries, n_x), -query @ (weight - before).T], -1))
+    base = random_trace(0, queries=queries, layers=depth, width=n_x + n_y)
+    z = replace(base, attn_out=torch.zeros(queries, depth, n_x + n_y))  # no context: nothing to attend to
+    c, g = (replace(base, attn_out=torch.stack(out, 1)) for out in (icl, gd))
+    rows = {row["metric"]: row for row in measure(Case(z, c, gradient(g), "gd")).rows if row["layer"] is None}
+    for name in ("sim_aou", "sim_aou_centered"):
+        assert rows[name]["value"] >= 0.99
+        assert rows[name]["n"] == queries
+    assert abs(rows["sim_aou_mismatched"]["value"]) < 0.3
+    assert abs(rows["sim_aou_random"]["value"]) < 0.2
