@@ -1,0 +1,189 @@
+"""Whatever goes wrong in a cell is reported for that cell, and everything else completes."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dualscope.learners import LEARNERS, Learned, Learner, Options
+from dualscope.models import Model
+from dualscope.studies import Result, run_study
+
+PLUGIN = '''
+import torch
+from dataclasses import replace
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("raises")
+class Raises(Learner):
+    """Raises."""
+    def learn(self, bench, lr, options):
+        if bench.lesson.episode.seed == 0:
+            raise ZeroDivisionError("seed 0 is bad")
+        return Learned(bench.zero_shot)
+
+@LEARNERS.register("makes-nan")
+class MakesNan(Learner):
+    """Makes NaNs."""
+    needs_rate = True
+    def learn(self, bench, lr, options):
+        trace = bench.zero_shot
+        return Learned(replace(trace, label_logprobs=torch.full_like(trace.label_logprobs, float("nan"))))
+
+@LEARNERS.register("starves")
+class Starves(Learner):
+    """Runs out of memory, whatever the batch."""
+    def learn(self, bench, lr, options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> str:
+    file = tmp_path / "faults.py"
+    file.write_text(PLUGIN)
+    yield str(file)
+    for name in ("raises", "makes-nan", "starves"):
+        LEARNERS._items.pop(name, None)
+
+
+def _reasons(result: Result) -> dict[str, str]:
+    return {f"{failure.about.rpartition('· ')[2]}": failure.reason for failure in result.failures}
+
+
+def test_bad_learners(fields: dict, plugin: str, tmp_path: Path) -> None:
+    study = fields | {"plugins": [plugin], "learners": ["raises", "makes-nan", "starves", "gd"]}
+    result = run_study(study, tmp_path / "run", device="cpu")
+    reasons = _reasons(result)
+    assert reasons["raises"] == "ZeroDivisionError: seed 0 is bad"
+    assert "not finite in 12 of 12 queries; a learning rate below 0.1" in reasons["makes-nan lr 0.1"]
+    assert reasons["starves"].startswith("out of memory, even one query at a time: use fewer --shots")
+    assert len(result.failures) == 5  # `raises` on one of two seeds, the others on both
+    assert len(result.computed) == 4 + 2 + 1
+    kept = result.run.failures()
+    assert set(kept) == {failure.key for failure in result.failures}
+    assert any("ZeroDivisionError" in text and "Traceback" in text for text in kept.values())
+    assert len(run_study(study, tmp_path / "run", device="cpu").failures) == 5  # tried again, and said again
+
+
+def test_a_failure_is_forgotten_once_the_cell_succeeds(
+    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gd = LEARNERS["gd"]
+    with monkeypatch.context() as patch:
+        patch.setattr(gd, "learn", lambda *arguments: 1 / 0)
+        assert len(run_study(fields, tmp_path, device="cpu").failures) == 2
+    result = run_study(fields, tmp_path, device="cpu")
+    assert result.complete
+    assert len(result.computed) == 2
+    assert result.run.failures() == {}
+    assert not (tmp_path / "failures").exists()
+
+
+def test_a_model_that_cannot_be_loaded_fails_its_cells_alone(
+    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    load = Model.load
+
+    def sometimes(*arguments: Any, **options: Any) -> Model:
+        if options["variant"] == "untrained":
+            raise RuntimeError("no such luck")
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(Model, "load", sometimes)
+    result = run_study(fields | {"variants": ["untrained", "trained"]}, tmp_path, device="cpu")
+    assert {failure.reason for failure in result.failures} == {"RuntimeError: no such luck"}
+    assert len(result.failures) == len(result.computed) == 6
+
+
+def test_out_of_memory_at_a_random_batch(
+    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A batch that does not fit is halved: the cell completes, with the same numbers up to rounding."""
+    plain = run_study(fields, tmp_path / "plain", device="cpu").run.rows().to_pandas()
+    rng, forward = np.random.default_rng(0), Model.forward
+    starved = 0
+
+    def starving(model: Model, tokens: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        nonlocal starved
+        if len(tokens) > 1 and rng.random() < 0.3:
+            starved += 1
+            raise torch.OutOfMemoryError("out of memory")
+        return forward(model, tokens, *rest, **options)
+
+    monkeypatch.setattr(Model, "forward", starving)
+    result = run_study(fields, tmp_path / "starved", device="cpu")
+    assert result.complete, result.failures
+    assert starved
+    mine = result.run.rows().to_pandas()
+    same = ~plain.metric.str.startswith("snr")  # the noise itself depends on the batches
+    np.testing.assert_allclose(plain[same].value, mine[same].value, rtol=1e-3, atol=1e-5)
+
+
+def test_an_unreadable_cell_is_computed_again(fields: dict, tmp_path: Path) -> None:
+    first = run_study(fields, tmp_path, device="cpu")
+    before = repr(first.run.rows().to_pydict())
+    broken = sorted(first.run.stored())[0]
+    file = tmp_path / f"cells/{broken}.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    second = run_study(fields, tmp_path, device="cpu")
+    assert second.computed == [broken]
+    assert any(broken in note and "could not be read" in note for note in second.notes)
+    assert repr(second.run.rows().to_pydict()) == before
+
+
+def test_a_full_disk(fields: dict, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small file system can be mounted by root alone")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs here: {mounted.stderr.decode()}")
+    try:
+        ballast = small / "ballast"
+        ballast.write_bytes(b"x" * 160_000)
+        result = run_study(fields | {"seeds": 5}, small / "run", device="cpu")
+        assert result.failures
+        reasons = {failure.reason for failure in result.failures}
+        assert any(reason.startswith("the disk that holds the run folder is full") for reason in reasons), (
+            reasons
+        )
+        assert all("full" in reason for reason in reasons)
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=16m", str(small)], check=True)
+        again = run_study(fields | {"seeds": 5}, small / "run", device="cpu")
+        assert again.complete, again.failures
+        assert len(again.run.stored()) == len(again.cells)
+        assert again.run.unreadable(again.run.stored()) == {}
+    finally:
+        subprocess.run(["umount", str(small)], check=False)
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(
+    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = run_study(fields, tmp_path / "whole", device="cpu").run
+    gd, calls = LEARNERS["gd"].learn, []
+
+    def interrupted(self: Learner, bench: Any, lr: float | None, options: Options) -> Learned:
+        calls.append(bench.lesson.episode.seed)
+        if calls[-1] == 1:
+            raise KeyboardInterrupt
+        return gd(self, bench, lr, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LEARNERS["gd"], "learn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(fields, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run/claims").exists()
+    result = run_study(fields, tmp_path / "run", device="cpu")
+    assert len(result.computed) == 1
+    assert repr(result.run.rows().to_pydict()) == repr(whole.rows().to_pydict())
