@@ -16,7 +16,7 @@ from dualscope.learners.learner import Learned, Log, Options
 from dualscope.learners.linearized_read import read_along
 from dualscope.learners.recorder import Recorder
 from dualscope.learners.samples import Sample, ordered, samples
-from dualscope.learners.slots import Slot, wide
+from dualscope.learners.slots import Slot, Whole, wide
 from dualscope.learners.weights import Gradient, Weights
 from dualscope.models.capture import Session, capturing
 
@@ -130,8 +130,18 @@ def descend(
     if options.full_batch:
         batches = [[sample for batch in batches for sample in batch]]
     session = Session(plain=tangent, want=frozenset({"queries"} if "kendall" in bench.want else ()))
-    recorder = Recorder(model, session, kendall="kendall" in bench.want, dual="dual" in bench.want)
     slots = options.slots(model) if slots is None else slots
+    recorder = Recorder(
+        model,
+        session,
+        kendall="kendall" in bench.want,
+        dual="dual" in bench.want,
+        learning=frozenset(
+            (part.layer, part.role)
+            for part in model.parts()
+            if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
+        ),
+    )
     with Weights(model, slots, tangent) as weights:
         taken: list[Taken] = []
         with ExitStack() as stack:

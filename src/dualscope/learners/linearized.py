@@ -48,7 +48,7 @@ def _gradient(stride: Stride, sample: Sample, batch: int) -> Gradient:
             wide = torch.promote_types(logits.dtype, torch.float32)
             probabilities = (logits + tangent).to(wide).softmax(-1)
             wrong = (probabilities - F.one_hot(sample.targets, logits.shape[-1])) / len(sample.targets)
-        outputs = recorder.outputs()
-        gradient, errors = weights.gradient(logits, also=outputs, seed=wrong.to(logits.dtype))
-        recorder.note(sample, [error / batch for error in errors])
+    # Outside, where nothing carries a derivative any more: the gradient needs none, and some have no formula.
+    gradient, errors = weights.gradient(logits, also=recorder.outputs(), seed=wrong.to(logits.dtype))
+    recorder.note(sample, [error / batch for error in errors])
     return gradient

@@ -39,6 +39,7 @@ class Recorder:
     session: Session
     kendall: bool = False
     dual: bool = False
+    learning: frozenset[tuple[int, str]] = frozenset()  # the layers and roles whose weights move
     _inputs: dict[int, Tensor] = field(default_factory=dict)  # of the pass in progress, by layer
     _outputs: dict[tuple[int, str], Tensor] = field(default_factory=dict)  # by layer and role
     _pending: list[tuple[Sample, int, Tensor, dict[str, Tensor]]] = field(default_factory=list)
@@ -71,24 +72,17 @@ class Recorder:
         return hook
 
     def outputs(self, layer: int | None = None) -> list[Tensor]:
-        """The projections' outputs in the pass in progress, to take gradients of; a fused one stands twice."""
-        if not self.dual:
-            return []
-        return [
-            o
-            for (at, _), o in sorted(self._outputs.items())
-            if (layer is None or at == layer) and o.requires_grad
-        ]
+        """The learning projections' outputs in the pass in progress, to take gradients of."""
+        return [self._outputs[key] for key in self._learning(layer)] if self.dual else []
+
+    def _learning(self, layer: int | None) -> list[tuple[int, str]]:
+        return [key for key in sorted(self.learning) if layer is None or key[0] == layer]
 
     def note(self, sample: Sample, gradients: Sequence[Tensor], layer: int | None = None) -> None:
         """After a pass: keep what it showed. ``gradients`` are those of ``outputs(layer)``."""
         if not self.on:
             return
-        keys = [
-            k
-            for k, o in sorted(self._outputs.items())
-            if (layer is None or k[0] == layer) and o.requires_grad
-        ]
+        keys = self._learning(layer)
         errors = dict(zip(keys, gradients, strict=False))
         for part in self._weights():
             if part.role == "key" and (layer is None or part.layer == layer):

@@ -1,0 +1,177 @@
+"""Plain gradient descent against autograd over the whole model."""
+
+import pytest
+import torch
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
+from tests.models import oracle as reading
+
+from dualscope.errors import InputError
+from dualscope.learners import Bench, options_of
+
+LR = 0.3
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+@pytest.mark.parametrize("bos", [True, False])
+def test_delta_and_trace(family: str, bos: bool) -> None:
+    model = wrapped(family, bos=bos)
+    model.hf.train()  # gpt2 and xglm have dropout in their configs: it must be off while training too
+    bench = Bench(model, tiny_lesson(model))
+    learned = bench.learned("gd", LR)
+    expected = oracle.gd(model.hf, bench.lesson, LR)
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
+    trace = reading.oracle(expected.hf, bench.lesson, bench.lesson.bos)
+    for name in ("attn_out", "residual", "label_logprobs", "attn_scores"):
+        torch.testing.assert_close(
+            getattr(learned.trace, name), trace[name], rtol=1e-8, atol=1e-8, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("options", "roles", "layers", "kinds"),
+    [
+        ({"parameters": "k"}, ("key",), (0, 1, 2), ("weight", "bias")),
+        ({"parameters": "v", "biases": False}, ("value",), (0, 1, 2), ("weight",)),
+        ({"layers": (0, 2), "loss": "label"}, ("key", "value"), (0, 2), ("weight", "bias")),
+    ],
+)
+def test_which_weights(
+    family: str,
+    options: dict[str, object],
+    roles: tuple[str, ...],
+    layers: tuple[int, ...],
+    kinds: tuple[str, ...],
+) -> None:
+    bench = tiny_bench(family)
+    names = [f"layers.{i}.{r}.{k}" for i in layers for r in roles for k in kinds]
+    names = [n for n in names if n in oracle.Copy(bench.model.hf).table()]
+    expected = oracle.gd(bench.model.hf, bench.lesson, LR, names, label=options.get("loss") == "label")
+    learned = bench.learned("gd", LR, **options)
+    assert learned.delta is not None
+    assert set(learned.delta) == set(names)
+    assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
+
+
+def test_two_epochs_are_one_pass_over_twice_as_many() -> None:
+    bench = tiny_bench()
+    lesson = bench.lesson
+    twice = oracle.gd(bench.model.hf, _with_training(bench, lesson.training * 2), LR)
+    learned = bench.learned("gd", LR, epochs=2)
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, twice.delta()) <= 1e-9
+    assert learned.log.grad_norm is not None
+    assert learned.log.grad_norm.shape == (6, 3)
+
+
+def test_full_batch_is_the_gradient_of_the_mean_and_forgets_the_order() -> None:
+    bench = tiny_bench(shots=4)
+    copy = oracle.Copy(bench.model.hf)
+    losses = [oracle.cross_entropy(copy.run(t)[0], t, 1) for t, _ in oracle.sequences(bench.lesson)]
+    copy.step(copy.gradients(sum(losses[1:], losses[0]) / 4, list(copy.table())), LR)
+    full = bench.learned("gd", LR, full_batch=True).delta
+    assert full is not None
+    assert oracle.worst(full, copy.delta()) <= 1e-9
+    full_other = bench.learned("gd", LR, full_batch=True, order=1).delta
+    one, other = bench.learned("gd", LR).delta, bench.learned("gd", LR, order=1).delta
+    assert full_other is not None
+    assert one is not None
+    assert other is not None
+    assert oracle.worst(full, dict(full_other)) <= 1e-12
+    assert oracle.worst(one, dict(other)) > 1e-3
+
+
+def test_published_choices() -> None:
+    """gd_demonstrations: all trains on what the context has no room for; read_at moves the trace, not the delta."""
+    model = wrapped("gpt2")
+    room = {"shots": 6, "max_positions": 60}
+    same = Bench(model, tiny_lesson(model, **room))
+    every = Bench(model, tiny_lesson(model, gd_demonstrations="all", read_at="first-label", **room))
+    used = same.lesson.shots_used
+    assert used < 6
+    assert len(same.learned("gd", LR).log.grad_norm) == used  # type: ignore[arg-type]
+    learned = every.learned("gd", LR)
+    assert len(learned.log.grad_norm) == 6  # type: ignore[arg-type]
+    expected = oracle.gd(model.hf, every.lesson, LR)
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
+    trace = reading.oracle(expected.hf, every.lesson, every.lesson.bos)
+    torch.testing.assert_close(learned.trace.attn_out, trace["attn_out"], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(learned.trace.label_logprobs, trace["label_logprobs"], rtol=1e-8, atol=1e-8)
+
+
+def test_norms_are_logged() -> None:
+    bench = tiny_bench("llama", shots=2)
+    log = bench.learned("gd", LR).log
+    copy = oracle.Copy(bench.model.hf)
+    tokens, _ = oracle.sequences(bench.lesson)[0]
+    gradients = copy.gradients(oracle.cross_entropy(copy.run(tokens)[0], tokens, 1), list(copy.table()))
+    first = [torch.cat([g.flatten() for n, g in gradients.items() if f".{i}." in n]).norm() for i in range(3)]
+    assert log.grad_norm is not None
+    assert log.step_norm is not None
+    assert log.update_norm is not None
+    torch.testing.assert_close(log.grad_norm[0], torch.stack(first))
+    torch.testing.assert_close(log.step_norm, LR * log.grad_norm)
+    delta = oracle.gd(bench.model.hf, bench.lesson, LR)
+    for i in range(3):
+        moved = torch.cat([d.flatten() for n, d in delta.delta().items() if f".{i}." in n]).norm()
+        before = torch.cat([b.flatten() for n, b in delta.before.items() if f".{i}." in n]).norm()
+        torch.testing.assert_close(log.update_norm[i], moved / before)
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_records_for_kendall(family: str) -> None:
+    bench = tiny_bench(family, want=frozenset({"kendall"}), shots=2)
+    learned = bench.learned("gd", LR)
+    queries, inputs = [], []
+    copy = oracle.Copy(bench.model.hf)
+    for tokens, _ in oracle.sequences(bench.lesson):
+        logits, layers = copy.run(tokens)
+        queries.append(torch.stack([layer.query.transpose(0, 1).flatten(1)[1:] for layer in layers]).detach())
+        inputs.append(torch.stack([layer.inputs[1:] for layer in layers]).detach())
+        copy.step(copy.gradients(oracle.cross_entropy(logits, tokens, 1), list(copy.table())), LR)
+    torch.testing.assert_close(learned.log.records["queries"], torch.cat(queries, 1), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(learned.log.records["inputs"], torch.cat(inputs, 1), rtol=1e-9, atol=1e-9)
+    assert {"query_vectors", "layer_inputs"} <= set(learned.trace.extras)
+    assert "context_scores" in bench.in_context.extras
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_all_weights(family: str) -> None:
+    bench = tiny_bench(family)
+    learned = bench.learned("gd-all", LR / 10)
+    copy = oracle.Copy(bench.model.hf)
+    before = {name: p.detach().clone() for name, p in copy.hf.named_parameters()}
+    for tokens, _ in oracle.sequences(bench.lesson):
+        loss = oracle.cross_entropy(copy.run(tokens)[0], tokens, 1)
+        copy.hf.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p in copy.hf.parameters():
+                if p.grad is not None:
+                    p -= LR / 10 * p.grad
+    expected = {name: p.detach() - before[name] for name, p in copy.hf.named_parameters()}
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, expected) <= 1e-9
+
+
+def test_bad_input() -> None:
+    bench = tiny_bench()
+    with pytest.raises(InputError, match="needs a learning rate: give --lr"):
+        bench.learned("gd")
+    with pytest.raises(InputError, match="above 0"):
+        bench.learned("gd", -1.0)
+    with pytest.raises(InputError, match=r"layers 0 to 2; found \[7\]"):
+        bench.learned("gd", LR, layers=(7,))
+    with pytest.raises(InputError, match="option 'epochs'"):
+        options_of("gd", {"epochs": 0})
+    with pytest.raises(InputError, match="did you mean gd"):
+        bench.learned("gdd", LR)
+
+
+def _with_training(bench: Bench, training: tuple[object, ...]) -> object:
+    from dataclasses import replace
+
+    return replace(bench.lesson, training=training)  # type: ignore[arg-type]

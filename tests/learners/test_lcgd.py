@@ -1,0 +1,191 @@
+"""Layer-causal gradient descent against autograd over the whole model."""
+
+import pytest
+import torch
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench
+from torch import Tensor
+
+from dualscope.errors import InputError
+from dualscope.learners.weights import Weights
+
+LR = 0.3
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"readout": "attention"},
+        {"space": "labels"},
+        {"schedule": "sequential"},
+        {"schedule": "sequential", "readout": "attention"},
+        {"granularity": "token"},
+        {"granularity": "token", "space": "labels", "schedule": "sequential"},
+    ],
+    ids=lambda options: "-".join(options.values()) or "default",
+)
+def test_delta(family: str, options: dict[str, str]) -> None:
+    bench = tiny_bench(family, shots=2, queries=2)
+    bench.model.hf.train()
+    learned = bench.learned("lcgd", LR, **options)
+    expected = oracle.lcgd(bench.model.hf.eval(), bench.lesson, LR, **options)
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
+
+
+@pytest.mark.parametrize(
+    "family", ["opt", "gpt_neox", "gptj", "bloom", "gpt_neo", "phi3", "olmo2", "gemma3_text"]
+)
+@pytest.mark.parametrize("readout", ["block", "attention"])
+def test_other_families_run_and_the_last_layer_agrees_with_gd(family: str, readout: str) -> None:
+    """The last layer's own loss is the model's, so its first step is GD's; reading out elsewhere it is not."""
+    bench = tiny_bench(family, shots=1, queries=2)
+    local, plain = bench.learned("lcgd", LR, readout=readout).delta, bench.learned("gd", LR).delta
+    last = f"layers.{bench.model.n_layers - 1}.value.weight"
+    assert local is not None
+    assert plain is not None
+    close = torch.allclose(local[last], plain[last], rtol=1e-6, atol=1e-9)
+    assert close == (readout == "block")
+    assert local[last].isfinite().all()
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_layers_above_leave_no_trace_in_a_layers_gradient(family: str) -> None:
+    bench = tiny_bench(family, shots=2, queries=2)
+    before = bench.learned("lcgd", LR).delta
+    plain_before = bench.learned("gd", LR).delta
+    with torch.no_grad():
+        for parameter in bench.model.blocks[2].parameters():
+            parameter.mul_(1.5)
+    again = type(bench)(bench.model, bench.lesson)
+    after, plain_after = again.learned("lcgd", LR).delta, again.learned("gd", LR).delta
+    assert before is not None
+    assert after is not None
+    assert plain_before is not None
+    assert plain_after is not None
+    for name in before:
+        if not name.startswith("layers.2."):
+            assert torch.equal(before[name], after[name]), name
+    assert not torch.allclose(plain_before["layers.0.value.weight"], plain_after["layers.0.value.weight"])
+
+
+def test_one_blocks_graph_at_a_time() -> None:
+    """When a layer's gradient is taken, nothing of another layer is left in the graph."""
+    bench = tiny_bench("gpt2", shots=1, queries=2)
+    reached: list[set[str]] = []
+    original = Weights.gradient
+
+    def spy(self: Weights, loss: Tensor, layer: int | None = None, **rest: object) -> object:
+        leaves = {id(leaf): name for name, leaf in self.leaves.items()}
+        reached.append({leaves[i] for i in _leaves(loss) if i in leaves})
+        return original(self, loss, layer, **rest)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Weights, "gradient", spy)
+        bench.learned("lcgd", LR)
+    assert reached == [{f"transformer.h.{i}.attn.c_attn.{k}" for k in ("weight", "bias")} for i in range(3)]
+
+
+def _leaves(loss: Tensor) -> set[int]:
+    found, pending, seen = set(), [loss.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        pending += [after for after, _ in node.next_functions]
+    return found
+
+
+def test_layers_option() -> None:
+    bench = tiny_bench("llama", shots=2, queries=2)
+    one = bench.learned("lcgd", LR, layers=(1,)).delta
+    assert one is not None
+    assert {name.split(".")[1] for name in one} == {"1"}
+    first = bench.learned("lcgd", LR, layers=(0,)).delta
+    every = bench.learned("lcgd", LR).delta
+    assert first is not None
+    assert every is not None
+    # Layer 0 sees nothing of the others, so it learns the same alone.
+    assert torch.equal(first["layers.0.key.weight"], every["layers.0.key.weight"])
+
+
+def _clip_oracle(clip: str, threshold: float, counts: list[bool]) -> object:
+    def adjust(gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        everything = torch.cat([g.flatten() for g in gradients.values()])
+        size = everything.norm() if clip == "global-l2" else everything.abs().max()
+        counts.append(bool(size > threshold))
+        if clip == "elementwise":
+            return {name: g.clamp(-threshold, threshold) for name, g in gradients.items()}
+        return {name: g * min(1.0, threshold / float(size)) for name, g in gradients.items()}
+
+    return adjust
+
+
+@pytest.mark.parametrize(
+    ("clip", "threshold"), [("global-l2", 2.0), ("linf", 0.3), ("elementwise", 0.05), ("global-l2", 2.3)]
+)
+def test_clipping_that_bites(clip: str, threshold: float) -> None:
+    bench = tiny_bench("gpt2", shots=4, queries=2)
+    counts: list[bool] = []
+    adjust = _clip_oracle(clip, threshold, counts)
+    expected = oracle.lcgd(bench.model.hf, bench.lesson, LR, adjust=adjust)  # type: ignore[arg-type]
+    learned = bench.learned("lcgd-clipped", LR, clip=clip, threshold=threshold)
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
+    assert learned.log.clipped_steps == sum(counts) > 0
+    plain = bench.learned("lcgd", LR).delta
+    assert plain is not None
+    assert oracle.worst(learned.delta, dict(plain)) > 1e-3
+
+
+def test_clipping_that_does_not_bite_says_so() -> None:
+    bench = tiny_bench("gpt2", shots=2, queries=2)
+    learned, plain = bench.learned("lcgd-clipped", LR), bench.learned("lcgd", LR)
+    assert learned.log.clipped_steps == 0
+    assert learned.delta is not None
+    assert plain.delta is not None
+    assert all(torch.equal(learned.delta[name], plain.delta[name]) for name in plain.delta)
+
+
+@pytest.mark.parametrize("options", [{}, {"full_batch": True}, {"epochs": 2}, {"readout": "attention"}])
+def test_matched_steps(options: dict[str, object]) -> None:
+    bench = tiny_bench("llama", shots=3, queries=2)
+    common = {k: v for k, v in options.items() if k != "readout"}
+    gd, lcgd = bench.learned("gd", LR, **common), bench.learned("lcgd", LR, **options)
+    matched, converse = (
+        bench.learned("lcgd-matched", LR, **options),
+        bench.learned("gd-matched", LR, **options),
+    )
+    torch.testing.assert_close(matched.log.step_norm, gd.log.step_norm)
+    torch.testing.assert_close(converse.log.step_norm, lcgd.log.step_norm)
+    # The first step goes in LCGD's own direction.
+    assert matched.log.grad_norm is not None
+    assert lcgd.log.grad_norm is not None
+    torch.testing.assert_close(matched.log.grad_norm[0], lcgd.log.grad_norm[0])
+
+
+def test_a_zero_step_stays_zero() -> None:
+    bench = tiny_bench("llama", shots=2, queries=2)
+    with torch.no_grad():
+        bench.model.attentions[1].get_submodule(
+            "o_proj"
+        ).weight.zero_()  # this layer's attention says nothing
+    for name in ("lcgd-matched", "gd-matched"):
+        learned = bench.learned(name, LR)
+        assert learned.delta is not None
+        assert learned.delta["layers.1.key.weight"].abs().max() == 0
+        assert learned.trace.attn_out.isfinite().all()
+
+
+def test_bad_input() -> None:
+    bench = tiny_bench()
+    with pytest.raises(InputError, match="full_batch needs schedule: parallel"):
+        bench.learned("lcgd", LR, full_batch=True, schedule="sequential")
+    with pytest.raises(InputError, match="so it needs schedule: parallel"):
+        bench.learned("lcgd-clipped", LR, schedule="sequential")
+    bench.learned("lcgd-clipped", LR, schedule="sequential", clip="elementwise")

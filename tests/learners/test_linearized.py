@@ -1,0 +1,128 @@
+"""Gradient descent in the tangent space: weights against an explicit Jacobian, the trace against differences."""
+
+import pytest
+import torch
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
+from tests.models import oracle as reading
+from torch import Tensor
+from torch.func import functional_call, jvp
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from dualscope.learners import Bench, Delta
+
+LR = 0.5
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_one_step_from_the_start_is_plain_gd(family: str) -> None:
+    for options in ({"full_batch": True}, {}):
+        bench = tiny_bench(family, shots=1 if not options else 3, queries=2)
+        tangent, plain = (
+            bench.learned("gd-linearized", LR, **options).delta,
+            bench.learned("gd", LR, **options).delta,
+        )
+        assert tangent is not None
+        assert plain is not None
+        assert oracle.worst(tangent, dict(plain)) <= 1e-9
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_several_steps_by_an_explicit_jacobian(family: str) -> None:
+    """Each step: theta <- theta - lr * sum_c (softmax(f_lin)_c - 1[c = y]) grad f_c at the first weights."""
+    bench = tiny_bench(family, shots=3, queries=2)
+    copy = oracle.Copy(bench.model.hf)
+    table = copy.table()
+    change = {name: torch.zeros_like(value) for name, value in copy.named().items()}
+    for tokens, _ in oracle.sequences(bench.lesson):
+        logits, _ = copy.run(tokens)
+        moved = _logits_along(copy, tokens, change)
+        wrong = moved.softmax(-1)[:-1]
+        wrong[torch.arange(len(tokens) - 1), torch.tensor(tokens[1:])] -= 1
+        wrong /= len(tokens) - 1
+        found = torch.autograd.grad((logits[:-1] * wrong.detach()).sum(), [p for p, _ in table.values()])
+        for (name, (_, view)), gradient in zip(table.items(), found, strict=True):
+            change[name] = change[name] - LR * view(gradient)
+    learned = bench.learned("gd-linearized", LR)
+    assert learned.delta is not None
+    assert oracle.worst(learned.delta, change) <= 1e-9
+    plain = bench.learned("gd", LR).delta
+    assert plain is not None
+    assert oracle.worst(learned.delta, dict(plain)) > 1e-4
+
+
+def _logits_along(copy: oracle.Copy, tokens: list[int], change: dict[str, Tensor]) -> Tensor:
+    """f + J.change by torch.func, with the test's own plain attention."""
+    by_name = {id(p): name for name, p in copy.hf.named_parameters()}
+    primal, tangent = {}, {}
+    for name, (parameter, view) in copy.table().items():
+        key = by_name[id(parameter)]
+        primal[key] = parameter.detach()
+        if key not in tangent:
+            tangent[key] = torch.zeros_like(primal[key])
+        view(tangent[key]).add_(change[name])
+
+    class Runs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hf = copy.hf
+
+        def forward(self) -> Tensor:
+            return reading.watch.__wrapped__(self.hf, tokens)[0]
+
+    runs = Runs()
+
+    def f(weights: dict[str, Tensor]) -> Tensor:
+        return functional_call(runs, {f"hf.{name}": value for name, value in weights.items()}, ())
+
+    value, derivative = jvp(f, (primal,), (tangent,))
+    return (value + derivative).detach()
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_trace_is_the_finite_difference_linearisation(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # These norms round to float32 inside, and a small difference would show the rounding.
+    monkeypatch.setattr(LlamaRMSNorm, "forward", lambda n, x: _rms(x, n.variance_epsilon) * n.weight)
+    monkeypatch.setattr(Gemma2RMSNorm, "forward", lambda n, x: _rms(x, n.eps) * (1 + n.weight))
+    bench = tiny_bench(family, shots=2, queries=4, want=frozenset({"layer_inputs"}))
+    learned = bench.learned("gd-linearized", LR)
+    assert learned.delta is not None
+    z = bench.zero_shot
+    eps = 1e-6
+    up, down = (_moved(bench, learned.delta, sign * eps) for sign in (1, -1))
+    for name in ("attn_out", "attn_scores", "residual"):
+        slope = (getattr(up, name) - getattr(down, name)) / (2 * eps)
+        expected = getattr(z, name) + slope
+        torch.testing.assert_close(
+            getattr(learned.trace, name), expected, rtol=1e-6, atol=1e-6, equal_nan=True
+        )
+    slope = (up.extras["layer_inputs"] - down.extras["layer_inputs"]) / (2 * eps)
+    torch.testing.assert_close(
+        learned.trace.extras["layer_inputs"], z.extras["layer_inputs"] + slope, rtol=1e-6, atol=1e-6
+    )
+    assert not torch.allclose(learned.trace.attn_out, _moved(bench, learned.delta, 1.0).attn_out, rtol=1e-3)
+
+
+def test_probabilities_are_of_the_linearised_logits() -> None:
+    model = wrapped("gpt2")
+    bench = Bench(model, tiny_lesson(model, shots=2, queries=3))
+    learned = bench.learned("gd-linearized", LR)
+    assert learned.delta is not None
+    copy = oracle.Copy(model.hf)
+    for i, prompt in enumerate(bench.lesson.queries):
+        for label, answer in enumerate(bench.lesson.answers):  # "Very Positive" has two tokens
+            tokens = [*bench.lesson.bos, *prompt, *answer]
+            logprobs = _logits_along(copy, tokens, dict(learned.delta)).log_softmax(-1)
+            first = len(tokens) - len(answer)
+            expected = torch.stack([logprobs[first + k - 1, t] for k, t in enumerate(answer)]).mean()
+            torch.testing.assert_close(learned.trace.label_logprobs[i, label], expected)
+
+
+def _rms(x: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+def _moved(bench: Bench, delta: Delta, factor: float) -> object:
+    with delta.scaled(factor).applied(bench.model):
+        return bench.model.read(bench.lesson, want=bench.read_want)

@@ -1,0 +1,257 @@
+"""Null learners, ceilings, the probe, and the choice of a rate."""
+
+from collections import Counter
+
+import pytest
+import torch
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
+from tests.models import oracle as reading
+
+from dualscope.errors import InputError
+from dualscope.learners import Bench, choose_rate
+from dualscope.learners.lessons import redrawn, relabelled, reordered
+from dualscope.learners.nulls import borrowed, scrambled, unlabelled
+from dualscope.learners.probe import softmax_regression
+from dualscope.learners.rate import GRID
+from dualscope.tasks import Episode
+
+LR = 0.3
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gptj", "bloom"])
+def test_a_shift_of_positions_changes_nothing_where_they_are_relative(family: str) -> None:
+    bench = tiny_bench(family)
+    shifted = bench.learned("zero-shot-offset").trace
+    torch.testing.assert_close(shifted.attn_out, bench.zero_shot.attn_out, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        shifted.attn_scores, bench.zero_shot.attn_scores, rtol=1e-5, atol=1e-5, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("family", ["gpt2", "xglm"])
+def test_a_shift_of_positions_shows_where_they_are_learned(family: str) -> None:
+    bench = tiny_bench(family)
+    shifted = bench.learned("zero-shot-offset").trace
+    assert not torch.allclose(shifted.attn_out, bench.zero_shot.attn_out, rtol=1e-2)
+    lesson = bench.lesson
+    offset = len(lesson.context) - len(lesson.bos)
+    expected = reading.oracle(bench.model.hf, lesson, lesson.bos, offset)
+    torch.testing.assert_close(shifted.attn_out, expected["attn_out"], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["unlabelled", "scrambled", "other-task"])
+def test_null_contexts_have_the_same_length(kind: str) -> None:
+    bench = tiny_bench(other=True)
+    lesson = bench.lesson
+    context = {
+        "unlabelled": unlabelled(lesson),
+        "scrambled": scrambled(lesson),
+        "other-task": borrowed(lesson, bench.other),
+    }[kind]
+    assert len(context) == len(lesson.context)
+    assert context != lesson.context
+    assert context[:1] == lesson.bos
+    assert context[-1:] == lesson.separator
+    trace = bench.learned("null-context", kind=kind).trace
+    expected = reading.oracle(bench.model.hf, lesson, context)
+    torch.testing.assert_close(trace.attn_out, expected["attn_out"], rtol=1e-8, atol=1e-8)
+
+
+def test_what_null_contexts_hold() -> None:
+    bench = tiny_bench(other=True)
+    lesson, answers = bench.lesson, {t for answer in bench.lesson.answers for t in answer}
+    assert not answers & set(unlabelled(lesson))
+    assert Counter(scrambled(lesson)) == Counter(lesson.context)
+    long, short = bench.other.context, lesson.context
+    assert borrowed(lesson, bench.other)[-8:] == (long * 3)[-8:]
+    assert len(borrowed(bench.other, lesson)) == len(long)
+    assert len(short) != len(long)
+
+
+def test_taught_the_wrong_thing() -> None:
+    bench = tiny_bench(other=True, shots=6)
+    for name, training in (
+        ("gd-random-labels", relabelled(bench.lesson)),
+        ("gd-other-task", bench.other.training),
+    ):
+        wrong = Bench(bench.model, _teaching(bench, training))
+        learned = bench.learned(name, LR)
+        expected = wrong.learned("gd", LR)
+        assert learned.delta is not None
+        assert expected.delta is not None
+        assert oracle.worst(learned.delta, dict(expected.delta)) == 0
+        plain = bench.learned("gd", LR).delta
+        assert plain is not None
+        assert oracle.worst(learned.delta, dict(plain)) > 1e-3
+    random = [taught.label_index for taught in relabelled(bench.lesson)]
+    episode = Episode.draw(tiny_task(), 6, 0, 5, demo_labels="random")
+    assert random == list(episode.labels("gd"))
+    with pytest.raises(InputError, match="lesson of another task"):
+        tiny_bench().learned("gd-other-task", LR)
+
+
+def _teaching(bench: Bench, training: tuple) -> object:  # type: ignore[type-arg]
+    from dataclasses import replace
+
+    return replace(bench.lesson, training=training)
+
+
+def test_random_update() -> None:
+    bench = tiny_bench("llama")
+    gd = bench.learned("gd", LR).delta
+    one, two = (bench.learned("random-update", LR, draw=d) for d in (0, 1))
+    assert gd is not None
+    assert one.delta is not None
+    assert two.delta is not None
+    torch.testing.assert_close(one.delta.norms(), gd.norms())
+    flat = [torch.cat([c.flatten() for c in d.values()]) for d in (gd, one.delta, two.delta)]
+    cosines = [torch.nn.functional.cosine_similarity(flat[i], flat[j], 0) for i, j in ((0, 1), (1, 2))]
+    assert max(abs(float(c)) for c in cosines) < 0.1
+    with one.delta.applied(bench.model):
+        assert torch.equal(bench.model.read(bench.lesson).attn_out, one.trace.attn_out)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_redrawn(balanced: bool) -> None:
+    bench = tiny_bench(shots=4, balanced=balanced)
+    lesson = bench.lesson
+    again = redrawn(lesson, bench.model)
+    assert again.queries == lesson.queries
+    assert again.context != lesson.context
+    if balanced:
+        assert Counter(d.label_index for d in again.demonstrations) == Counter({0: 2, 1: 2})
+    asked = set(lesson.query_ids)
+    assert not asked & {d.id for d in again.demonstrations}
+    for name, other in (("in-context-redraw", again), ("gd-redraw", again)):
+        taught = Bench(bench.model, other)
+        lr = LR if name.startswith("gd") else None
+        expected = taught.learned("gd", LR).trace if lr else taught.in_context
+        torch.testing.assert_close(bench.learned(name, lr).trace.attn_out, expected.attn_out)
+    assert redrawn(lesson, bench.model, 2).context != again.context
+
+
+def test_reordered() -> None:
+    bench = tiny_bench(shots=4, demo_labels="random")
+    lesson = bench.lesson
+    again = reordered(lesson)
+    assert [d.id for d in again.demonstrations] != [d.id for d in lesson.demonstrations]
+    labels = [{d.id: d.label_index for d in one.demonstrations} for one in (lesson, again)]
+    assert labels[0] == labels[1]
+    # The very lesson that an episode of that order makes.
+    episode = again.episode
+    expected = tiny_lesson(bench.model, shots=4, demo_labels="random", order=episode.order)
+    assert again.context == expected.context
+    assert again.demonstrations == expected.demonstrations
+    assert again.training == expected.training
+    assert again.episode.demonstrations == expected.episode.demonstrations
+    trace = bench.learned("in-context-reorder").trace
+    torch.testing.assert_close(trace.attn_out, Bench(bench.model, expected).in_context.attn_out)
+    delta, given = bench.learned("gd-reorder", LR).delta, Bench(bench.model, expected).learned("gd", LR).delta
+    assert delta is not None
+    assert given is not None
+    assert oracle.worst(delta, dict(given)) <= 1e-12
+    with pytest.raises(InputError, match="at least 2 shots"):
+        tiny_bench(shots=1).learned("in-context-reorder")
+    two = tiny_bench(shots=2).lesson
+    assert all(reordered(two, draw).context != two.context for draw in range(1, 6))
+
+
+def test_reordered_keeps_what_has_no_room() -> None:
+    model = wrapped("gpt2")
+    lesson = tiny_lesson(model, shots=6, max_positions=60, gd_demonstrations="all")
+    again = reordered(lesson)
+    n = lesson.shots_used
+    assert 2 <= n < 6
+    assert again.training[n:] == lesson.training[n:]
+    assert len(again.context) == len(lesson.context)
+    assert [d.start for d in again.training[:n]] == [d.start for d in again.demonstrations]
+
+
+def test_probe() -> None:
+    bench = tiny_bench("llama", shots=6, queries=4)
+    learned = bench.learned("probe", steps=5, rate=0.5)
+    z = bench.zero_shot
+    assert learned.delta is None
+    assert learned.trace.attn_out is z.attn_out
+    prompts = [[*bench.lesson.bos, *d.prompt] for d in bench.lesson.training]
+    for layer in range(3):
+        seen = torch.stack([reading.watch(bench.model.hf, p)[1][layer].residual[-1] for p in prompts])
+        mean = seen.mean(0)
+        scale = (seen - mean).square().sum(-1).mean().sqrt()
+        weight = torch.zeros(2, 32, dtype=torch.float64, requires_grad=True)
+        bias = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+        for _ in range(5):
+            logits = (seen - mean) / scale @ weight.T + bias
+            labels = torch.tensor([d.label_index for d in bench.lesson.training])
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+            steps = torch.autograd.grad(loss, (weight, bias))
+            weight, bias = (
+                (p - 0.5 * g).detach().requires_grad_() for p, g in zip((weight, bias), steps, strict=True)
+            )
+        expected = (((z.residual[:, layer] - mean) / scale) @ weight.T + bias).log_softmax(-1)
+        assert learned.trace.label_logprobs_at_layer is not None
+        torch.testing.assert_close(learned.trace.label_logprobs_at_layer[:, layer], expected.detach())
+    assert torch.equal(learned.trace.label_logprobs, learned.trace.label_logprobs_at_layer[:, -1])
+    same = torch.ones(1, 3, 4)
+    assert softmax_regression(same, torch.tensor([0, 1, 0]), same, 2, 3, 1.0).isfinite().all()
+
+
+def test_choose_rate() -> None:
+    model = wrapped("gpt2", torch.float32)
+    task = tiny_task(n=140)
+    choice = choose_rate(model, task, seeds=[0, 1], shots=3, queries=10, grid=(0.01, 0.3, 1.0), limit=60)
+    assert choice.n == 60
+    assert [(row["lr"], row["seed"]) for row in choice.curve] == [
+        (lr, seed) for seed in (0, 1) for lr in (0.0, 0.01, 0.3, 1.0)
+    ]
+    ranks = {}
+    for lr in (0.01, 0.3, 1.0):
+        rows = [row for row in choice.curve if row["lr"] == lr]
+        ranks[lr] = (-sum(r["accuracy"] for r in rows) / 2, sum(r["nll"] for r in rows) / 2)
+    assert choice.rate == min(ranks, key=lambda lr: ranks[lr])
+    assert choice.at_edge == (choice.rate != 0.3)
+    # One point of the curve by hand: the study's own demonstrations, other queries.
+    episode = Episode.draw(task, 3, 1, 10)
+    used = {e.id for seed in (0, 1) for e in Episode.draw(task, 3, seed, 10).demonstrations}
+    lesson = tiny_lesson(model, shots=3, queries=10, seed=1, task=task)
+    moved = oracle.gd(model.hf.double(), lesson, 0.3)
+    spare = [e for e in task.train if e.id not in used]
+    assert len(episode.queries) == 10
+    right = total = 0
+    from dualscope.tasks import spare as left
+
+    for example in left(task, [Episode.draw(task, 3, s, 10) for s in (0, 1)], 60):
+        assert example in spare
+        prompt = model.tokenizer(task.prompt(example), add_special_tokens=False)["input_ids"]
+        scores, _ = reading._labels(moved.hf, lesson, [*lesson.bos, *prompt], 0)
+        right += int(scores.argmax() == example.label)
+        total += 1
+    row = next(row for row in choice.curve if row["lr"] == 0.3 and row["seed"] == 1)
+    assert row["accuracy"] == pytest.approx(right / total)
+
+
+def test_choose_rate_edges() -> None:
+    assert GRID[0] == 1e-4
+    assert GRID[-1] == 10
+    assert len(GRID) == 11
+    model = wrapped("gpt2", torch.float32)
+    with pytest.raises(InputError, match=r"17 are left; give the rate yourself: --lr"):
+        choose_rate(model, tiny_task(), seeds=[0], shots=3, queries=5)
+    # A rate that blows the model up is not chosen, whatever its NaNs would be taken for.
+    choice = choose_rate(model, tiny_task(n=120), seeds=[0], shots=3, queries=5, grid=(0.1, 1e30), limit=50)
+    assert choice.rate == 0.1
+    assert choice.at_edge
+    assert choice.curve[-1]["accuracy"] == 0
+
+
+def test_bench_computes_once() -> None:
+    bench = tiny_bench()
+    assert bench.learned("zero-shot").trace is bench.zero_shot
+    assert bench.learned("icl").trace is bench.in_context
+    assert bench.learned("ft", LR) is bench.learned("gd", LR)
+    assert bench.learned("gd", LR, epochs=2) is not bench.learned("gd", LR)
+    assert bench.model.counters["prefixes"] == 1
+    assert bench.model.counters["context reads"] == 1
+    again = Bench(bench.model, bench.lesson, zero_shot=bench.zero_shot)
+    assert again.zero_shot is bench.zero_shot
