@@ -121,7 +121,8 @@ def attention_is_one_step(head: Head, phi: FeatureMap, eta: float = 1.0) -> TwoS
 
 def kernel_trick(head: Head) -> TwoSides:
     """Left: softmax attention. Right: the same step with no features: sum_i v_i K(k_i, q) / D. Both [d_v]."""
-    kernel = head.scores().exp()  # [n]
+    scores = head.scores()
+    kernel = (scores - scores.max()).exp()  # [n]; the shift is in D as well, and keeps exp finite
     split = head.demonstrations
     zero_shot = head.values[split:].T @ kernel[split:] / kernel.sum()
     return TwoSides(head.output(), zero_shot + head.values[:split].T @ kernel[:split] / kernel.sum())
