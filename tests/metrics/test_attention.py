@@ -82,7 +82,7 @@ def test_maps_agree_with_loops_on_ragged_queries(name: str, relative: bool) -> N
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*OUTPUTS, *MAPS, "sim_aou_random"]
     whole = {v.metric: v.values for v in compute(random_case(3), names)}
-    monkeypatch.setattr("dualscope.metrics.cosine.layer_slices.__defaults__", (1,))
+    monkeypatch.setattr("dualscope.metrics.cosine.CPU_CHUNK", 1)
     for part in compute(random_case(3), names):
         torch.testing.assert_close(part.values, whole[part.metric], equal_nan=True)
 

@@ -60,7 +60,10 @@ def test_crossed_agrees_with_brute_force() -> None:
     both = np.where(np.isfinite(values), other, np.nan)
     ratios = crossed.draws(values) / crossed.draws(both)
     assert crossed.ratio(values, other).high == pytest.approx(np.quantile(ratios, 0.975))
-    assert crossed.p(values + 100) == pytest.approx(2 / 101)
+    assert crossed.interval_and_p(values + 100)[1] == pytest.approx(2 / 101)
+    np.testing.assert_allclose(
+        crossed.draws(other), [other[np.ix_(s, q)].mean() for s, q in zip(seeds, queries, strict=True)]
+    )
 
 
 def test_crossed_is_wider_than_queries_alone_when_seeds_differ() -> None:
@@ -75,7 +78,7 @@ def test_nothing_is_nan() -> None:
     assert np.isnan([empty.mean, empty.low, empty.high]).all()
     assert empty.seeds == 0
     assert np.isnan(bootstrap_mean(np.empty((0,)))[0])
-    assert np.isnan(Crossed(2, 3).p(np.full((2, 3), np.nan)))
+    assert np.isnan(Crossed(2, 3).interval_and_p(np.full((2, 3), np.nan))[1])
     assert np.isnan(sign_flip(np.full((2, 3), np.nan)).p)
 
 

@@ -92,8 +92,7 @@ def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
     if "alpha" in names:
         pairs += [("alpha", name, other.trace) for name, other in _gradients(case).items()]
     parts: dict[tuple[str, str], list[Tensor]] = {(name, reference): [] for name, reference, _ in pairs}
-    shape = case.trace.attn_scores.shape
-    for at in layer_slices(shape):
+    for at in layer_slices(case.trace.attn_scores):
         own = visible(case.zero_shot, at)
         z, c, g = (seen_scores(trace, own, at) for trace in (case.zero_shot, case.reference, case.trace))
         own = own.to(z.device)
@@ -110,7 +109,7 @@ def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
     chunks = []
-    for at in layer_slices(case.zero_shot.attn_scores.shape):
+    for at in layer_slices(case.zero_shot.attn_scores):
         own = visible(case.zero_shot, at)
         chunks.append(cosine(seen_scores(case.trace, own, at), seen_scores(case.zero_shot, own, at)))
     yield PerQuery("sim_am_zero_shot", torch.cat(chunks, 1), "zero-shot")

@@ -116,7 +116,7 @@ def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, 
 
 def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
     parts: dict[tuple[str, str], list[Tensor]] = {}
-    for at in layer_slices(case.trace.attn_out.shape):
+    for at in layer_slices(case.trace.attn_out):
         for name, reference, values in _chunk(case, names, at):
             parts.setdefault((name, reference), []).append(values)
     for (name, reference), chunks in parts.items():
@@ -125,7 +125,7 @@ def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
     z, g = case.zero_shot.attn_out, case.trace.attn_out
-    chunks = [change_norm(z[:, at], g[:, at]) for at in layer_slices(z.shape)]
+    chunks = [change_norm(z[:, at], g[:, at]) for at in layer_slices(z)]
     yield PerQuery("change_norm", torch.cat(chunks, 1), "zero-shot")
 
 

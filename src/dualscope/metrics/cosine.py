@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CHUNK = 2**24  # elements of one widened tensor: 128 MiB
+CHUNK = 2**24  # elements of one widened tensor: 128 MiB on a device
+CPU_CHUNK = 2**18  # 2 MiB: stays in the cache, twice as fast
 
 
 def wide(values: Tensor) -> Tensor:
@@ -31,14 +32,14 @@ def unit(vectors: Tensor) -> Tensor:
     return vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
 
 
-def layer_slices(shape: torch.Size, limit: int = CHUNK) -> Iterator[slice]:
-    """Slices of axis 1 such that each chunk of a [queries, layers, ...] tensor stays under `limit` elements.
+def layer_slices(values: Tensor, limit: int | None = None) -> Iterator[slice]:
+    """Slices of axis 1 such that a chunk of [queries, layers, ...] has at most `limit` elements (or one layer).
 
-    >>> list(layer_slices(torch.Size([10, 5, 4]), limit=80))
+    >>> list(layer_slices(torch.zeros(10, 5, 4), limit=80))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    layers = shape[1]
-    one = max(1, shape.numel() // max(1, layers))
-    size = max(1, limit // one)
+    limit = limit or (CPU_CHUNK if values.device.type == "cpu" else CHUNK)
+    layers = values.shape[1]
+    size = max(1, limit // max(1, values.numel() // max(1, layers)))
     for start in range(0, layers, size):
         yield slice(start, min(start + size, layers))

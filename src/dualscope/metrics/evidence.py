@@ -82,13 +82,19 @@ class Evidence:
         seeds = sorted(set(found[0]).intersection(*found))
         if not seeds:
             return [np.empty((0, 0)) for _ in keys]
-        has = [{q for seed in seeds for queries, _ in by[seed] for q in queries} for by in found]
+        lists = [
+            {queries for seed in seeds for queries, _ in by[seed]} for by in found
+        ]  # mostly one list, shared
+        has = [set().union(*own) for own in lists]
         place = {query: i for i, query in enumerate(sorted(has[0].intersection(*has)))}
+        where = {
+            queries: np.array([place.get(q, -1) for q in queries], int) for own in lists for queries in own
+        }
 
         def row(parts: Sequence[Part]) -> np.ndarray:
             aligned = np.full((len(parts), len(place)), np.nan)
             for i, (queries, values) in enumerate(parts):
-                at = np.array([place.get(query, -1) for query in queries], int)
+                at = where[queries]
                 aligned[i, at[at >= 0]] = values[at >= 0]
             there = np.isfinite(aligned)
             return ratio(np.where(there, aligned, 0.0).sum(0), there.sum(0))

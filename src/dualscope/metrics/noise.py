@@ -41,7 +41,7 @@ def signal_and_noise(zero_shot: Trace, trace: Trace, reread: Trace) -> dict[str,
     )
     tokens = again.attn_scores.shape[-1]  # a few queries may all be shorter than the longest of all
     outputs, scores = [], []
-    for at in layer_slices(g.attn_scores.shape):
+    for at in layer_slices(g.attn_scores):
         now, then = wide(g.attn_out[:, at]), wide(again.attn_out[:, at])
         outputs.append((_size(now - wide(z.attn_out[:, at])), _size(now - then)))
         own = visible(z, at)

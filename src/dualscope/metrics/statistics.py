@@ -109,13 +109,25 @@ class Crossed:
     def draws(self, values: np.ndarray) -> np.ndarray:
         """The mean of each resample: [resamples]."""
         there = np.isfinite(values)
+        if there.all():  # a resample is as large as the sample
+            return ((self.by_query @ values.T) * self.by_seed).sum(1) / max(1, values.size)
         total = ((self.by_query @ np.where(there, values, 0.0).T) * self.by_seed).sum(1)
         return ratio(total, ((self.by_query @ there.T.astype(float)) * self.by_seed).sum(1))
 
     def interval(self, values: np.ndarray) -> Interval:
-        there = np.isfinite(values)
+        return self.interval_and_p(values)[0]
+
+    def interval_and_p(self, values: np.ndarray) -> tuple[Interval, float]:
+        """The mean's interval, and a two-sided p from the same resamples.
+
+        p is twice the share of resamples on the other side of zero, never below 2/(resamples+1).
+        """
+        there, draws = np.isfinite(values), self.draws(values)
         mean = ratio(np.where(there, values, 0.0).sum(), there.sum())
-        return self._interval(mean, self.draws(values), there)
+        defined = draws[np.isfinite(draws)]
+        other_side = min((defined <= 0).sum(), (defined >= 0).sum())
+        p = min(1.0, 2 * (other_side + 1) / (len(defined) + 1)) if len(defined) else float("nan")
+        return self._interval(mean, draws, there), float(p)
 
     def ratio(self, left: np.ndarray, right: np.ndarray) -> Interval:
         """mean(left) / mean(right), both resampled together: a similarity as a share of its ceiling."""
@@ -123,15 +135,6 @@ class Crossed:
         left, right = np.where(there, left, np.nan), np.where(there, right, np.nan)
         mean = ratio(left[there].sum(), right[there].sum())
         return self._interval(mean, ratio(self.draws(left), self.draws(right)), there)
-
-    def p(self, values: np.ndarray) -> float:
-        """Two-sided: twice the share of resamples on the other side of zero, never below 2/(resamples+1)."""
-        draws = self.draws(values)
-        draws = draws[np.isfinite(draws)]
-        if not len(draws):
-            return float("nan")
-        other_side = min((draws <= 0).sum(), (draws >= 0).sum())
-        return float(min(1.0, 2 * (other_side + 1) / (len(draws) + 1)))
 
     def _interval(self, mean: np.ndarray, draws: np.ndarray, there: np.ndarray) -> Interval:
         low, high = quantiles(draws)

@@ -176,8 +176,8 @@ class _Judge:
     def _compare(self, name: str, own: Key, control: Key, decides: bool) -> Comparison:
         left, right = self.evidence.pair(own, control)
         apart = difference(left, right)
-        p = self.crossed(*apart.shape).p(apart)
-        return Comparison(name, decides, self._interval(right), self._interval(apart), p, p, sign_flip(apart))
+        interval, p = self.crossed(*apart.shape).interval_and_p(apart)
+        return Comparison(name, decides, self._interval(right), interval, p, p, sign_flip(apart))
 
     def _gain(self, task: str, learner: str) -> Interval | None:
         keys: list[Key] = [(task, "trained", name, "correct") for name in (learner, "zero-shot")]
