@@ -22,7 +22,7 @@ _STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """Queries of one length: which, and their tokens with BOS in front where there is no prefix."""
 
     queries: list[int]
@@ -44,7 +44,7 @@ def read(
     start = len(prefix) if prefix is not None else position_offset
     gathered: dict[str, Tensor] = {}
     with model.running():
-        for batch in _batches(model, lesson, prefix, batch_size):
+        for batch in batches_of(model, lesson, prefix, batch_size):
             for part, values in _with_retries(model, lesson, batch, prefix, want, start, plain):
                 _scatter(gathered, values, part.queries, len(lesson.queries))
     lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
@@ -58,9 +58,9 @@ def read(
     )
 
 
-def _batches(
+def batches_of(
     model: "Model", lesson: "Lesson", prefix: Prefix | None, batch_size: int | None
-) -> Iterator[_Batch]:
+) -> Iterator[Batch]:
     """Queries of exactly equal length go together, so nothing is padded; longest first, so that a lack of memory
     shows at once."""
     lead = () if prefix is not None else lesson.bos
@@ -74,18 +74,18 @@ def _batches(
             queries = members[first : first + size]
             rows = [[*lead, *lesson.own_tokens(i)] for i in queries]
             tokens = torch.tensor(rows, device=model.device)
-            yield _Batch(queries, tokens, len(lead), len(lead) + prompt_length - 1)
+            yield Batch(queries, tokens, len(lead), len(lead) + prompt_length - 1)
 
 
 def _with_retries(
     model: "Model",
     lesson: "Lesson",
-    batch: _Batch,
+    batch: Batch,
     prefix: Prefix | None,
     want: frozenset[str],
     start: int,
     plain: bool,
-) -> Iterator[tuple[_Batch, dict[str, Tensor]]]:
+) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
     """On out-of-memory this batch alone is halved, as often as needed."""
     pending = [batch]
     while pending:
@@ -111,7 +111,7 @@ def _with_retries(
 def read_batch(
     model: "Model",
     lesson: "Lesson",
-    batch: _Batch,
+    batch: Batch,
     prefix: Prefix | None,
     want: frozenset[str],
     start: int,
@@ -145,7 +145,7 @@ def read_batch(
 
 
 def _score_labels(
-    model: "Model", lesson: "Lesson", batch: _Batch, session: Session, logits: Tensor, exits: Tensor | None
+    model: "Model", lesson: "Lesson", batch: Batch, session: Session, logits: Tensor, exits: Tensor | None
 ) -> dict[str, Tensor]:
     """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
     answers = lesson.answers
@@ -190,7 +190,7 @@ class _Scores:
 
 
 def _continue(
-    model: "Model", batch: _Batch, session: Session, tokens: tuple[int, ...]
+    model: "Model", batch: Batch, session: Session, tokens: tuple[int, ...]
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
     end = batch.prompt_end + 1
