@@ -14,7 +14,7 @@ from dualscope.learners.delta import Delta
 from dualscope.learners.shadow import shadowed
 from dualscope.learners.slots import wide
 from dualscope.models.capture import Session, capturing
-from dualscope.models.memory import batch_size
+from dualscope.models.memory import batch_size, is_out_of_memory
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -38,17 +38,25 @@ def direct_attn_out(model: Model, lesson: Lesson, delta: Delta) -> Tensor:
             again.watch(layer, attention, attention.get_submodule(model.family.output), stack)
         found: Tensor | None = None
         for members in _by_length(lesson):
-            tokens = [[*lesson.bos, *lesson.own_tokens(i)] for i in members]
-            size = batch_size(model, len(tokens[0]), 0)
-            for first in range(0, len(members), size):
-                with capturing(model, Session()):
-                    model.forward(torch.tensor(tokens[first : first + size], device=model.device), keep=1)
+            size = batch_size(model, len(lesson.bos) + len(lesson.own_tokens(members[0])), 0)
+            pending = [members[first : first + size] for first in range(0, len(members), size)]
+            while pending:
+                batch = pending.pop()
+                tokens = [[*lesson.bos, *lesson.own_tokens(i)] for i in batch]
+                try:
+                    with capturing(model, Session()):
+                        model.forward(torch.tensor(tokens, device=model.device), keep=1)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error) or len(batch) == 1:
+                        raise
+                    pending += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
+                    continue
                 out = torch.stack([again.out[layer] for layer in range(model.n_layers)], 1).to(
                     wide(model.dtype)
                 )
                 if found is None:
                     found = out.new_empty(len(lesson.queries), *out.shape[1:])
-                found[torch.tensor(members[first : first + size], device=out.device)] = out
+                found[torch.tensor(batch, device=out.device)] = out
     assert found is not None, "a lesson has queries"
     return found
 
