@@ -114,7 +114,7 @@ def test_no_weight_in_the_ball_has_a_larger_gap() -> None:
     population = Population.draw(draw, n=60)
     sample, radius = population.sample(12, draw.generator), torch.tensor(1.3, dtype=torch.float64)
     worst = worst_weight(population, sample, radius)
-    gram = (population.values @ population.values.T) * population.kernel
+    gram = population.gram
     assert float((worst @ gram @ worst).sqrt()) == pytest.approx(1.3)
     largest = evaluate(population, sample, worst, radius).gap
     for _ in range(50):

@@ -10,6 +10,7 @@ import torch
 
 from dualscope.errors import InputError
 from dualscope.theory import IDENTITIES, AtMost, TwoSides, chosen, judge
+from dualscope.theory.identity import TOPICS
 
 STATED = {"features-taylor", "features-random", "features-random-rate", "softmax-dual-random", "bound-rate"}
 
@@ -59,6 +60,7 @@ def test_topics_and_names_choose() -> None:
     assert {one.topic for one in chosen(("vonoswald",))} == {"vonoswald"}
     assert {one.name for one in chosen(("gd-momentum", "softmax-split"))} == {"gd-momentum", "softmax-split"}
     assert len(chosen()) == len(IDENTITIES)
+    assert tuple(dict.fromkeys(one.topic for one in chosen())) == TOPICS
 
 
 def test_command_table(cli: Callable) -> None:

@@ -57,18 +57,22 @@ def _print_table(verdicts: "list[Verdict]") -> None:
     from rich.text import Text
 
     console = Console()
-    narrow = console.width < 130  # the statements then go; names and numbers stay whole
+    narrow = console.width < 150  # the statements then go; names and numbers stay whole
     table = Table(box=None, pad_edge=False)
+    table.add_column("topic", no_wrap=True, style="bold")
     table.add_column("identity", no_wrap=True)
     if not narrow:
         table.add_column("statement")
     for name in ("float64", "≤", "float32", "≤"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
+    shown = ""
     for verdict in verdicts:
         one = verdict.identity
+        topic, shown = ("" if one.topic == shown else one.topic), one.topic
         numbers = (verdict.error, one.tolerance, verdict.error32, one.tolerance32)
         table.add_row(
+            Text(topic),
             Text(one.name),
             *([] if narrow else [Text(one.statement)]),
             *(f"{value:.0e}" if value else "0" for value in numbers),

@@ -39,6 +39,11 @@ class Population:
         """exp(k . k'), [n, n]."""
         return exp_kernel(self.keys, self.keys)
 
+    @cached_property
+    def gram(self) -> Tensor:
+        """The inner products of the v phi(k)^T, (v . v') exp(k . k'): [n, n]."""
+        return (self.values @ self.values.T) * self.kernel
+
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """n token numbers, with replacement: [n]."""
         return torch.randint(len(self.keys), (n,), generator=generator)
@@ -74,8 +79,7 @@ def worst_weight(population: Population, sample: Tensor, radius: Tensor) -> Tens
     n = len(population.keys)
     counts = torch.bincount(sample, minlength=n).to(population.keys)
     m = counts / len(sample) - 1 / n
-    gram = (population.values @ population.values.T) * population.kernel
-    return radius * m / (m @ gram @ m).sqrt()
+    return radius * m / (m @ population.gram @ m).sqrt()
 
 
 def evaluate(

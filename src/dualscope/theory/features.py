@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dualscope.errors import InputError
-from dualscope.theory.identity import Draw, TwoSides, identity
+from dualscope.theory.identity import AtMost, Draw, TwoSides, identity
 
 FeatureMap = Callable[[Tensor], Tensor]  # [n, d] -> [n, m]
 
@@ -83,6 +83,17 @@ def kernel_sides(phi: FeatureMap, keys: Tensor, queries: Tensor) -> TwoSides:
     return TwoSides(phi(keys) @ phi(queries).T, exp_kernel(keys, queries))
 
 
+def taylor_remainder(keys: Tensor, queries: Tensor, orders: int) -> AtMost:
+    """Left: the largest error of the Taylor map of each order. Right: |t|^(p+1) e^|t| / (p+1)!, t the largest
+    |k . q|. Both [orders].
+    """
+    exact, largest = exp_kernel(keys, queries), (keys @ queries.T).abs().max()
+    maps = [taylor_features(order) for order in range(orders)]
+    errors = [(phi(keys) @ phi(queries).T - exact).abs().max() for phi in maps]
+    bounds = [largest ** (p + 1) * largest.exp() / factorial(p + 1) for p in range(orders)]
+    return AtMost(torch.stack(errors), torch.stack(bounds))
+
+
 def convergence(keys: Tensor, queries: Tensor, counts: list[int], draws: int, draw: Draw) -> Tensor:
     """Error of the random features' kernel at each number of features, root mean square over draws: [counts]."""
     errors = []
@@ -120,6 +131,18 @@ def _gram(draw: Draw) -> TwoSides:
 )
 def _taylor(draw: Draw) -> TwoSides:
     return kernel_sides(taylor_features(8), *_points(draw))
+
+
+@identity(
+    "features-taylor-rate",
+    "the Taylor map's error ≤ |t|^(p+1) e^|t| / (p+1)!, orders 0…6",
+    "Taylor's theorem",
+    0.0,
+    0.0,
+    "inequality",
+)
+def _taylor_rate(draw: Draw) -> TwoSides:
+    return taylor_remainder(*_points(draw), orders=7)
 
 
 @identity(

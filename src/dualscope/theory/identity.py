@@ -102,6 +102,20 @@ class Identity:
 
 IDENTITIES: Registry[Identity] = Registry("identity")
 
+# The order of reading: each topic is a module, and builds on those before it.
+TOPICS = (
+    "linear-layer",
+    "icl-dual",
+    "vonoswald",
+    "preconditioned",
+    "functional",
+    "features",
+    "softmax-dual",
+    "variants",
+    "bound",
+    "closed-forms",
+)
+
 
 def identity(
     name: str,
@@ -124,8 +138,8 @@ def identity(
 
 
 def chosen(only: tuple[str, ...] = ()) -> list[Identity]:
-    """The identities of these names or topics, in the order of registration; all of them if none is named."""
-    everything = [IDENTITIES[name] for name in IDENTITIES]
+    """The identities of these names or topics, in the order of reading; all of them if none is named."""
+    everything = sorted((IDENTITIES[name] for name in IDENTITIES), key=lambda one: TOPICS.index(one.topic))
     known = {one.name for one in everything} | {one.topic for one in everything}
     for name in only:
         if name not in known:

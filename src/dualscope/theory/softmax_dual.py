@@ -229,8 +229,8 @@ def _random_exact(draw: Draw) -> TwoSides:
     "softmax-dual-random",
     "the random-feature dual ≈ softmax, m = 16384",
     REFERENCE,
-    0.15,
-    0.15,
+    0.1,
+    0.1,
     "approximation",
 )
 def _random(draw: Draw) -> TwoSides:
