@@ -37,7 +37,8 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-dev
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $$(grep -l __main__ benchmarks/*.py); do name=benchmarks.$$(basename $$file .py); \
+		echo "== $$name"; $(BIN)/python -m $$name || exit 1; done
 
 # In continuous integration the browser tests must run; elsewhere they skip, and say so, where there is no Chromium.
 browser:
