@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, eager_mask
 
-from dualscope.models import attend
+from dualscope.models import attend, varied
 from dualscope.models.adapters import ADAPTERS
+from dualscope.models.attention.variant import Variant
 from dualscope.models.prefix import Prefix
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def attention(
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
     if session.read is not None:
         _record_scores(session, layer, query, key, rules)
+    if (variant := varied.variant_in(module)) is not None:
+        return _by_variant(variant, session, layer, query, key, value, rules), None
     own = attend.own_part(query, key, value, rules, attention_mask)
     out, lse = own
     if session.prefix is not None:
@@ -102,6 +105,26 @@ def attention(
     if s_aux is not None:
         out = attend.with_sinks(out, lse, s_aux)
     return out.transpose(1, 2), None
+
+
+def _by_variant(
+    variant: Variant,
+    session: Session,
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rules: attend.Rules,
+) -> Tensor:
+    prefix = session.prefix
+    shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
+    out, weights = varied.attention(variant, query, key, value, shared, rules)
+    if session.read is not None and "mass" in session.want:
+        row, context = weights[:, :, session.read], session.lead if prefix is None else len(prefix)
+        bos = session.lead if prefix is None else session.bos
+        session.record("bos_mass", layer, row[..., :bos].sum(-1))
+        session.record("demo_mass", layer, row[..., bos:context].sum(-1))
+    return out.transpose(1, 2)
 
 
 def _record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rules: attend.Rules) -> None:

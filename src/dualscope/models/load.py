@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,7 +46,9 @@ def load(
     tokenizer = _tokenizer(source)
     hf = _module(source, config, weights_dtype, placement)
     if getattr(config, "dualscope_attention", None) is not None:
-        _change_attention(source, hf, files)
+        from dualscope.models.attention import restore
+
+        restore(hf, files[0].parent)
     variants.apply(hf, variant, init_seed)
     return Model(
         hf.eval(),
@@ -192,25 +193,6 @@ def _module(source: Source, config: Any, dtype: torch.dtype, placement: dict[str
             f"{', ...' if len(missing) > 3 else ''}); the files are incomplete, or of another architecture"
         )
     return hf
-
-
-def _change_attention(source: Source, hf: Any, files: list[Path]) -> None:
-    """Give the module the attention that its config.json records, and the weights which that adds."""
-    from safetensors import safe_open
-
-    from dualscope.models.attention import apply
-
-    before = {name for name, _ in hf.named_parameters()}
-    apply(hf, hf.config.dualscope_attention)
-    added = {name: parameter for name, parameter in hf.named_parameters() if name not in before}
-    for path in files:
-        with safe_open(str(path), "pt") as file:
-            for name in added.keys() & set(file.keys()):
-                added.pop(name).data.copy_(file.get_tensor(name))
-    if added:
-        raise InputError(
-            f"model '{source.name}': its attention has weights that are not in its files ({', '.join(added)})"
-        )
 
 
 @contextmanager

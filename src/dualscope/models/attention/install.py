@@ -74,8 +74,13 @@ def restore(hf: PreTrainedModel, folder: Path | None = None) -> Variant | None:
 
 def variant_of(hf: PreTrainedModel) -> Variant | None:
     """The variant that ``apply`` switched on in a model, or None."""
-    found = (module.__dict__.get(_VARIANT) for module in hf.modules())
+    found = (installed(module) for module in hf.modules())
     return next((variant for variant in found if variant is not None), None)
+
+
+def installed(module: nn.Module) -> Variant | None:
+    """The variant of one attention module, or None."""
+    return module.__dict__.get(_VARIANT)
 
 
 def _attention(
@@ -90,7 +95,7 @@ def _attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    variant = module.__dict__.get(_VARIANT)
+    variant = installed(module)
     if variant is None or s_aux is not None:
         why = (
             "has attention sinks"

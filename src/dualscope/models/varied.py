@@ -1,0 +1,48 @@
+"""Attention variants while a model is captured.
+
+A variant mixes other values with other weights, so its output cannot be merged from two softmax parts: the shared
+context is repeated in front of every query of the batch.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from dualscope.models import attend
+from dualscope.models.attention.install import installed
+from dualscope.models.attention.variant import Variant
+
+
+def variant_in(module: nn.Module) -> Variant | None:
+    """The variant of an attention module, where it changes more than the projections before it."""
+    variant = installed(module)
+    plain = variant is None or (type(variant).mix is Variant.mix and type(variant).values is Variant.values)
+    return None if plain else variant
+
+
+def attention(
+    variant: Variant,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    shared: tuple[Tensor, Tensor] | None,
+    rules: attend.Rules,
+) -> tuple[Tensor, Tensor]:
+    """Output [batch, heads, rows, head_dim] and the weights that mixed it [batch, heads, rows, keys].
+
+    ``key`` and ``value`` are [batch, kv_heads, keys, head_dim]; ``shared`` the context's, without the batch.
+    """
+    if shared is not None:
+        before = [tensor.expand(len(query), -1, -1, -1) for tensor in shared]
+        key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    rows, keys = query.shape[-2], key.shape[-2]
+    between = attend.distances(keys, keys, 0, query.device)  # of every key and every key
+    within = (
+        between < rules.window if rules.window is not None else torch.ones_like(between, dtype=torch.bool)
+    )
+    seen = (within & (between >= 0))[-rows:]
+    logits = attend.scores(query, key, rules, between[-rows:])
+    weights = logits.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype)
+    weights = variant.mix(weights, seen)
+    return weights @ variant.values(key, value, within & (between > 0)), weights
