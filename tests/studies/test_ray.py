@@ -1,0 +1,67 @@
+"""The Ray engine on a real cluster of two nodes, one of whose workers is killed on the way."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import files
+
+from dualscope.studies import run_study
+from dualscope.studies.outcome import Event, Outcome
+from dualscope.studies.owner import Owner
+
+ray = pytest.importorskip("ray", reason="the ray extra is not installed")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Two nodes with one processor each."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
+    yield nodes.address
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_two_nodes_and_a_killed_worker(
+    fields: dict,
+    task_files: tuple[str, str],
+    cluster: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster)
+    study = fields | {"tasks": list(task_files)}
+    victims: list[int] = []
+
+    def kill_one(event: Event) -> None:
+        """After the first result, kill the worker that holds a claim now."""
+        for name in [] if victims or not isinstance(event, Outcome) else os.listdir(tmp_path / "ray/claims"):
+            owner = Owner.decode((tmp_path / "ray/claims" / name).read_text().partition("\n")[0])
+            assert owner is not None
+            assert owner.pid != os.getpid()
+            victims.append(owner.pid)
+            os.kill(owner.pid, signal.SIGKILL)
+            return
+
+    result = run_study(study, tmp_path / "ray", engine="ray", jobs=2, tell=kill_one, device="cpu")
+    assert victims
+    assert result.complete, result.failures
+    assert len(result.run.stored()) == len(result.cells) == 12
+    local = run_study(study, tmp_path / "local", device="cpu")
+    assert files(tmp_path / "ray") == files(tmp_path / "local")
+    mine, theirs = result.run.rows().to_pandas(), local.run.rows().to_pandas()
+    words = [name for name in mine if mine[name].dtype != np.float64]
+    assert mine[words].equals(theirs[words])
+    same = ~mine.metric.str.startswith("snr")
+    np.testing.assert_allclose(mine[same].value, theirs[same].value, rtol=1e-5, atol=1e-7)
+    assert run_study(study, tmp_path / "ray", engine="ray", device="cpu").computed == []
