@@ -108,7 +108,8 @@ def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
     sets = {"rec2ftp": rec2ftp(case)} | jaccards(case)
     for name in sets.keys() & names:
         members, among = sets[name]
-        yield PerQuery(name, members, case.reference_name, weights=among)
+        # undefined outside the denominator's set, so that the mean is the share, also of any resample
+        yield PerQuery(name, torch.where(among, members.double(), torch.nan), case.reference_name)
     if "jaccard_corrected" in names:
         icl, gd = changes(case)
         parts = torch.stack([icl & gd, icl, gd, torch.ones_like(icl)], -1)

@@ -43,6 +43,19 @@ def measure(
     queries that both the reference and the learner turn from wrong to right (predictions: over all). The table of
     queries holds each query's prediction, label log-probabilities and values per query (over layers: the mean);
     `per_query` adds the values of every layer as lists.
+
+    >>> from dualscope.learners.learner import Learned
+    >>> from dualscope.models.trace import Trace
+    >>> def trace(out, logits):
+    ...     scores, labels = torch.ones(2, 1, 1, 3), torch.tensor([0, 1])
+    ...     sizes = torch.tensor([3, 3])
+    ...     return Trace(out, scores, sizes, out, torch.tensor(logits), labels, ("a", "b"))
+    >>> z = trace(torch.zeros(2, 1, 2), [[0.0, -1.0], [0.0, -1.0]])
+    >>> c = trace(torch.ones(2, 1, 2), [[0.0, -1.0], [-1.0, 0.0]])
+    >>> g = trace(torch.eye(2)[:, None], [[0.0, -1.0], [-1.0, 0.0]])
+    >>> found = measure(Case(z, c, Learned(g), "gd"), ["sim_aou"])
+    >>> [(row["metric"], row["layer"], round(row["value"], 3), row["n"]) for row in found.rows]
+    [('sim_aou', None, 0.707, 2), ('sim_aou', 0, 0.707, 2)]
     """
     names = [METRICS.canonical(name) for name in (DEFAULT if metrics is None else metrics)]
     counts = resample_counts(len(case.trace), resamples, seed)
@@ -134,7 +147,7 @@ class Summary:
         top, bottom = (part if layered else part[:, None] for part in (self.top, self.bottom))
         found = ratio(top.sum(0), bottom.sum(0)) * self.source.scale  # [layers]
         draws = self._draws(counts, top, bottom)  # [resamples, layers]
-        n = self._counted(bottom)
+        n = np.isfinite(self.values if layered else self.values[:, None])
         if not layered:
             low, high = quantiles(draws[:, 0])
             return [_row(self.source, found[0], low=float(low), high=float(high), n=int(n.sum(0)[0]))]
@@ -152,12 +165,8 @@ class Summary:
         return rows
 
     def columns(self, reference: str, layers: bool) -> dict[str, Any]:
-        """This metric's columns in the table of queries; shares and counts are no number of a query."""
-        if (
-            self.source.weights is not None
-            or self.source.scale != 1
-            or self.source.metric == "predicted_share"
-        ):
+        """This metric's columns in the table of queries; ratios and counts are no number of a query."""
+        if self.source.weights is not None or self.source.scale != 1:
             return {}
         name = query_column(self.source.metric, self.source.reference, reference)
         if self.values.ndim == 1:
@@ -168,13 +177,6 @@ class Summary:
         if layers:
             columns[f"{name}_layers"] = list(self.values)
         return columns
-
-    def _counted(self, bottom: np.ndarray) -> np.ndarray:
-        """Which queries count, [queries, layers]: those in the denominator's set, or with a finite value."""
-        if self.source.weights is not None and not self.source.weights.dtype.is_floating_point:
-            return bottom != 0
-        values = self.values if self.values.ndim == 2 else self.values[:, None]
-        return np.isfinite(values)
 
     def _draws(self, counts: np.ndarray, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
         # a resample is as large as the sample, so where all weigh 1 the denominator is known

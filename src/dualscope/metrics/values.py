@@ -14,8 +14,8 @@ from torch import Tensor
 class PerQuery:
     """One number per query, and per layer and head where the metric has them; the value is their mean.
 
-    With `weights` the value is sum(values) / sum(weights) instead: a share of a subset of the queries, such as
-    Rec2FTP. Without, each finite value weighs 1 and NaN is left out.
+    NaN is left out: of a share of some queries, all others are NaN. With `weights` the value is
+    sum(values) / sum(weights) instead.
     """
 
     metric: str
