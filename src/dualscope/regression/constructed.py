@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from dualscope.regression.comparison import half_mse
 from dualscope.regression.data import Batch
@@ -31,14 +30,20 @@ def gd_transformer(
     return model.requires_grad_(False)
 
 
-def best_eta(batch: Batch, depth: int, grid: Tensor) -> float:
-    """Line search on training draws (no leading dimension) for the step size of ``depth`` GD steps."""
-    n, d = batch.x.shape[-2:]
-    losses = []
-    for etas in grid.split(16):
-        model = gd_transformer(etas.tolist(), depth, d, n)
-        losses.append(half_mse(model.predict, repeat(batch, len(etas))))
-    return float(grid[torch.nan_to_num(torch.cat(losses), nan=torch.inf).argmin()])
+def best_eta(batch: Batch, steps: int, last: float = 25.0) -> float:
+    """Line search on training draws (no leading dimension) for the rate of ``steps`` GD steps, to 0.1.
+
+    The loss falls, then rises with the rate, so a coarse look says where to look closely.
+    """
+    start = torch.zeros(1, batch.x.shape[-1])
+
+    def loss(eta: float) -> float:
+        weight = vonoswald.gd_steps(batch.x, batch.y.unsqueeze(-1), start, eta, steps)  # [tasks, 1, d]
+        found = 0.5 * ((weight.squeeze(-2) * batch.query).sum(-1) - batch.target).square().mean().item()
+        return found if found == found else float("inf")
+
+    coarse = min(torch.arange(0.001, last, 1.0).tolist(), key=loss)
+    return min((torch.arange(-10, 11) / 10 + coarse).clamp(min=0.001).tolist(), key=loss)
 
 
 def best_eta_gamma(batch: Batch, depth: int, eta: float) -> tuple[float, float]:
@@ -53,7 +58,7 @@ def best_eta_gamma(batch: Batch, depth: int, eta: float) -> tuple[float, float]:
         return float(torch.nan_to_num(half_mse(model.predict, one), nan=1e9))
 
     start = [[eta, 0.0], [eta * 1.3, 0.1], [eta, 0.2]]
-    found = minimize(loss, start[0], method="Nelder-Mead", options={"initial_simplex": start, "maxfev": 60})
+    found = minimize(loss, start[0], method="Nelder-Mead", options={"initial_simplex": start, "maxfev": 50})
     return float(found.x[0]), float(found.x[1])
 
 

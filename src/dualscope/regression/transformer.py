@@ -28,7 +28,7 @@ class Transformer(nn.Module):
         recurrent: bool = False,
         causal: bool = False,
         heads: int = 1,
-        scale: float = 0.002,
+        scale: float = 0.1,
     ) -> None:
         super().__init__()
         self.depth, self.scores, self.recurrent, self.causal = depth, scores, recurrent, causal
@@ -39,7 +39,10 @@ class Transformer(nn.Module):
             draws = [torch.randn(layers, heads, width, width, generator=g) for g in generators]
             return nn.Parameter(std * torch.stack(draws))
 
-        self.query, self.key, self.value, self.output = weights(), weights(), weights(), weights()
+        self.query, self.value, self.output = weights(), weights(), weights()
+        # K^T Q starts positive. Drawn apart, its trace and P V's last entry disagree in sign half the time, and such a
+        # layer sinks into a saddle (targets as keys, one direction of x learned) that it leaves only slowly.
+        self.key = nn.Parameter(self.query.detach().clone())
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[copies, tasks, tokens, width] -> the same; without ``causal`` only the query's token of the last
