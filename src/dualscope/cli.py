@@ -8,7 +8,7 @@ import sys
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, regression, run, theory, train, validate
+from dualscope.commands import convert, doctor, regression, run, theory, train, validate
 from dualscope.commands import list as listing
 from dualscope.errors import InputError
 
@@ -40,6 +40,7 @@ def _common(
 app.command("run")(run.run)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
+app.command("doctor")(doctor.doctor)
 app.command("convert")(convert.convert)
 app.command("theory")(theory.theory)
 app.command("regression")(regression.regression)

@@ -1,0 +1,127 @@
+"""``dualscope doctor``: is a model read correctly on this machine, in this precision?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dualscope.errors import InputError
+
+if TYPE_CHECKING:
+    from dualscope.models import Model
+    from dualscope.models.doctor import Finding, Logits
+    from dualscope.tasks.lesson import Lesson
+
+PROBE = "embedded-sst2"  # generated, so that any model can be examined without data
+RATE = 0.01
+
+
+def doctor(
+    model: Annotated[
+        str, typer.Option(help="embedded, a folder, or a hub name (name@revision).")
+    ] = "embedded",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float64, float32, tf32, bfloat16 or float16.")] = "float32",
+    offline: Annotated[bool, typer.Option("--offline", help="Fetch nothing.")] = False,
+) -> None:
+    """Compare the captured model with the plain one, a shared context with a full one, and this precision with
+    float32. Exit code 1 where a tolerance is missed."""
+    from dualscope.models import Model
+
+    columns: dict[str, list[Finding]] = {}
+    reference: Logits | None = None
+    for precision in dict.fromkeys(("float32", dtype)):
+        try:
+            loaded = Model.load(model, device=device, dtype=precision, offline=offline)
+        except InputError:
+            if precision == dtype:
+                raise
+            typer.echo("float32 does not fit here: what this precision does to the measures is not known")
+            continue
+        if not columns:
+            _describe(loaded)
+        columns[precision], found = _examine(loaded, reference)
+        reference = reference or found
+        del loaded  # before the next one is loaded
+    failed = _print(columns)
+    if failed:
+        typer.echo(f"{failed} of the tolerances missed", err=True)
+        raise typer.Exit(1)
+
+
+def _describe(model: "Model") -> None:
+    adapter = (
+        f"adapter {model.family.adapter}" if model.family.adapter else "transformers' attention interface"
+    )
+    typer.echo(
+        f"{model.name}: family {model.family.name}, through {adapter}, {model.family.positions} positions"
+    )
+    tied = "tied" if model.tied_embeddings else "separate"
+    size = sum(parameter.numel() for parameter in model.hf.parameters()) / 1e6
+    typer.echo(
+        f"{model.n_layers} layers, {model.n_heads} heads, width {model.width}, {size:.1f} million weights, "
+        f"{model.max_positions} positions, {tied} embeddings, on {model.device}"
+    )
+
+
+def _examine(model: "Model", reference: "Logits | None") -> "tuple[list[Finding], Logits]":
+    from dualscope.models import doctor
+
+    lesson = _probe(model)
+    found = doctor.logits_of(model, lesson)
+    findings = [
+        *doctor.parity(model, found, reference),
+        *_similarities(model, lesson),
+        *doctor.memory(model, lesson),
+        *doctor.throughput(model, lesson),
+    ]
+    return findings, found
+
+
+def _probe(model: "Model") -> "Lesson":
+    from dualscope.tasks import Episode, Task, make_lesson
+
+    episode = Episode.draw(Task.load(PROBE), shots=8, seed=0, queries=32)
+    return make_lesson(episode, model.tokenizer, model.max_positions)
+
+
+def _similarities(model: "Model", lesson: "Lesson") -> "list[Finding]":
+    """What this precision makes of the two similarities that are most exposed to rounding."""
+    from dualscope.learners import Bench
+    from dualscope.metrics import Case, measure
+    from dualscope.models.doctor import Finding
+
+    bench = Bench(model, lesson)
+    case = Case(
+        zero_shot=bench.zero_shot,
+        reference=bench.in_context,
+        learned=bench.learned("gd", lr=RATE),
+        learner="gd",
+        relative_positions=model.relative_positions,
+        lesson=lesson,
+    )
+    rows = measure(case, metrics=["sim_aou", "sim_am_delta"]).rows
+    return [
+        Finding(f"{row['metric']} of gd on the probe episode", f"{row['value']:.5f}")
+        for row in rows
+        if row["layer"] is None
+    ]
+
+
+def _print(columns: "dict[str, list[Finding]]") -> int:
+    """One line a finding, one column a precision; how many tolerances were missed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *columns, box=None, pad_edge=False)
+    for findings in zip(*columns.values(), strict=True):
+        table.add_row(findings[0].what, *(_cell(finding) for finding in findings))
+    Console().print(table)
+    return sum(not finding.ok for findings in columns.values() for finding in findings)
+
+
+def _cell(finding: "Finding") -> str:
+    if isinstance(finding.value, str):
+        return finding.value
+    if not finding.limit:
+        return f"{finding.value:.0f}" if finding.ok else f"{finding.value:.0f} FAILED"
+    return f"{finding.value:.1e} (limit {finding.limit:.1e}){'' if finding.ok else ' FAILED'}"

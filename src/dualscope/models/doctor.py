@@ -1,0 +1,129 @@
+"""Is a model read correctly here? The captured model against the plain one, and a shared context against a full one."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dualscope.models.capture import Session, capturing
+from dualscope.models.device import total_memory
+from dualscope.models.memory import batch_size, estimate, in_words
+from dualscope.models.model import Model
+
+if TYPE_CHECKING:
+    from dualscope.tasks.lesson import Lesson
+
+FLOAT32 = 5e-5  # what two float32 passes may differ by, for logits up to 1; larger logits, in proportion
+OWN_ERROR = 4.0  # a lower precision may differ by so many times its own distance from float32
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination; one with a limit can fail."""
+
+    what: str
+    value: float | str
+    limit: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.limit is None or (isinstance(self.value, float) and self.value <= self.limit)
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The last token's logits, on the CPU in float64: [queries, vocabulary] each."""
+
+    plain: Tensor  # the module as it is, full context
+    captured: Tensor  # while it is captured, full context
+    shared: Tensor  # while it is captured, after a prefix that was encoded once
+    calls: int  # attention calls in one captured pass
+
+
+@torch.no_grad()
+def logits_of(model: Model, lesson: "Lesson", queries: int = 4) -> Logits:
+    """Of a few queries of a lesson, the shortest and the longest among them, one at a time."""
+    ordered = sorted(lesson.queries, key=len)
+    step = max(1, (len(ordered) - 1) // max(1, queries - 1))
+    chosen = [*ordered[::step][: queries - 1], ordered[-1]]
+    rows: dict[str, list[Tensor]] = {"plain": [], "captured": [], "shared": []}
+    prefix = model.prefix(lesson.context)
+    with model.running():
+        for own in chosen:
+            full = torch.tensor([[*lesson.context, *own]], device=model.device)
+            with _eager(model):
+                rows["plain"].append(model.forward(full, keep=1))
+            session = Session(read=full.shape[1] - 1)
+            with capturing(model, session):
+                rows["captured"].append(model.forward(full, keep=1))
+            after = Session(prefix=prefix, start=len(prefix), read=len(own) - 1)
+            with capturing(model, after):
+                rows["shared"].append(
+                    model.forward(torch.tensor([own], device=model.device), len(prefix), keep=1)
+                )
+    found = {name: torch.cat([row[:, -1].cpu().double() for row in those]) for name, those in rows.items()}
+    return Logits(**found, calls=session.calls)
+
+
+@contextmanager
+def _eager(model: Model) -> Iterator[None]:
+    """transformers' own plain attention, in place of its fused ones; a variant of ours stays what it is."""
+    before = model.hf.config._attn_implementation
+    if before not in ("sdpa", "flash_attention_2", "flex_attention"):
+        yield
+        return
+    model.hf.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.hf.set_attn_implementation(before)
+
+
+def parity(model: Model, found: Logits, reference: Logits | None) -> list[Finding]:
+    """Differences of logits with their limits; ``reference`` is the same model's in float32, for lower dtypes."""
+    size = max(1.0, float(found.plain.abs().max()))
+    limit = FLOAT32 * size
+    if model.precision not in ("float32", "float64"):
+        own = torch.finfo(model.dtype).eps * size
+        if reference is not None:
+            own = max(own, float((found.plain - reference.plain).abs().max()))
+        limit = max(limit, OWN_ERROR * own)
+    missed = abs(found.calls - model.n_layers)
+    return [
+        Finding(f"attention calls missed, of {model.n_layers}", float(missed), 0.0),
+        Finding("logits, captured - plain", float((found.captured - found.plain).abs().max()), limit),
+        Finding(
+            "logits, shared context - full context", float((found.shared - found.captured).abs().max()), limit
+        ),
+    ]
+
+
+def memory(model: Model, lesson: "Lesson") -> list[Finding]:
+    """What is needed for this lesson, and how many queries are read at once."""
+    own = max(len(query) for query in lesson.queries) + 1
+    need = estimate(model.hf, model.dtype, own, len(lesson.context))
+    return [
+        Finding(
+            f"memory ({len(lesson.context)} tokens of context)",
+            f"{need}; {in_words(total_memory(model.device))} on {model.device}",
+        ),
+        Finding("queries in a batch", str(batch_size(model, own, len(lesson.context)))),
+    ]
+
+
+def throughput(model: Model, lesson: "Lesson") -> list[Finding]:
+    """Queries a second, the second time round: the first one warms the device up."""
+    findings = []
+    for name in ("zero-shot", "in-context"):
+        for _ in range(2):
+            start = time.perf_counter()
+            model.read(lesson, model.prefix(lesson.context) if name == "in-context" else None)
+            if model.device.type == "cuda":
+                torch.cuda.synchronize(model.device)
+            taken = time.perf_counter() - start
+        findings.append(Finding(f"{name} queries a second", f"{len(lesson.queries) / taken:.0f}"))
+    return findings
