@@ -94,12 +94,11 @@ def test_a_trained_model_on_real_text(shared: Path) -> None:
     """Large keys and sharp heads: the dual must survive what random weights do not show."""
     model = Model.load(str(shared / "models" / "realtext-21m"), device="cpu", dtype="float64", offline=True)
     episode = Episode.draw(Task.load("sst2", data=shared / "data"), shots=8, queries=2)
-    for layer in range(0, model.n_layers, 3):
-        for head in (0, model.n_heads - 1):
-            found = dual_of(model, episode, layer, head)
-            assert found.split.error <= 1e-10
-            assert found.kernel.error <= 1e-10
-            assert found.dual.error <= 1e-9
+    for layer, head in ((0, 5), (5, 0), (9, 3)):
+        found = dual_of(model, episode, layer, head)
+        assert found.split.error <= 1e-10
+        assert found.kernel.error <= 1e-10
+        assert found.dual.error <= 1e-9
 
 
 def test_the_model_is_left_as_it_was() -> None:
