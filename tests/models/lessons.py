@@ -8,7 +8,7 @@ Tokens = tuple[int, ...]
 
 
 def random_lesson(
-    queries: tuple[int, ...] = (3, 5, 5, 1, 12, 5, 3),
+    queries: tuple[int, ...] = (3, 5, 1, 12, 5, 5),
     answers: tuple[Tokens, ...] = ((16,), (17,)),
     shots: int = 4,
     read_at: str = "prompt-end",

@@ -5,6 +5,7 @@ same weights on every device and in every precision, and torch's own random stat
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 from zlib import crc32
 
@@ -52,7 +53,7 @@ def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(seed)
         # What transformers calls for a model without a checkpoint: the architecture's own initialiser.
-        fresh = type(hf)._from_config(hf.config, dtype=torch.float32)
+        fresh = type(hf)._from_config(deepcopy(hf.config), dtype=torch.float32)
         attention = getattr(hf.config, "dualscope_attention", None)
         if attention is not None:
             from dualscope.models.attention import apply as change_attention
