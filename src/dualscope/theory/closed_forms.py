@@ -25,7 +25,7 @@ def ols(x: Tensor, y: Tensor) -> Tensor:
 
 def ridge(x: Tensor, y: Tensor, penalty: float) -> Tensor:
     """(X^T X + lam I)^{-1} X^T y; Bayes-optimal at lam = sigma^2 / tau^2 (noise over prior variance). [d]"""
-    return torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
+    return torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1]).to(x), x.T @ y)
 
 
 def gd(x: Tensor, y: Tensor, rate: float, steps: int) -> Tensor:
@@ -80,7 +80,7 @@ def gd_closed_form(x: Tensor, y: Tensor, rate: float, steps: int) -> Tensor:
 
 def posterior_mean(x: Tensor, y: Tensor, noise: float, prior: float) -> Tensor:
     """E[w | x, y] for w ~ N(0, prior^2 I) and noise N(0, noise^2), by conditioning the joint Gaussian. [d]"""
-    covariance = prior**2 * x @ x.T + noise**2 * torch.eye(len(x), dtype=x.dtype)
+    covariance = prior**2 * x @ x.T + noise**2 * torch.eye(len(x)).to(x)
     return prior**2 * x.T @ torch.linalg.solve(covariance, y)
 
 

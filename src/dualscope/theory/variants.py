@@ -100,7 +100,7 @@ def momentum_term(values: Tensor, eta: float) -> TwoSides:
     running = [torch.zeros_like(values[0])]
     for value in values[:-1]:
         running.append(eta * (running[-1] + value))
-    steps = torch.arange(len(values))
+    steps = torch.arange(len(values), device=values.device)
     distance = steps.unsqueeze(1) - steps  # t - i
     powers = (eta ** distance.clamp(min=0).to(values)) * (distance > 0)
     return TwoSides(torch.stack(running), powers @ values)
