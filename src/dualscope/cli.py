@@ -8,7 +8,7 @@ import sys
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, doctor, regression, run, theory, train, validate
+from dualscope.commands import convert, doctor, regression, report, run, theory, train, validate
 from dualscope.commands import list as listing
 from dualscope.errors import InputError
 
@@ -38,6 +38,7 @@ def _common(
 
 
 app.command("run")(run.run)
+app.command("report")(report.report)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)

@@ -6,12 +6,12 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dualscope.metrics.statistics import RESAMPLES, quantiles, ratio, resample_counts
-from dualscope.studies.cell import Cell, fingerprint
+from dualscope.studies.cell import Cell, Learning, fingerprint
 from dualscope.studies.store import Run
 
 KEYS = ("model", "variant", "task", "shots", "learner", "lr", "demo_labels", "corrupt", "options")
@@ -20,6 +20,16 @@ ALL_TASKS = "all tasks"
 FILE, STAMP = "summary.csv", "summary_of"
 
 Row = dict[str, Any]
+
+
+class Stored(Protocol):
+    """What a summary has to know of a cell: where its rows are, and what it was compared with."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def reference(self) -> Learning | None: ...
 
 
 def summarise(run: Run, cells: Sequence[Cell], provenance: str = "provenance.json") -> list[Row]:
@@ -36,9 +46,9 @@ def summarise(run: Run, cells: Sequence[Cell], provenance: str = "provenance.jso
     return rows
 
 
-def compute(run: Run, cells: Sequence[Cell]) -> list[Row]:
+def compute(run: Run, cells: Sequence[Stored]) -> list[Row]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
-    groups: dict[tuple[Any, ...], list[tuple[Cell, list[Row]]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[Stored, list[Row]]]] = {}
     for cell in cells:
         rows = [row for row in run.rows([cell.id]).to_pylist() if _is_aggregate(row)]
         if rows:
@@ -62,7 +72,7 @@ def _is_aggregate(row: Row) -> bool:
 
 
 def _summarise_group(
-    run: Run, key: Row, members: Sequence[tuple[Cell, list[Row]]]
+    run: Run, key: Row, members: Sequence[tuple[Stored, list[Row]]]
 ) -> list[tuple[Row, np.ndarray]]:
     """Every metric of the cells that differ in nothing but their draw, with its resampled means."""
     tables = [run.queries(cell.id) for cell, _ in members]
@@ -124,7 +134,7 @@ def _ends(resampled: np.ndarray, rows: Sequence[Row | None]) -> tuple[float, flo
     return (math.nan, math.nan) if only is None else (float(only["low"]), float(only["high"]))
 
 
-def _query_column(cell: Cell, metric: str, reference: str | None) -> str:
+def _query_column(cell: Stored, metric: str, reference: str | None) -> str:
     """The metric's name in queries/<id>.parquet: a reference that is not the cell's own is added to it."""
     own = None if cell.reference is None else cell.reference.label
     return metric if reference in (None, "zero-shot", own) else f"{metric}[{reference}]"

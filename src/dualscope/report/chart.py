@@ -1,0 +1,134 @@
+"""What a section is made of: text, tables, charts, and tabs of charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from dualscope.report.table import Table
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot, as plotly's plain data. Colours are names that start with @: the page has them, light and dark."""
+
+    data: Sequence[dict[str, Any]]
+    layout: dict[str, Any] = field(default_factory=dict)
+    title: str = ""
+    height: int = 320
+    task: str | None = None
+    """The task it is about: the page's filter hides it with that task."""
+    by_task: bool = False
+    """Whether each point belongs to the task that its trace's `ids` name: the filter then takes points out."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    id: str
+    title: str
+    shows: str
+    reads: str
+    panels: tuple[Panel, ...]
+    table: Table
+    metrics: tuple[str, ...] = ()
+    """Names whose definitions the caption links to."""
+    wide: bool = False
+    """Whether its panels take the whole width, one under the other."""
+
+
+@dataclass(frozen=True)
+class Tabs:
+    """Charts of which one is shown at a time."""
+
+    id: str
+    label: str
+    charts: tuple[tuple[str, Chart], ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph. `kind` is text, missing (something that was not measured) or warning."""
+
+    text: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Text that came from data or settings, shown as it is: escaped, and folded away."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    """Each with a small head: a label, an id."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one model: in words, in a table, with the rule beside it."""
+
+    subject: str
+    setting: str
+    lines: tuple[tuple[str, str], ...]
+    """A learner, and what is said of it in one line."""
+    remarks: tuple[str, ...]
+    """What has to be known before the lines are believed."""
+    table: Table
+    details: tuple[tuple[str, tuple[str, ...]], ...]
+    """Task and learner, and every sentence of that answer."""
+    rule: str
+
+
+Item = Chart | Tabs | Table | Note | Listing | Judgement
+
+
+@dataclass(frozen=True)
+class Section:
+    id: str
+    title: str
+    items: tuple[Item, ...]
+    about: str = ""
+
+    def charts(self) -> list[Chart]:
+        found: list[Chart] = []
+        for item in self.items:
+            if isinstance(item, Chart):
+                found.append(item)
+            elif isinstance(item, Tabs):
+                found += [chart for _, chart in item.charts]
+        return found
+
+
+def plain(text: str) -> str:
+    """A name for a plot: plotly reads some HTML in labels, and names come from data."""
+    return escape(text, quote=False)
+
+
+def short(value: float | None, digits: int = 5) -> float | None:
+    """A number for a plot: few digits, because pages are read and not computed with; None where not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")
+
+
+def whiskers(
+    values: Sequence[float | None], lows: Sequence[float | None], highs: Sequence[float | None]
+) -> dict[str, Any]:
+    """plotly's error bars from the ends of intervals."""
+
+    def reach(ends: Sequence[float | None], sign: float) -> list[float]:
+        return [
+            0.0 if v is None or e is None or not math.isfinite(e) else short(max(0.0, sign * (e - v))) or 0.0
+            for v, e in zip(values, ends, strict=True)
+        ]
+
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": reach(highs, 1),
+        "arrayminus": reach(lows, -1),
+        "thickness": 1.4,
+        "width": 0,
+    }

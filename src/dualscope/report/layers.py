@@ -1,0 +1,73 @@
+"""Values per layer, over the seeds, with their reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dualscope.report.subject import Subject, label_of
+
+NORMAL = 1.96
+Key = tuple[str, str, str, str, str | None]
+"""task, variant, learner, metric, reference"""
+
+
+@dataclass(frozen=True)
+class Line:
+    layers: tuple[int, ...]
+    values: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    cells: int
+
+    @classmethod
+    def over_cells(cls, found: dict[int, list[tuple[float, float, float]]]) -> Line:
+        layers = sorted(found)
+        ends = [combine(found[layer]) for layer in layers]
+        cells = max((len(parts) for parts in found.values()), default=0)
+        return cls(tuple(layers), *(tuple(e[i] for e in ends) for i in range(3)), cells=cells)  # type: ignore[arg-type]
+
+
+def combine(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """The mean over seeds of (value, low, high), with a 95 % interval.
+
+    The seeds' spread over the number of seeds, plus the variance within a seed (from its interval over queries), which
+    is not divided: the same queries recur in every seed. One seed keeps its own interval.
+
+    >>> combine([(0.5, 0.4, 0.7)])
+    (0.5, 0.4, 0.7)
+    >>> mean, low, high = combine([(0.4, 0.4, 0.4), (0.6, 0.6, 0.6)])
+    >>> round(mean, 3), round(low, 3), round(high, 3)
+    (0.5, 0.304, 0.696)
+    """
+    there = [part for part in parts if math.isfinite(part[0])]
+    if not there:
+        return math.nan, math.nan, math.nan
+    if len(there) == 1:
+        return there[0]
+    values, lows, highs = (np.array(column, float) for column in zip(*there, strict=True))
+    within = ((highs - lows) / (2 * NORMAL)) ** 2
+    within = within[np.isfinite(within)]
+    spread = values.var(ddof=1) / len(values) + (within.mean() if len(within) else 0.0)
+    reach = NORMAL * float(np.sqrt(spread))
+    mean = float(values.mean())
+    return mean, mean - reach, mean + reach
+
+
+def layer_lines(subject: Subject) -> dict[Key, Line]:
+    """Every metric that has layers, for the cells of the subject's setting."""
+    found: dict[Key, dict[int, list[tuple[float, float, float]]]] = {}
+    for cell in subject.cells:
+        table = subject.source.tables[cell.id]
+        kept = table.filter(pc.and_(pc.is_valid(table["layer"]), pc.is_null(table["step"])))
+        columns = [kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")]
+        where = (cell.columns["task"], cell.columns["variant"], label_of(cell.columns))
+        for metric, reference, layer, *numbers in zip(*columns, strict=True):
+            value, low, high = (math.nan if n is None else n for n in numbers)
+            line = found.setdefault((*where, metric, reference), {})
+            line.setdefault(layer, []).append((value, low, high))
+    return {key: Line.over_cells(layers) for key, layers in found.items()}

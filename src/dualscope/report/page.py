@@ -1,0 +1,121 @@
+"""The page: sections into one file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dualscope._version import __version__
+from dualscope.errors import InputError
+from dualscope.report.chart import Chart, Judgement, Listing, Note, Section, Tabs
+from dualscope.report.data import Data
+from dualscope.report.glossary import glossary
+from dualscope.report.table import Badge, Number, Table
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
+    """Write one self-contained page about one or more runs; returns where it is.
+
+    >>> write_report([], "report.html")
+    Traceback (most recent call last):
+    dualscope.errors.InputError: a report is about at least one run folder; give what `run --out` wrote
+    """
+    if not runs:
+        raise InputError("a report is about at least one run folder; give what `run --out` wrote")
+    target = Path(out)
+    if target.is_dir():
+        raise InputError(f"--out {out}: is a folder; give the name of a file, as in {target / 'report.html'}")
+    text = render(Data(runs))
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(target)  # whole or not at all
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
+    return target
+
+
+def render(data: Data) -> str:
+    """The page's text."""
+    from plotly.offline import get_plotlyjs
+
+    from dualscope.report.sections import SECTIONS
+
+    sections = [made for make in SECTIONS if (made := make(data)) is not None]
+    named = {name for section in sections for chart in section.charts() for name in chart.metrics}
+    learners = {name for subject in data.subjects for name in subject.learners}
+    plotly, script = get_plotlyjs(), (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return str(
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=", ".join(dict.fromkeys(subject.model for subject in data.subjects))
+            or ", ".join(source.name for source in data.sources),
+            data=data,
+            sections=sections,
+            tasks=data.tasks,
+            glossary=glossary(named, learners),
+            style=(TEMPLATES / "style.css").read_text(encoding="utf-8"),
+            plotly=plotly,
+            script=script,
+            policy=_policy([plotly, script]),
+            plots=to_json(_plots(sections)),
+            version=__version__,
+            date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        )
+    )
+
+
+def _plots(sections: Sequence[Section]) -> dict[str, Any]:
+    return {
+        f"{chart.id}-{i}": {"data": list(panel.data), "layout": panel.layout, "byTask": panel.by_task}
+        for section in sections
+        for chart in section.charts()
+        for i, panel in enumerate(chart.panels)
+    }
+
+
+def to_json(content: Any) -> str:
+    """JSON that is safe inside a script element: nothing in it can end the element.
+
+    >>> to_json({"name": "</script><!--"})
+    '{"name":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
+    """
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Only these scripts run, and nothing is fetched from anywhere: a second wall behind the escaping."""
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    kinds = {Chart: "chart", Tabs: "tabs", Table: "table", Note: "note", Listing: "listing", Judgement: "judgement"}
+    environment.tests["number"] = lambda entry: isinstance(entry, Number)
+    environment.tests["badge"] = lambda entry: isinstance(entry, Badge)
+    environment.filters["kind"] = lambda item: kinds[type(item)]
+    environment.filters["trusted"] = Markup  # our own style, scripts and JSON: used nowhere else
+    return environment

@@ -1,0 +1,22 @@
+"""The sections of the page, in the order in which they are read."""
+
+from collections.abc import Callable
+
+from dualscope.report.chart import Section
+from dualscope.report.data import Data
+from dualscope.report.sections import (
+    accuracy,
+    layers,
+    provenance,
+    similarity,
+    verdict,
+)
+
+SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
+    verdict.section,
+    accuracy.section,
+    similarity.section,
+    layers.section,
+    provenance.section,
+)
+"""Each makes its section from the data; None where it has nothing to do with these runs."""

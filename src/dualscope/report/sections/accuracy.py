@@ -1,0 +1,124 @@
+"""(b) What the learners get right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dualscope.report.chart import Chart, Item, Note, Section
+from dualscope.report.curves import curves, line_panel, line_rows, line_span
+from dualscope.report.data import Data
+from dualscope.report.dots import dots, series_of, span_of
+from dualscope.report.subject import Subject
+from dualscope.report.table import Entry, Number, Table
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    items: list[Item] = [_accuracies(data), _gaps(data)]
+    exits = _early_exit(data)
+    items.append(exits or Note("Early-exit accuracy (accuracy_at_layer) was not measured.", "missing"))
+    about = "Before asking how alike two ways to learn are: do they learn at all?"
+    return Section("accuracy", "Accuracy", tuple(items), about)
+
+
+def shown(subject: Subject) -> list[str]:
+    extra = [name for name in subject.learners if name.startswith("probe")]
+    return ["zero-shot", "in-context", *subject.gradient_learners, *extra]
+
+
+def _accuracies(data: Data) -> Chart:
+    groups = [series_of(subject, "accuracy", shown(subject)) for subject in data.subjects]
+    span = span_of(groups, floor=0.0)
+    panels = tuple(
+        dots(series, subject.tasks, "accuracy", subject.name if data.side_by_side else "", span)
+        for series, subject in zip(groups, data.subjects, strict=True)
+    )
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        for task in subject.tasks:
+            for learner in subject.learners:
+                values = [subject.get(task, learner, "accuracy", v) for v in subject.variants]
+                if any(values):
+                    cells = {v: Number.of(row) for v, row in zip(subject.variants, values, strict=True)}
+                    every = [cells.get(v, Number(None)) for v in _variants(data.subjects)]
+                    rows.append([subject.name, task, learner, *every])
+    table = Table.build(["model", "task", "learner", *_variants(data.subjects)], rows)
+    return Chart(
+        "accuracies",
+        "Accuracy by task",
+        "The share of queries that each learner predicts correctly on the trained model, with 95 % intervals over seeds "
+        "and queries. The table has every learner and variant.",
+        "ICL and GD should both stand to the right of zero-shot; where one does not, it learned nothing there, and "
+        "likeness on that task means nothing.",
+        panels,
+        table,
+        ("accuracy",),
+    )
+
+
+def _variants(subjects: Sequence[Subject]) -> list[str]:
+    return list(dict.fromkeys(variant for subject in subjects for variant in subject.variants))
+
+
+def _gaps(data: Data) -> Table:
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        for task in subject.tasks:
+            base = subject.get(task, "zero-shot", "accuracy")
+            icl = subject.get(task, "in-context", "accuracy")
+            if base is None or icl is None:
+                continue
+            icl_gain = subject.get(task, "in-context", "icl_learned")
+            for learner in subject.gradient_learners:
+                own = subject.get(task, learner, "accuracy")
+                if own is not None:
+                    gap = icl["value"] - own["value"]
+                    relative = gap / base["value"] if base["value"] else math.nan
+                    gain = subject.get(task, learner, "gd_learned")
+                    row: list[Entry] = [subject.name, task, learner, Number.of(icl_gain), Number.of(gain)]
+                    rows.append([*row, Number(gap), Number(relative)])
+    columns = ["model", "task", "learner", "ICL − zero-shot", "learner − zero-shot", "ICL − learner"]
+    return Table.build(
+        [*columns, "(ICL − learner) / zero-shot"],
+        rows,
+        title="What was gained, and the gap between ICL and each gradient learner relative to zero-shot",
+    )
+
+
+def _early_exit(data: Data) -> Chart | None:
+    made = []
+    for subject in data.subjects:
+        learners, lines = shown(subject), data.lines(subject)
+        made += [
+            (subject, task, curves(lines, task, "accuracy_at_layer", learners, ["trained"], (None,)))
+            for task in subject.tasks
+        ]
+    made = [entry for entry in made if entry[2]]
+    if not made:
+        return None
+    span = line_span(traces for _, _, traces in made)
+    panels = tuple(
+        line_panel(traces, task, _title(data, subject, task), "accuracy", span) for subject, task, traces in made
+    )
+    rows = [
+        row
+        for s in data.subjects
+        for row in line_rows(data.lines(s), "accuracy_at_layer", shown(s), s.variants, s.tasks, s.name)
+    ]
+    return Chart(
+        "early-exit",
+        "Accuracy read off each layer",
+        "Every layer's residual at the read position, put through the final norm and the unembedding, as if the model "
+        "ended there.",
+        "Where a line begins to rise, the answer begins to be readable. Two learners that learn alike should rise in "
+        "the same layers.",
+        panels,
+        Table.build(["model", "task", "learner", "variant", "layer", "accuracy"], rows),
+        ("accuracy_at_layer",),
+    )
+
+
+def _title(data: Data, subject: Subject, task: str) -> str:
+    return f"{task} · {subject.name}" if data.side_by_side else task

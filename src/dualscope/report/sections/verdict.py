@@ -1,0 +1,172 @@
+"""(a) The verdict: what the rows allow to be said, by a rule that is printed beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dualscope.metrics.verdict import PRIMARY
+from dualscope.report.chart import Chart, Item, Judgement, Note, Section
+from dualscope.report.data import Data
+from dualscope.report.dots import Series, dots, span_of
+from dualscope.report.palette import OTHERS, colour
+from dualscope.report.source import Row
+from dualscope.report.subject import Subject
+from dualscope.report.table import Badge, Entry, Number, Table
+
+KINDS = {"above the controls": "yes", "not above": "no", "inconclusive": "unclear", "not testable": "none"}
+EMBEDDED = (
+    "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured on. Its "
+    "verdict shows what this tool does; it says nothing about large language models."
+)
+STRONG = (
+    "This verdict is about the strong claim: layer by layer, the context changes attention as gradient descent would. "
+    "The shallow claim, that both learn the same function or that some transformer can be built to descend, is another "
+    "matter and is kept apart: {where}."
+)
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    items: list[Item] = []
+    for subject in data.subjects:
+        found = subject.verdicts()
+        items += [_judgement(subject, verdict, len(found) > 1) for verdict in found]
+        if not found:
+            items.append(Note(f"{subject.name}: no learner was compared with in-context learning.", "missing"))
+    chart = _chart(data)
+    if chart is not None:
+        items.append(chart)
+    items += [_shallow(data), *_missing(data)]
+    return Section("verdict", "The verdict", tuple(items))
+
+
+def _judgement(subject: Subject, verdict: Row, several: bool) -> Judgement:
+    answers, setting = verdict["answers"], verdict["setting"]
+    remarks = [EMBEDDED] if is_embedded(subject) else []
+    for learner in dict.fromkeys(a["learner"] for a in answers):
+        worse = [a["task"] for a in answers if a["learner"] == learner and untrained_beats(a)]
+        if worse:
+            remarks.append(f"Untrained beats trained for {learner} on {', '.join(worse)}.")
+    seeds = min((a["value"]["seeds"] for a in answers), default=0)
+    labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+    return Judgement(
+        subject.name,
+        f"{setting['shots']} shots{labels}, {seeds} seed{'s' * (seeds != 1)}",
+        tuple(_lines(answers)) or (("", verdict["sentences"][0]),),
+        tuple(remarks),
+        _table(answers),
+        tuple((f"{a['task']}, {a['learner']}", tuple(a["sentences"])) for a in answers),
+        verdict["rule"],
+    )
+
+
+def is_embedded(subject: Subject) -> bool:
+    return subject.model == "embedded"
+
+
+def untrained_beats(answer: Row) -> bool:
+    """The whole interval of trained less untrained lies below 0."""
+    return any(c["control"] == "untrained" and c["difference"]["high"] < 0 for c in answer["comparisons"])
+
+
+def _lines(answers: Sequence[Row]) -> list[tuple[str, str]]:
+    """For each learner: how often each answer, in words."""
+    found = []
+    for learner in dict.fromkeys(a["learner"] for a in answers):
+        own = [a["answer"] for a in answers if a["learner"] == learner]
+        parts = [
+            f"{word} on {'all' if own.count(word) == len(own) > 1 else own.count(word)}"
+            for word in KINDS
+            if word in own
+        ]
+        parts[0] += f" of {len(own)} tasks" if not parts[0].endswith("all") else f" {len(own)} tasks"
+        if len(own) == 1:
+            parts = [f"{own[0]} on {answers[0]['task']}"]
+        found.append((learner, ", ".join(parts)))
+    return found
+
+
+def _table(answers: Sequence[Row]) -> Table:
+    controls = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
+    rows: list[list[Entry]] = []
+    for a in answers:
+        apart = {c["control"]: c for c in a["comparisons"]}
+        differences = [Number.of(apart[name]["difference"] if name in apart else None) for name in controls]
+        badge = Badge(a["answer"], KINDS[a["answer"]])
+        share = Number.of(a["share_of_ceiling"])
+        row: list[Entry] = [a["task"], a["learner"], badge, Number.of(a["value"])]
+        rows.append([*row, Number.of(a["icl_gain"]), Number.of(a["gd_gain"]), *differences, share])
+    columns = ["task", "learner", "answer", PRIMARY, "ICL's gain", "learner's gain"]
+    return Table.build([*columns, *(f"less {name}" for name in controls), "share of ceiling"], rows)
+
+
+def _chart(data: Data) -> Chart | None:
+    panels, rows = [], []
+    made: list[tuple[Subject, str, list[Series]]] = []
+    for subject in data.subjects:
+        found = subject.verdicts()
+        answers = found[0]["answers"] if found else []
+        for learner in dict.fromkeys(a["learner"] for a in answers):
+            made.append((subject, learner, _series(subject, [a for a in answers if a["learner"] == learner])))
+    if not made:
+        return None
+    span = span_of([series for _, _, series in made], floor=0.0)
+    for subject, learner, series in made:
+        title = f"{learner} · {subject.name}" if data.side_by_side else learner
+        panels.append(dots(series, subject.tasks, PRIMARY, title, span))
+        for one in series:
+            rows += [[subject.name, task, learner, one.name, Number.of(row)] for task, row in one.rows.items()]
+    return Chart(
+        "controls-beside",
+        "Likeness beside its controls",
+        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls score: the untrained "
+        "model, a random update of the same size, other queries' updates, contexts that teach nothing. The ceiling is "
+        "ICL against ICL with other demonstrations.",
+        "The claim needs the filled dot clear to the right of every control; how far it is from the ceiling is how "
+        "much of ICL's own consistency it reaches.",
+        tuple(panels),
+        Table.build(["model", "task", "learner", "what", PRIMARY], rows),
+        (PRIMARY, "sim_aou_mismatched", "sim_aou_to_null"),
+    )
+
+
+def _series(subject: Subject, answers: Sequence[Row]) -> list[Series]:
+    learner = answers[0]["learner"]
+    found = [Series(learner, colour(learner), "circle", {a["task"]: _row(a["value"]) for a in answers})]
+    names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
+    for index, name in enumerate(names):
+        rows = {
+            a["task"]: _row(c["control_value"]) for a in answers for c in a["comparisons"] if c["control"] == name
+        }
+        symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
+        found.append(Series(name, colour(learner) if name == "untrained" else "@grey", symbol, rows))
+    ceiling = {t: row for t in subject.tasks if (row := subject.get(t, "in-context-redraw", PRIMARY))}
+    if ceiling:
+        found.append(Series("ceiling", "@green", "line-ns-open", ceiling))
+    return found
+
+
+def _row(interval: Row) -> Row:
+    return {"value": interval["mean"], "low": interval["low"], "high": interval["high"]}
+
+
+def _shallow(data: Data) -> Note:
+    parts = []
+    if any(name.startswith("probe") for subject in data.subjects for name in subject.learners):
+        parts.append("the probe's accuracy is in the section on accuracy")
+    if any(source.has_regression for source in data.sources):
+        parts.append("in-context regression has its own section")
+    parts.append("`dualscope theory` checks the exact identities, `dualscope regression` the small transformers")
+    return Note(STRONG.format(where="; ".join(parts)))
+
+
+def _missing(data: Data) -> list[Note]:
+    found = []
+    for subject in data.subjects:
+        for verdict in subject.verdicts()[:1]:
+            names = sorted({name for a in verdict["answers"] for name in a["missing"]})
+            if names:
+                text = f"{subject.name}: evidence is missing, not measured: {', '.join(names)}."
+                found.append(Note(text, "missing"))
+    return found

@@ -1,0 +1,148 @@
+"""A run folder as the report reads it: its rows, its summary, its verdicts, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from dualscope.errors import InputError
+from dualscope.metrics.evidence import Evidence
+from dualscope.metrics.verdict import verdict
+from dualscope.studies import summary
+from dualscope.studies.cell import COLUMNS, Learning, fingerprint
+from dualscope.studies.folder import Folder
+from dualscope.studies.store import Run
+
+Row = dict[str, Any]
+CELL = COLUMNS[: COLUMNS.index("metric")]
+REGRESSION = "regression.parquet"
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """A cell as its own rows tell of it: a report needs no study to be planned again."""
+
+    id: str
+    columns: Row
+    reference: Learning | None
+
+
+class Source:
+    """One run folder: a study's, a regression experiment's, or both."""
+
+    def __init__(self, place: str | Path, name: str | None = None) -> None:
+        folder = Folder.at(place)
+        self.has_regression = folder.exists(REGRESSION)
+        self.has_cells = bool(folder.names("cells", ".parquet"))
+        if not self.has_cells and not self.has_regression:
+            Run.open(place)  # says what is wrong, where it is no run at all
+            raise InputError(f"{place}: no cell of this run is finished, so there is nothing to report yet")
+        self.run = Run(folder)
+        self.name = name or str(folder).rstrip("/").rpartition("/")[2]
+
+    @cached_property
+    def tables(self) -> dict[str, pa.Table]:
+        """Each cell's rows without those of single heads, which no chart shows."""
+        found = {}
+        for cell in sorted(self.run.stored() - self.broken.keys()):
+            table = self.run.rows([cell])
+            found[cell] = table.filter(pc.is_null(table["head"]))
+        return found
+
+    @cached_property
+    def broken(self) -> dict[str, str]:
+        """Cells whose files cannot be read, and why: said in the report, and left out of it."""
+        return self.run.unreadable(self.run.stored())
+
+    @cached_property
+    def cells(self) -> list[StoredCell]:
+        return [
+            StoredCell(cell, {name: table[name][0].as_py() for name in CELL}, _reference(table))
+            for cell, table in self.tables.items()
+            if table.num_rows
+        ]
+
+    @cached_property
+    def _is_current(self) -> str:
+        return fingerprint(sorted(self.run.stored()))
+
+    @cached_property
+    def summary(self) -> list[Row]:
+        """Aggregates over seeds with their intervals; what the run wrote, where that is of the same cells."""
+        known = self.run.read_json("provenance.json").get(summary.STAMP)
+        if known == self._is_current and self.run.folder.exists(summary.FILE):
+            return summary.read(self.run)
+        return summary.compute(self.run, self.cells)
+
+    @cached_property
+    def verdicts(self) -> list[Row]:
+        """As `verdict.json` has them, where that is of the same cells; else reached anew by the same rule."""
+        known = self.run.read_json("verdict.json")
+        if known.get("of") == self._is_current:
+            return list(known["verdicts"])
+        pairs = [
+            (cell.columns, self.run.queries(cell.id))
+            for cell in self.cells
+            if cell.reference is None or cell.reference.learner == "in-context"
+        ]
+        return [
+            {"setting": vars(setting), **verdict(evidence).to_dict()}
+            for setting, evidence in Evidence.collect(pairs).items()
+        ]
+
+    @cached_property
+    def study(self) -> Row:
+        return self._yaml("study.yaml")
+
+    @cached_property
+    def provenance(self) -> Row:
+        return self.run.read_json("provenance.json")
+
+    @cached_property
+    def rates(self) -> list[Row]:
+        names = self.run.folder.names("rates", ".json")
+        return [self.run.read_json(f"rates/{name}") for name in sorted(names)]
+
+    @cached_property
+    def regression(self) -> list[Row]:
+        """The rows of a regression experiment; none where the run is not one."""
+        if not self.has_regression:
+            return []
+        import pyarrow.parquet as pq
+
+        return list(pq.read_table(pa.BufferReader(self.run.folder.read(REGRESSION))).to_pylist())
+
+    @cached_property
+    def regression_settings(self) -> Row:
+        return self._yaml("regression.yaml")
+
+    def failures(self) -> dict[str, str]:
+        return self.run.failures()
+
+    def _yaml(self, name: str) -> Row:
+        if not self.run.folder.exists(name):
+            return {}
+        content = yaml.safe_load(self.run.folder.read(name))
+        return dict(content) if isinstance(content, Mapping) else {}
+
+
+def _reference(table: pa.Table) -> Learning | None:
+    """What the cell was compared with: named by every row of a metric that compares."""
+    found = table.filter(pc.is_in(table["metric"], pa.array(["jaccard", "sim_aou"])))["reference"]
+    names = [name for name in found.unique().to_pylist() if name]
+    return _learning(names[0]) if names else None
+
+
+def _learning(label: str) -> Learning:
+    """A learner by its label in the rows; `Learning.label` gives the label back."""
+    name, _, inside = label.partition("[")
+    options = dict(part.partition("=")[::2] for part in inside.removesuffix("]").split(",") if part)
+    return Learning(name, json.dumps(options, sort_keys=True, separators=(",", ":")))

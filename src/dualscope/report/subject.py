@@ -1,0 +1,184 @@
+"""What a section speaks of: one model of one run, in the setting that most charts show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dualscope.metrics.evidence import SITTING
+from dualscope.metrics.verdict import NOT_UNDER_TEST
+from dualscope.report.source import Row, Source, StoredCell
+from dualscope.studies.config import VARIANTS
+from dualscope.studies.summary import ALL_TASKS
+
+FIRST = ("zero-shot", "in-context", "gd", "lcgd")
+OWN_REFERENCE = ("in-context", "zero-shot", None)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the charts hold fixed where a study varies it."""
+
+    shots: int | None
+    demo_labels: str
+    corrupt: str
+    rates: dict[str, float | None]
+    """By task."""
+    several_rates: bool
+
+
+class Subject:
+    """A model in a run, with the options of its sittings (read position, precision) if they are unusual."""
+
+    def __init__(self, source: Source, model: str, sitting: str, several_runs: bool) -> None:
+        self.source, self.model, self.sitting = source, model, sitting
+        parts = [source.name] if several_runs else []
+        parts += [model, *([sitting.strip("{}").replace('"', "")] if sitting != "{}" else [])]
+        self.name = ": ".join(parts[:2]) + "".join(f" ({part})" for part in parts[2:])
+
+    @cached_property
+    def all_rows(self) -> list[Row]:
+        """The summary's rows of this model and sitting, each with the learner's label."""
+        return [
+            {**row, "label": label_of(row)}
+            for row in self.source.summary
+            if row["model"] == self.model and _sitting(row) == self.sitting
+        ]
+
+    @cached_property
+    def setting(self) -> Setting:
+        rows = [row for row in self.all_rows if row["learner"] != "zero-shot" and row["task"] != ALL_TASKS]
+        labels = [row["demo_labels"] for row in rows]
+        kept = "gold" if "gold" in labels or not labels else labels[0]
+        rows = [row for row in rows if row["demo_labels"] == kept]
+        shots = max((row["shots"] for row in rows), default=None)
+        rows = [row for row in rows if row["shots"] == shots]
+        several = False
+        rates: dict[str, float | None] = {}
+        for task in dict.fromkeys(row["task"] for row in rows):
+            own = [row for row in rows if row["task"] == task and row["lr"] is not None]
+            several |= any(len({r["lr"] for r in own if r["label"] == n}) > 1 for n in {r["label"] for r in own})
+            trained = [r for r in own if r["metric"] == "accuracy" and r["variant"] == "trained"]
+            plain = [r for r in trained if r["label"] == "gd"] or trained or own
+            rates[task] = max(plain, key=lambda r: (r["value"], -r["lr"]))["lr"] if plain else None
+        corrupt = next((row["corrupt"] for row in rows), "both")
+        return Setting(shots, kept, corrupt, rates, several)
+
+    def in_setting(self, row: Row) -> bool:
+        """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
+        fixed = self.setting
+        if row["learner"] == "zero-shot":
+            return True
+        if (row["shots"], row["demo_labels"], row["corrupt"]) != (
+            fixed.shots,
+            fixed.demo_labels,
+            fixed.corrupt,
+        ):
+            return False
+        return (
+            not fixed.several_rates or row["lr"] is None or row["lr"] == fixed.rates.get(row["task"], row["lr"])
+        )
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return [row for row in self.all_rows if self.in_setting(row)]
+
+    @cached_property
+    def _index(self) -> dict[tuple[Any, ...], Row]:
+        found: dict[tuple[Any, ...], Row] = {}
+        for row in self.rows:
+            found[row["task"], row["variant"], row["label"], row["metric"], row["reference"]] = row
+        return found
+
+    def get(
+        self,
+        task: str,
+        learner: str,
+        metric: str,
+        variant: str = "trained",
+        references: Iterable[str | None] = OWN_REFERENCE,
+    ) -> Row | None:
+        """The summary's row, the first reference that has one."""
+        for reference in references:
+            row = self._index.get((task, variant, learner, metric, reference))
+            if row is not None:
+                return row
+        return None
+
+    @cached_property
+    def cells(self) -> list[StoredCell]:
+        """The cells of the setting."""
+        return [
+            cell
+            for cell in self.source.cells
+            if cell.columns["model"] == self.model
+            and _sitting(cell.columns) == self.sitting
+            and self.in_setting(cell.columns)
+        ]
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(row["task"] for row in self.all_rows if row["task"] != ALL_TASKS))
+
+    @cached_property
+    def variants(self) -> list[str]:
+        return [name for name in VARIANTS if any(row["variant"] == name for row in self.all_rows)]
+
+    @cached_property
+    def learners(self) -> list[str]:
+        """Every learner's label, those that everybody knows first."""
+        names = dict.fromkeys(row["label"] for row in self.rows)
+        return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+
+    @cached_property
+    def gradient_learners(self) -> list[str]:
+        """The learners that the verdict is about: compared with in-context learning, and no control."""
+        compared = {row["label"] for row in self.rows if row["metric"] == "sim_aou" and row["reference"] == "in-context"}
+        return [name for name in self.learners if name in compared and not name.startswith(NOT_UNDER_TEST)]
+
+    def verdicts(self) -> list[Row]:
+        """This subject's, that of the charts' setting first."""
+        found = [
+            v
+            for v in self.source.verdicts
+            if v["setting"]["model"] == self.model and _same_json(v["setting"]["options"], self.sitting)
+        ]
+        fixed = self.setting
+        own = (fixed.shots, fixed.demo_labels, fixed.corrupt)
+        return sorted(
+            found, key=lambda v: tuple(v["setting"][k] for k in ("shots", "demo_labels", "corrupt")) != own
+        )
+
+
+def label_of(columns: Row) -> str:
+    """A learner with the options that are its own, as rows name it: ``lcgd[readout=attention]``.
+
+    >>> label_of({"learner": "lcgd", "options": '{"read_at":"first-label","readout":"attention"}'})
+    'lcgd[readout=attention]'
+    """
+    options = json.loads(columns["options"] or "{}")
+    own = ",".join(f"{key}={options[key]}" for key in sorted(options) if key not in SITTING)
+    return f"{columns['learner']}[{own}]" if own else str(columns["learner"])
+
+
+def subjects(sources: Sequence[Source]) -> list[Subject]:
+    """Every model of every run, in the order given."""
+    found = []
+    for source in sources:
+        if source.has_cells:
+            pairs = dict.fromkeys((row["model"], _sitting(row)) for row in source.summary)
+            several = sum(s.has_cells for s in sources) > 1
+            found += [Subject(source, model, sitting, several) for model, sitting in pairs]
+    return found
+
+
+def _sitting(columns: Row) -> str:
+    options = json.loads(columns["options"] or "{}")
+    return json.dumps({key: options[key] for key in SITTING if key in options}, sort_keys=True)
+
+
+def _same_json(left: str, right: str) -> bool:
+    return bool(json.loads(left) == json.loads(right))

@@ -1,0 +1,105 @@
+"""A table of the page: what stands behind a chart, and what is downloaded as CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def shown(value: float | None, digits: int = 3) -> str:
+    """A number as people read it: a fixed number of decimals, a true minus sign, a dash where there is none.
+
+    >>> shown(-0.12345), shown(None), shown(float("nan")), shown(-0.0001), shown(float("inf"))
+    ('−0.123', '–', '–', '0.000', '∞')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", MINUS)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a table, with its interval where it has one, and a mark."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    mark: str = ""
+    """What is said of it beside the number: `best`, `tie`."""
+    digits: int = 3
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None, mark: str = "", digits: int = 3) -> Number:
+        """From a row of a summary, or an interval of a verdict; none where there is none."""
+        if row is None:
+            return cls(None)
+        return cls(row.get("value", row.get("mean")), row.get("low"), row.get("high"), mark, digits)
+
+    @property
+    def text(self) -> str:
+        return shown(self.value, self.digits)
+
+    @property
+    def interval(self) -> str:
+        if not (_finite(self.low) and _finite(self.high) and _finite(self.value)):
+            return ""
+        return f"[{shown(self.low, self.digits)}, {shown(self.high, self.digits)}]"
+
+    @property
+    def raw(self) -> tuple[str, str, str]:
+        """Value, low and high for the CSV: with all digits, empty where there is none."""
+        return tuple(repr(float(v)) if _finite(v) else "" for v in (self.value, self.low, self.high))  # type: ignore[return-value, arg-type]
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A word that is an answer; `kind` chooses its sign and colour: yes, no, unclear, none."""
+
+    text: str
+    kind: str
+
+
+Entry = str | Number | Badge
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    tasks: tuple[str | None, ...] = ()
+    """The task of each row, by which the page's filter hides it."""
+    title: str = ""
+
+    @classmethod
+    def build(
+        cls,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Entry]],
+        task: str | None = "task",
+        title: str = "",
+    ) -> Table:
+        """`task` names the column that the filter looks at."""
+        kept = tuple(tuple(row) for row in rows)
+        at = columns.index(task) if task in columns else None
+        tasks = tuple(None if at is None else str(row[at]) for row in kept)
+        return cls(tuple(columns), kept, tasks, title)
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers: those stand to the right, and under one another."""
+        return any(isinstance(row[column], Number) for row in self.rows)
+
+    def has_interval(self, column: int) -> bool:
+        return any(isinstance(e, Number) and bool(e.interval) for e in (row[column] for row in self.rows))
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

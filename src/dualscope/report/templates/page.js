@@ -1,0 +1,159 @@
+"use strict";
+(() => {
+  const plots = JSON.parse(document.getElementById("plots").textContent);
+  const root = document.documentElement;
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const hiddenTasks = new Set();
+  const drawn = new Set();
+
+  // Colours are names in the data; the style sheet knows what they are now, in light or in dark.
+  const css = name => getComputedStyle(root).getPropertyValue(name).trim();
+  const coloured = value => {
+    if (typeof value === "string") return /^@[a-z]+$/.test(value) ? css("--" + value.slice(1)) : value;
+    if (Array.isArray(value)) return value.map(coloured);
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v)]));
+    return value;
+  };
+  const escaped = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  // Points of tasks that the reader has switched off leave the traces that name their points' tasks.
+  const KEPT = ["x", "y", "ids", "text"];
+  const filtered = trace => {
+    if (!trace.ids || !hiddenTasks.size) return trace;
+    const keep = trace.ids.map(id => !hiddenTasks.has(id));
+    const some = list => Array.isArray(list) ? list.filter((_, i) => keep[i]) : list;
+    const result = { ...trace };
+    for (const key of KEPT) if (Array.isArray(trace[key])) result[key] = some(trace[key]);
+    for (const key of ["error_x", "error_y"]) if (trace[key])
+      result[key] = { ...trace[key], array: some(trace[key].array), arrayminus: some(trace[key].arrayminus) };
+    return result;
+  };
+
+  const axis = own => ({
+    automargin: true, gridcolor: css("--grid"), zerolinecolor: css("--axis"), linecolor: css("--axis"), tickcolor: css("--axis"),
+    ticks: "outside", ticklen: 4, fixedrange: true, zerolinewidth: 1.2, ...own,
+    title: { standoff: 8, ...(own && own.title), font: { size: 12 } },
+  });
+  const styled = (spec, box) => {
+    const layout = coloured(spec.layout);
+    const narrow = box.clientWidth < 560;
+    const result = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "closest",
+      font: { family: css("--sans"), size: narrow ? 11 : 12.5, color: css("--soft") },
+      hoverlabel: { bgcolor: css("--wash"), bordercolor: css("--axis"), font: { color: css("--ink") } },
+      ...layout,
+      margin: { l: 10, r: 12, t: 8, b: 40, ...layout.margin },
+      legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { size: narrow ? 10.5 : 12 }, itemwidth: 30, ...layout.legend },
+    };
+    for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) result[key] = axis(layout[key]);
+    if (!result.xaxis) result.xaxis = axis({});
+    if (!result.yaxis) result.yaxis = axis({});
+    const categories = result.yaxis.categoryarray;
+    if (categories && spec.byTask && hiddenTasks.size) result.yaxis = { ...result.yaxis, categoryarray: categories.filter(c => !hiddenTasks.has(c)) };
+    return result;
+  };
+  const draw = box => {
+    const spec = plots[box.dataset.plot];
+    const data = coloured(spec.data.map(filtered));
+    drawn.add(box);
+    Plotly.react(box, data, styled(spec, box), { displayModeBar: false, responsive: true });
+  };
+  const redraw = () => drawn.forEach(draw);
+
+  // A chart is drawn when it comes near the screen.
+  const boxes = all(".plot");
+  const watcher = new IntersectionObserver(entries => {
+    for (const entry of entries) if (entry.isIntersecting) { watcher.unobserve(entry.target); draw(entry.target); }
+  }, { rootMargin: "300px" });
+  boxes.forEach(box => watcher.observe(box));
+
+  // Light and dark: the system's, until the reader says otherwise.
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const button = document.getElementById("theme");
+  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : dark.matches;
+  const tell = () => button.setAttribute("aria-pressed", String(isDark()));
+  button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; tell(); redraw(); });
+  dark.addEventListener("change", () => { tell(); redraw(); });
+  tell();
+
+  // Tabs, with the arrow keys.
+  for (const list of all('[role="tablist"]')) {
+    const tabs = all('[role="tab"]', list);
+    const choose = (tab, focus) => {
+      for (const other of tabs) {
+        const on = other === tab;
+        other.setAttribute("aria-selected", String(on));
+        other.tabIndex = on ? 0 : -1;
+        document.getElementById(other.getAttribute("aria-controls")).hidden = !on;
+      }
+      if (focus) tab.focus();
+    };
+    tabs.forEach((tab, i) => {
+      tab.addEventListener("click", () => choose(tab, false));
+      tab.addEventListener("keydown", event => {
+        const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
+        if (to !== undefined) { event.preventDefault(); choose(tabs[(to + tabs.length) % tabs.length], true); }
+      });
+    });
+  }
+
+  // Tasks that are switched off go from charts and tables alike; one always stays.
+  const filter = document.getElementById("tasks");
+  if (filter) filter.addEventListener("change", event => {
+    const inputs = all("input", filter);
+    if (!inputs.some(input => input.checked)) event.target.checked = true;
+    const off = new Set(inputs.filter(input => !input.checked).map(input => input.value));
+    hiddenTasks.clear();
+    off.forEach(task => hiddenTasks.add(escaped(task)));
+    for (const thing of all("[data-task]")) thing.hidden = off.has(thing.dataset.task);
+    redraw();
+  });
+
+  // CSV from the table itself, with all digits; text that a spreadsheet would compute is quoted.
+  const field = text => {
+    const safe = /^[=+@\t\r-]/.test(text) && Number.isNaN(Number(text)) ? "'" + text : text;
+    return /[",\n]/.test(safe) ? '"' + safe.replace(/"/g, '""') + '"' : safe;
+  };
+  const toCSV = table => {
+    const heads = all("thead th", table);
+    const wide = heads.map(head => head.hasAttribute("data-interval"));
+    const lines = [heads.flatMap((head, i) => wide[i] ? [head.textContent, head.textContent + " low", head.textContent + " high"] : [head.textContent])];
+    for (const row of all("tbody tr", table)) lines.push([...row.cells].flatMap((cell, i) => {
+      const value = cell.dataset.v ?? cell.textContent;
+      return wide[i] ? [value, cell.dataset.low ?? "", cell.dataset.high ?? ""] : [value];
+    }));
+    return lines.map(line => line.map(field).join(",")).join("\r\n") + "\r\n";
+  };
+  document.addEventListener("click", event => {
+    const pressed = event.target.closest("[data-csv]");
+    if (!pressed) return;
+    const url = URL.createObjectURL(new Blob([toCSV(pressed.previousElementSibling.querySelector("table"))], { type: "text/csv" }));
+    const link = Object.assign(document.createElement("a"), { href: url, download: pressed.dataset.csv.replace(/[^\w.-]+/g, "-") + ".csv" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  });
+
+  // Where the reader is.
+  const links = new Map(all(".top nav a").map(link => [link.hash.slice(1), link]));
+  const spy = new IntersectionObserver(entries => {
+    for (const entry of entries) if (entry.isIntersecting) {
+      links.forEach(link => link.removeAttribute("aria-current"));
+      const link = links.get(entry.target.id);
+      link?.setAttribute("aria-current", "true");
+    }
+  }, { rootMargin: "-20% 0px -70% 0px" });
+  all("main section").forEach(section => spy.observe(section));
+
+  // On paper: every chart of what is shown, in light.
+  let before;
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    root.dataset.theme = "light";
+    boxes.filter(box => box.offsetParent !== null).forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    if (before) root.dataset.theme = before; else delete root.dataset.theme;
+    redraw();
+  });
+  root.dataset.ready = "true";
+})();
