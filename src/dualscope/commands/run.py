@@ -157,6 +157,7 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
 
     rows = summarise(result.run, result.cells)
     answers = verdicts(result.run, result.cells)
+    result.run.folder.sweep(stale=math.inf)
     page = _report(result) if report else None
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
     if as_json:

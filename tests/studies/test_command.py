@@ -1,0 +1,166 @@
+"""`dualscope run` as a person meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+HEAVY = ("torch", "transformers", "datasets", "plotly", "duckdb", "ray")
+MORE = ("--seeds", "6", "--variant", "trained")
+REPORTING = f"""
+import sys
+from dualscope.cli import main
+sys.argv = ["dualscope", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    print("exit code", stop.code, file=sys.stderr)
+print("imported:", *(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for --data with a few rows of a catalog task."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "sst2").mkdir()
+    rng = np.random.default_rng(3)
+    for split in ("train", "validation"):
+        rows = [
+            {
+                "sentence": " ".join(rng.choice(["good", "bad", "film", "it", "is"], 5)),
+                "label": int(rng.integers(2)),
+            }
+            for _ in range(80)
+        ]
+        (folder / "sst2" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+@pytest.fixture
+def arguments(model_folder: str, data: Path, tmp_path: Path) -> list[Any]:
+    return [
+        *("run", "--model", model_folder, "--task", "sst2", "--data", data, "--seeds", 2, "--shots", 4),
+        *("--queries", 10, "--lr", "0.1", "--learner", "gd", "--out", tmp_path / "run", "--no-report"),
+        *("--device", "cpu"),
+    ]
+
+
+def _python(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", REPORTING, *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
+    first = _python(*arguments)
+    assert "imported: torch transformers\n" in first.stderr, first.stderr
+    assert "18 cells, 18 computed now" in first.stdout
+    again = _python(*arguments)
+    assert "imported:\n" in again.stderr, again.stderr
+    assert "18 cells, 0 computed now" in again.stdout
+    tables = first.stdout[: first.stdout.index("18 cells")]
+    assert tables == again.stdout[: again.stdout.index("18 cells")]
+
+
+def test_the_tables(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    result = cli(*arguments, "--variant", "trained", "--variant", "untrained")
+    assert result.code == 0, result.err
+    assert "[12/12]" in result.err
+    for words in (
+        "accuracy",
+        "zero-shot",
+        "in-context",
+        "sim_aou (against in-context)",
+        "untrained",
+        "verdict on tiny",
+    ):
+        assert words in result.out
+    assert "12 cells, 12 computed now" in result.out
+    assert str(tmp_path / "run") in result.out.replace("\n", "")
+    assert (tmp_path / "run/summary.csv").is_file()
+
+
+def test_json(cli: Callable, arguments: list[Any]) -> None:
+    content = json.loads(cli(*arguments, "--variant", "trained", "--json").out)
+    assert (content["cells"], content["computed"], content["failures"]) == (6, 6, [])
+    accuracy = [row for row in content["summary"] if row["metric"] == "accuracy"]
+    assert {row["learner"] for row in accuracy} == {"zero-shot", "in-context", "gd"}
+    assert all(row["low"] <= row["value"] <= row["high"] for row in accuracy)
+    assert content["verdicts"][0]["setting"]["model"] == "tiny"
+
+
+def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
+    assert len(plan["cells"]) == 18
+    assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
+    assert not (tmp_path / "run/cells").exists()
+    assert "18 of 18 cells to do" in cli(*arguments, "--dry-run").out
+    assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
+
+
+def test_failures_are_exit_code_1(
+    cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dualscope.learners import LEARNERS
+
+    monkeypatch.setattr(LEARNERS["gd"], "learn", lambda *rest: 1 / 0)
+    result = cli(*arguments, "--variant", "trained")
+    assert result.code == 1
+    assert "ZeroDivisionError" in result.out
+    assert "2 failed" in result.out
+    assert "Traceback" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--shard", "3/2"], "--shard 3/2"),
+        (["--shots", "four"], "--shots four"),
+        (["--lr", "fast"], "lr"),
+        (["--seeds", "x"], "seeds"),
+        (["--engine", "cloud"], "unknown engine 'cloud'"),
+        (["--learner", "gdd"], "did you mean gd"),
+        (["--task", "sst3"], "unknown task 'sst3'"),
+        (["--preset", "quik"], "did you mean quick"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--plugin", "nowhere.py"], "nowhere.py"),
+        (["missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    cli: Callable, arguments: list[Any], extra: list[str], words: str
+) -> None:
+    result = cli(*arguments, *extra)
+    assert result.code == 2
+    assert words in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_is_130_and_the_run_resumes(arguments: list[Any], tmp_path: Path, jobs: int) -> None:
+    command = [sys.executable, "-c", REPORTING, *map(str, arguments), "--jobs", str(jobs), *MORE]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    cells = tmp_path / "run/cells"
+    while process.poll() is None and not (cells.is_dir() and os.listdir(cells)):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    _, err = process.communicate(timeout=60)
+    assert "exit code 130" in err, err
+    left = len(os.listdir(cells))
+    assert 0 < left < 18
+    done = _python(*arguments, *MORE)
+    assert f"18 cells, {18 - left} computed now" in done.stdout
+    assert not (tmp_path / "run/claims").exists()
+    assert not (tmp_path / "run/aside").exists()
