@@ -61,7 +61,9 @@ def make(
         shown.append(DemonstrationTokens(f"train:{i}", label, prompt, answers[label], len(context)))
         context += prompt + answers[label] + SEPARATOR
     return Lesson(
-        episode=SimpleNamespace(seed=seed),  # type: ignore[arg-type]
+        episode=SimpleNamespace(
+            seed=seed, task=SimpleNamespace(labels=[f"label {i}" for i in range(classes)])
+        ),
         bos=BOS,
         separator=SEPARATOR,
         demonstrations=tuple(shown),

@@ -19,7 +19,7 @@ from benchmarks.shapes import SHAPES, VOCABULARY, random_model
 from benchmarks.timing import machine, peak_bytes, save, seconds, show, wait
 from dualscope.learners import Bench
 from dualscope.metrics import METRICS, Case, measure
-from dualscope.models import Model, Trace
+from dualscope.models import Model
 from dualscope.models.memory import weight_bytes
 from dualscope.tasks.lesson import Lesson
 

@@ -5,7 +5,6 @@ The model is switched to it inside ``capturing`` only, and is left as it was, al
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,49 +16,14 @@ from transformers.masking_utils import causal_mask_function, eager_mask
 from dualscope.models import attend, varied
 from dualscope.models.adapters import ADAPTERS
 from dualscope.models.attention.variant import Variant
-from dualscope.models.prefix import Prefix
+from dualscope.models.records import record_mass, record_scores
+from dualscope.models.session import Rows, Session, at, some
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
 
 NAME = "dualscope"
 _TAP = "_dualscope_tap"
-
-
-@dataclass
-class Session:
-    """What the forward passes inside one ``capturing`` should see and leave behind.
-
-    ``read`` is the row of the new tokens that is recorded (None records nothing), ``lead`` how many leading
-    tokens (BOS) are not the query's own. ``cached`` holds, per layer, keys and values of tokens that the new ones
-    continue. ``keep`` asks for this pass's own keys and values.
-    """
-
-    prefix: Prefix | None = None
-    start: int = 0  # position of the first token that is not cached
-    read: int | None = None
-    lead: int = 0
-    bos: int = 0  # how many of the prefix's first tokens are BOS
-    keep: bool = False
-    plain: bool = False
-    want: frozenset[str] = frozenset()
-    exit_rows: slice = field(
-        default_factory=lambda: slice(None)
-    )  # the rows whose layer outputs "exits" asks for
-    cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    seen: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # name -> layer -> tensor
-    rules: dict[int, attend.Rules] = field(default_factory=dict)  # how each layer weighed
-    calls: int = 0
-
-    def record(self, name: str, layer: int, tensor: Tensor) -> None:
-        self.seen.setdefault(name, {})[layer] = tensor
-
-    def stack(self, name: str, device: torch.device | None = None) -> Tensor:
-        """What was recorded under a name, layer by layer: [batch, layers, ...]."""
-        layers = self.seen[name]
-        tensors = [layers[layer] for layer in sorted(layers)]
-        return torch.stack([t.to(device or tensors[0].device) for t in tensors], 1)
 
 
 def attention(
@@ -91,7 +55,7 @@ def attention(
         before = session.cached[layer]
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
     if session.read is not None:
-        _record_scores(session, layer, query, key, rules)
+        record_scores(session, layer, query, key, rules)
     if (variant := varied.variant_in(module)) is not None:
         return _by_variant(variant, session, layer, query, key, value, rules), None
     own = attend.own_part(query, key, value, rules, attention_mask)
@@ -101,7 +65,7 @@ def attention(
         keys, values = session.prefix.keys[layer], session.prefix.values[layer]
         out, lse = attend.merge(attend.shared_part(query, keys, values, rules, session.start), own)
     if session.read is not None and "mass" in session.want:
-        _record_mass(session, layer, query, key, rules, lse, s_aux)
+        record_mass(session, layer, query, key, rules, lse, s_aux)
     if s_aux is not None:
         out = attend.with_sinks(out, lse, s_aux)
     return out.transpose(1, 2), None
@@ -120,70 +84,12 @@ def _by_variant(
     shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
     out, weights = varied.attention(variant, query, key, value, shared, rules)
     if session.read is not None and "mass" in session.want:
-        row, context = weights[:, :, session.read], session.lead if prefix is None else len(prefix)
+        row = at(weights.transpose(1, 2), session.read)
+        context = session.lead if prefix is None else len(prefix)
         bos = session.lead if prefix is None else session.bos
         session.record("bos_mass", layer, row[..., :bos].sum(-1))
         session.record("demo_mass", layer, row[..., bos:context].sum(-1))
     return out.transpose(1, 2)
-
-
-def _record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rules: attend.Rules) -> None:
-    """From the read position to the query's own tokens, itself included: [batch, heads, tokens]."""
-    assert session.read is not None
-    row = query[:, :, session.read : session.read + 1]
-    own = key[:, :, session.lead : session.read + 1]
-    away = attend.distances(1, own.shape[-2], own.shape[-2] - 1, query.device)
-    own_scores = attend.scores(row, _heads(own, query), rules, away).squeeze(-2)
-    if rules.window is not None:  # by mask, never by value
-        own_scores = own_scores.masked_fill(away[0] >= rules.window, float("nan"))
-    session.record("attn_scores", layer, own_scores)
-    if "query_vectors" in session.want:
-        session.record("query_vectors", layer, row.squeeze(-2).flatten(1))
-    if "context_scores" in session.want and session.prefix is not None:
-        keys = _heads(session.prefix.keys[layer], query)  # [heads, context, dim]
-        wide = torch.promote_types(row.dtype, torch.float32)
-        summed = torch.einsum("bhd,hcd->bc", row.squeeze(-2).to(wide), keys.to(wide))
-        session.record("context_scores", layer, summed)
-
-
-def _record_mass(
-    session: Session,
-    layer: int,
-    query: Tensor,
-    key: Tensor,
-    rules: attend.Rules,
-    lse: Tensor,
-    sinks: Tensor | None,
-) -> None:
-    """The softmax weight that the read position gives to BOS and to the demonstrations: [batch, heads]."""
-    assert session.read is not None
-    row = query[:, :, session.read : session.read + 1]
-    total = lse[:, :, session.read]
-    if sinks is not None:
-        total = torch.logaddexp(total, sinks.to(total))
-    if session.prefix is None:
-        # Among themselves the tokens stand from 0 on, whatever the offset of their positions.
-        distance = attend.distances(1, 1, session.read, row.device)
-        first = attend.scores(row, _heads(key[:, :, :1], query), rules, distance)
-        weight = torch.exp(first.squeeze(-2) - total[..., None]).squeeze(-1)
-        if rules.window is not None and session.read >= rules.window:
-            weight = torch.zeros_like(weight)
-        session.record("bos_mass", layer, weight if session.lead else torch.zeros_like(weight))
-        session.record("demo_mass", layer, torch.zeros_like(weight))
-        return
-    keys = _heads(session.prefix.keys[layer], query)
-    distance = attend.distances(1, keys.shape[-2], session.start + session.read, row.device)
-    logits = attend.scores(row, keys, rules, distance).squeeze(-2)
-    weights = torch.exp(logits - total[..., None])
-    if rules.window is not None:
-        weights = weights.masked_fill(distance[0] >= rules.window, 0.0)
-    session.record("bos_mass", layer, weights[..., : session.bos].sum(-1))
-    session.record("demo_mass", layer, weights[..., session.bos :].sum(-1))
-
-
-def _heads(key: Tensor, query: Tensor) -> Tensor:
-    groups = query.shape[1] // key.shape[-3]
-    return key if groups == 1 else key.repeat_interleave(groups, -3)
 
 
 def mask(*args: Any, mask_function: Any = causal_mask_function, **kwargs: Any) -> Tensor | None:
@@ -213,23 +119,34 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
             if session.read is not None:
                 for handle in _hooks(model, session, layer, block, module):
                     stack.callback(handle.remove)
+        if session.unembed is not None:
+            head = model.hf.get_output_embeddings()
+            stack.callback(head.register_forward_pre_hook(_only(session.unembed)).remove)
         yield session
+
+
+def _only(rows: Rows | slice) -> Any:
+    """Lets only some rows reach the unembedding."""
+    return lambda _, args: (some(args[0], rows), *args[1:])
 
 
 def _hooks(
     model: "Model", session: Session, layer: int, block: nn.Module, module: nn.Module
 ) -> Iterator[Any]:
+    assert session.read is not None
+    read = session.read
+
     def attn_out(_: nn.Module, __: Any, output: Tensor) -> None:
-        session.record("attn_out", layer, output[:, session.read])
+        session.record("attn_out", layer, at(output, read))
 
     def residual(_: nn.Module, __: Any, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output
-        session.record("residual", layer, hidden[:, session.read])
+        session.record("residual", layer, at(hidden, read))
         if "exits" in session.want:
-            session.record("exits", layer, hidden[:, session.exit_rows])
+            session.record("exits", layer, some(hidden, session.exits))
 
     def inputs(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-        session.record("layer_inputs", layer, args[0][:, session.read])
+        session.record("layer_inputs", layer, at(args[0], read))
 
     yield module.get_submodule(model.family.output).register_forward_hook(attn_out)
     yield block.register_forward_hook(residual)

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from dualscope.errors import InputError
 from dualscope.models import precision as precisions
-from dualscope.models.capture import Session, capturing
+from dualscope.models.capture import capturing
 from dualscope.models.digest import digest_of_module
 from dualscope.models.families import Family, family_of
 from dualscope.models.parts import Part
 from dualscope.models.positions import max_positions
 from dualscope.models.prefix import Prefix
+from dualscope.models.session import Session
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -104,6 +105,13 @@ class Model:
     @property
     def relative_positions(self) -> bool:
         return self.family.relative_positions
+
+    @cached_property
+    def mixes_lengths(self) -> bool:
+        """Whether queries of different lengths may share a batch: on a GPU, where attention sees all that is before."""
+        windows = any(getattr(self.config, name, None) for name in ("sliding_window", "attention_types"))
+        varied = getattr(self.config, "dualscope_attention", None) is not None
+        return self.device.type == "cuda" and not windows and not varied and self.family.positions != "alibi"
 
     @property
     def tied_embeddings(self) -> bool:
@@ -217,9 +225,9 @@ class Model:
     def prefix(self, tokens: Sequence[int]) -> Prefix:
         """Encode a context once; every query can then be read after it."""
         self.counters["prefixes"] += 1
-        session = Session(keep=True)
+        session = Session(keep=True, unembed=slice(-1, None))
         with self.running(), capturing(self, session):
-            self.forward(torch.tensor([tokens], device=self.device), keep=1)
+            self.forward(torch.tensor([tokens], device=self.device))
         self.check(session)
         keys, values = zip(*(session.kept[layer] for layer in range(self.n_layers)), strict=True)
         # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.

@@ -1,17 +1,16 @@
-"""Reading queries: grouped by length, in batches, after BOS or after a shared prefix."""
+"""Reading queries: in batches, after BOS or after a shared prefix."""
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dualscope.models.capture import Session, capturing
-from dualscope.models.memory import batch_size as default_batch_size
+from dualscope.models.batches import Batch, batches_of
+from dualscope.models.capture import capturing
 from dualscope.models.memory import is_out_of_memory
 from dualscope.models.prefix import Prefix
+from dualscope.models.session import Session
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
 _STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Queries of one length: which, and their tokens with BOS in front where there is no prefix."""
-
-    queries: list[int]
-    tokens: Tensor  # [queries, lead + own tokens]
-    lead: int
-    prompt_end: int  # the row that predicts the label
 
 
 @torch.no_grad()
@@ -58,25 +47,6 @@ def read(
     )
 
 
-def batches_of(
-    model: "Model", lesson: "Lesson", prefix: Prefix | None, batch_size: int | None
-) -> Iterator[Batch]:
-    """Queries of exactly equal length go together, so nothing is padded; longest first, so that a lack of memory
-    shows at once."""
-    lead = () if prefix is not None else lesson.bos
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for i, prompt in enumerate(lesson.queries):
-        groups[len(lesson.own_tokens(i)), len(prompt)].append(i)
-    widest = max(len(answer) for answer in lesson.answers)
-    for (own, prompt_length), members in sorted(groups.items(), reverse=True):
-        size = batch_size or default_batch_size(model, len(lead) + own + widest - 1, len(prefix or ()))
-        for first in range(0, len(members), size):
-            queries = members[first : first + size]
-            rows = [[*lead, *lesson.own_tokens(i)] for i in queries]
-            tokens = torch.tensor(rows, device=model.device)
-            yield Batch(queries, tokens, len(lead), len(lead) + prompt_length - 1)
-
-
 def _with_retries(
     model: "Model",
     lesson: "Lesson",
@@ -99,10 +69,7 @@ def _with_retries(
             if model.device.type == "cuda":
                 torch.cuda.empty_cache()
             half = len(part.queries) // 2
-            pending += [
-                replace(part, queries=part.queries[s], tokens=part.tokens[s])
-                for s in (slice(half, None), slice(half))
-            ]
+            pending += [part.part(slice(half, None)), part.part(slice(half))]
             continue
         model.counters["batches"] += 1
         yield part, values
@@ -118,21 +85,21 @@ def read_batch(
     plain: bool,
 ) -> dict[str, Tensor]:
     """One batch: the pass that is recorded, then a short one for each label of several tokens."""
-    rows = batch.tokens.shape[1]
     several = any(len(answer) > 1 for answer in lesson.answers)
     session = Session(
         prefix=prefix,
         start=start,
-        read=rows - 1,
+        read=batch.read,
         lead=batch.lead,
         bos=len(lesson.bos),
         keep=several,
         plain=plain,
         want=want,
-        exit_rows=slice(batch.prompt_end, batch.prompt_end + 1),
+        unembed=batch.prompt_end,
+        exits=batch.prompt_end,
     )
     with capturing(model, session):
-        logits = model.forward(batch.tokens, start, keep=rows - batch.prompt_end)[:, :1]
+        logits = model.forward(batch.tokens, start)
     model.check(session)
     exits = session.stack("exits", model.device) if "exits" in want else None  # [batch, layers, 1, width]
     values = {
@@ -193,6 +160,9 @@ def _continue(
     model: "Model", batch: Batch, session: Session, tokens: tuple[int, ...]
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
+    assert isinstance(
+        batch.prompt_end, int
+    )  # labels of several tokens: all queries of a batch are equally long
     end = batch.prompt_end + 1
     follow = Session(
         prefix=session.prefix,
@@ -201,7 +171,7 @@ def _continue(
         plain=session.plain,
         want=session.want & {"exits"},
         cached={layer: (k[:, :, :end], v[:, :, :end]) for layer, (k, v) in session.kept.items()},
-        exit_rows=slice(None),
+        exits=slice(None),
     )
     follow_tokens = torch.tensor(tokens, device=model.device).expand(len(batch.queries), -1)
     with capturing(model, follow):
