@@ -1,0 +1,152 @@
+"""Every experiment runs, small; identities are exact; what a tiny budget can show is shown."""
+
+import math
+
+import pytest
+import torch
+
+from dualscope.errors import InputError
+from dualscope.models.attention import make_variant
+from dualscope.regression import EXPERIMENTS, Ahn, Results, Variants, load, save
+from dualscope.regression.ahn import learned, relative_error
+from dualscope.regression.akyurek import first, implied
+from dualscope.regression.cheng import ATTENTION, Cheng, predictions
+from dualscope.regression.constructed import gd_transformer, repeat
+from dualscope.regression.data import Linear, draw_for, generators
+from dualscope.regression.mesa import guesses, least_squares, one_step_gd
+from dualscope.regression.processes import GaussianProcess, LinearDynamics
+from dualscope.regression.results import COLUMNS, interval
+from dualscope.regression.transformer import Transformer
+from dualscope.regression.variants import Layer
+from dualscope.theory import functional, preconditioned
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "momentum"])
+def test_every_experiment_runs_and_is_kept(name: str, tmp_path) -> None:
+    small = {
+        "vonoswald": {"depths": (1, 2), "constructed": (2,), "steps": 4},
+        "mesa": {"steps": 3},
+        "akyurek": {"steps": 4},
+        "cheng": {"steps": 3, "search": 50, "test": 50},
+    }
+    experiment = EXPERIMENTS[name].quick(seeds=(0, 1), **small.get(name, {}))
+    done: list[int] = []
+    results = experiment.run(done.append)
+    assert sum(done) == experiment.work
+    assert results.tables
+    assert results.experiment == name
+    save(results, experiment, tmp_path / "run", seconds=1.0)
+    rows = load(tmp_path / "run").to_pylist()
+    assert len(rows) == len(results.rows) > 0
+    assert tuple(rows[0]) == COLUMNS
+    assert {row["seed"] for row in rows} >= {0, 1, None}
+    assert all(math.isfinite(row["value"]) for row in rows)
+    assert {p.name for p in (tmp_path / "run").iterdir()} >= {"regression.yaml", "provenance.json"}
+
+
+def test_a_folder_without_rows_is_refused(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"no regression\.parquet"):
+        load(tmp_path)
+
+
+def test_ahns_layer_is_read_as_its_preconditioner() -> None:
+    """A transformer with Ahn's P and Q predicts what preconditioned GD does, and gives A back."""
+    model = Transformer(4, 1, [torch.Generator()])
+    a = torch.randn(3, 3, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.key[0, 0, 0] = model.value[0, 0, 0] = torch.eye(4)
+        model.query[0, 0, 0, :3, :3] = -a
+        model.output[0, 0, 0, 3, 3] = 1
+        batch = Linear(d=3, n=5, inputs="normal").draw(4, torch.Generator().manual_seed(2))
+        found = model.predict(repeat(batch, 1).tokens)[0]
+    for task in range(4):
+        weight = preconditioned.preconditioned_gd(batch.x[task], batch.y[task], [a])
+        torch.testing.assert_close(found[task], weight @ batch.query[task], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learned(model)[0], a)
+    assert relative_error(learned(model), a).item() == 0
+
+
+def test_ahn_learns_the_preconditioner_roughly() -> None:
+    results = Ahn(seeds=(0,), steps=250, batch=256, scales=(0.5, 1.0)).run()
+    (error,) = [
+        row["value"] for row in results.rows if row["metric"] == "relative error" and row["seed"] is None
+    ]
+    assert error < 0.3
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_chengs_layers_are_functional_gd(name) -> None:
+    batch = GaussianProcess("exp", n=6).draw(3, torch.Generator().manual_seed(0))
+    found = predictions(batch, name, depth=4, scale=2.0)(0.05)
+    for task in range(3):
+        x, y, query = batch.x[task], batch.y[task], batch.query[task]
+        expected = functional.functional_gd(x, y, query[None], name, 0.05, 4, 2.0)[0]
+        torch.testing.assert_close(found[task], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_cheng_orders_the_kernels() -> None:
+    results = Cheng(seeds=(0, 1), steps=14, search=200, test=400, depths=(7,)).run()
+    assert all(check.holds for check in results.checks), results.checks
+
+
+def test_mesas_one_step_is_a_causal_layer() -> None:
+    """One head whose keys are previous states and whose values are present ones is one GD step, at every t."""
+    d, eta = 3, 0.7
+    model = Transformer(3 * d, 1, [torch.Generator()], causal=True)
+    now, before = slice(d, 2 * d), slice(2 * d, 3 * d)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.key[0, 0, 0, :d, before] = model.query[0, 0, 0, :d, now] = torch.eye(d)
+        model.value[0, 0, 0, :d, now], model.output[0, 0, 0, :d, :d] = torch.eye(d), eta * torch.eye(d)
+        sequences = LinearDynamics(d, length=8).draw(4, torch.Generator().manual_seed(0))[None]
+        torch.testing.assert_close(
+            guesses(model, sequences), one_step_gd(sequences, eta), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_least_squares_finds_the_dynamics() -> None:
+    sequences = LinearDynamics(d=3, length=12, noise=0.0).draw(4, torch.Generator().manual_seed(0))
+    error = (least_squares(sequences, 1e-6) - sequences[:, 1:]).norm(dim=-1)
+    assert (error[:, :3] > 1e-2).any()
+    assert (error[:, 8:] < 1e-2).all()
+
+
+def test_implied_weights_of_gd_are_gds() -> None:
+    batch = first(draw_for(Linear(d=3, n=6), 5, generators([0])), 4)
+    model = gd_transformer([1.5], 3, 3, 4)
+    expected = torch.stack([implied(model, batch)[0, t] @ batch.query[0, t] for t in range(5)])
+    torch.testing.assert_close(model.predict(batch.tokens)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"name": "softmax"}, {"name": "negative", "k": 2, "beta": 0.5}, {"name": "augmented"}]
+)
+def test_a_stacked_layer_is_its_copies(options) -> None:
+    both = Layer(4, make_variant(options), generators([1, 2]))
+    tokens = torch.randn(2, 3, 6, 4, generator=torch.Generator().manual_seed(0))
+    for copy, seed in enumerate((1, 2)):
+        alone = Layer(4, make_variant(options), generators([seed]))
+        torch.testing.assert_close(both(tokens)[copy], alone(tokens[copy : copy + 1])[0])
+
+
+def test_variants_share_their_start_and_their_tasks() -> None:
+    results = Variants.quick(steps=1).run()
+    start = {
+        row["series"]: row["value"]
+        for row in results.rows
+        if row["panel"] == "augmented" and row["x"] == 0 and row["seed"] == 0
+    }
+    assert len(set(start.values())) == 1  # adapters begin as nothing
+
+
+def test_an_interval_needs_two_seeds() -> None:
+    mean, low, high = interval([1.0])
+    assert mean == 1
+    assert math.isnan(low)
+    assert math.isnan(high)
+    results = Results("x")
+    results.over_seeds("s", "m", [1.0, 3.0], seeds=[0, 1])
+    assert results.rows[-1]["low"] < 2 < results.rows[-1]["high"]
