@@ -34,12 +34,12 @@ class Cheng(Experiment):
         "depths": (1, 7),
     }
 
-    steps: int = 40
+    steps: int = 30
     d: int = 5
     n: int = 14
     depths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
-    search: int = 2000
-    test: int = 10_000
+    search: int = 1500
+    test: int = 5000
 
     @property
     def work(self) -> int:

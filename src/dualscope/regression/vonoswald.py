@@ -34,7 +34,7 @@ class VonOswald(Experiment):
         "search": 500,
     }
 
-    steps: int = 800
+    steps: int = 1500
     d: int = 10
     n: int = 10
     depths: tuple[int, ...] = (1, 2, 3)  # trained
