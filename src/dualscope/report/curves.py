@@ -39,7 +39,8 @@ def curves(
     variants: Sequence[str],
     references: Iterable[str | None] = ("in-context", None, "zero-shot"),
 ) -> list[dict[str, Any]]:
-    """The traces of one task; learners are moved a little apart, so that their bars do not hide one another."""
+    """The traces of one task; learners are moved a little apart, so that their bars do not hide one "
+    "another."""
     found = []
     for variant in variants:
         for index, learner in enumerate(learners):
@@ -69,11 +70,11 @@ def pick(
 
 
 def line_panel(
-    traces: list[dict[str, Any]], task: str, title: str, axis: str, span: tuple[float, float] | None
+    traces: list[dict[str, Any]], task: str, title: str, span: tuple[float, float] | None
 ) -> Panel:
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": "layer"}, "zeroline": False, "dtick": _tick(traces)},
-        "yaxis": {"title": {"text": axis}, "zeroline": True},
+        "yaxis": {"zeroline": True},
     }
     if span:
         layout["yaxis"]["range"] = list(span)
@@ -117,6 +118,7 @@ def line_rows(
             for variant in variants:
                 line = pick(lines, task, variant, learner, metric)
                 if line is not None:
-                    for layer, *numbers in zip(line.layers, line.values, line.lows, line.highs, strict=True):
-                        found.append([subject, task, learner, variant, str(layer), Number(*numbers)])
+                    for layer, *ends in zip(line.layers, line.values, line.lows, line.highs, strict=True):
+                        number = Number(value=ends[0], low=ends[1], high=ends[2])
+                        found.append([subject, task, learner, variant, str(layer), number])
     return found

@@ -52,5 +52,6 @@ def _names(places: Sequence[str | Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [
-        f"{name} ({names[: i + 1].count(name)})" if name in names[:i] else name for i, name in enumerate(names)
+        f"{name} ({names[: i + 1].count(name)})" if name in names[:i] else name
+        for i, name in enumerate(names)
     ]

@@ -28,8 +28,9 @@ class Line:
     def over_cells(cls, found: dict[int, list[tuple[float, float, float]]]) -> Line:
         layers = sorted(found)
         ends = [combine(found[layer]) for layer in layers]
+        values, lows, highs = zip(*ends, strict=True) if ends else ((), (), ())
         cells = max((len(parts) for parts in found.values()), default=0)
-        return cls(tuple(layers), *(tuple(e[i] for e in ends) for i in range(3)), cells=cells)  # type: ignore[arg-type]
+        return cls(tuple(layers), values, lows, highs, cells)
 
 
 def combine(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
@@ -64,7 +65,9 @@ def layer_lines(subject: Subject) -> dict[Key, Line]:
     for cell in subject.cells:
         table = subject.source.tables[cell.id]
         kept = table.filter(pc.and_(pc.is_valid(table["layer"]), pc.is_null(table["step"])))
-        columns = [kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")]
+        columns = [
+            kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")
+        ]
         where = (cell.columns["task"], cell.columns["variant"], label_of(cell.columns))
         for metric, reference, layer, *numbers in zip(*columns, strict=True):
             value, low, high = (math.nan if n is None else n for n in numbers)

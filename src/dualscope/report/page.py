@@ -98,7 +98,10 @@ def _policy(scripts: Sequence[str]) -> str:
     """Only these scripts run, and nothing is fetched from anywhere: a second wall behind the escaping."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _environment() -> Any:
@@ -113,7 +116,14 @@ def _environment() -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    kinds = {Chart: "chart", Tabs: "tabs", Table: "table", Note: "note", Listing: "listing", Judgement: "judgement"}
+    kinds = {
+        Chart: "chart",
+        Tabs: "tabs",
+        Table: "table",
+        Note: "note",
+        Listing: "listing",
+        Judgement: "judgement",
+    }
     environment.tests["number"] = lambda entry: isinstance(entry, Number)
     environment.tests["badge"] = lambda entry: isinstance(entry, Badge)
     environment.filters["kind"] = lambda item: kinds[type(item)]

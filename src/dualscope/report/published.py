@@ -61,7 +61,8 @@ class Publications:
 def publications() -> Publications:
     content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     figures = tuple(
-        Figure(**{**entry, "per_layer": tuple(entry.get("per_layer", ()))}) for entry in content.pop("entries")
+        Figure(**{**entry, "per_layer": tuple(entry.get("per_layer", ()))})
+        for entry in content.pop("entries")
     )
     return Publications(**content, figures=figures)
 
@@ -85,7 +86,9 @@ def layer_traces(
                         "y": list(figure.per_layer),
                         "text": [f"layer {i} of {depth + 1}" for i in range(depth + 1)],
                         "line": {"color": PUBLISHED, "dash": DASH.get(learner, "dot"), "width": 1.3},
-                        "hovertemplate": "%{text}: %{y:.3f}<extra>" + plain(publications().label) + "</extra>",
+                        "hovertemplate": "%{text}: %{y:.3f}<extra>"
+                        + plain(publications().label)
+                        + "</extra>",
                     }
                 )
     return found

@@ -60,7 +60,9 @@ class Subject:
         rates: dict[str, float | None] = {}
         for task in dict.fromkeys(row["task"] for row in rows):
             own = [row for row in rows if row["task"] == task and row["lr"] is not None]
-            several |= any(len({r["lr"] for r in own if r["label"] == n}) > 1 for n in {r["label"] for r in own})
+            several |= any(
+                len({r["lr"] for r in own if r["label"] == n}) > 1 for n in {r["label"] for r in own}
+            )
             trained = [r for r in own if r["metric"] == "accuracy" and r["variant"] == "trained"]
             plain = [r for r in trained if r["label"] == "gd"] or trained or own
             rates[task] = max(plain, key=lambda r: (r["value"], -r["lr"]))["lr"] if plain else None
@@ -79,7 +81,9 @@ class Subject:
         ):
             return False
         return (
-            not fixed.several_rates or row["lr"] is None or row["lr"] == fixed.rates.get(row["task"], row["lr"])
+            not fixed.several_rates
+            or row["lr"] is None
+            or row["lr"] == fixed.rates.get(row["task"], row["lr"])
         )
 
     @cached_property
@@ -136,7 +140,11 @@ class Subject:
     @cached_property
     def gradient_learners(self) -> list[str]:
         """The learners that the verdict is about: compared with in-context learning, and no control."""
-        compared = {row["label"] for row in self.rows if row["metric"] == "sim_aou" and row["reference"] == "in-context"}
+        compared = {
+            row["label"]
+            for row in self.rows
+            if row["metric"] == "sim_aou" and row["reference"] == "in-context"
+        }
         return [name for name in self.learners if name in compared and not name.startswith(NOT_UNDER_TEST)]
 
     def verdicts(self) -> list[Row]:

@@ -6,8 +6,16 @@ from dualscope.report.chart import Section
 from dualscope.report.data import Data
 from dualscope.report.sections import (
     accuracy,
+    alpha,
+    axes,
+    controls,
+    gradients,
+    kendall,
     layers,
+    prediction,
     provenance,
+    published,
+    regression,
     similarity,
     verdict,
 )
@@ -15,8 +23,16 @@ from dualscope.report.sections import (
 SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     verdict.section,
     accuracy.section,
+    prediction.section,
     similarity.section,
     layers.section,
+    controls.section,
+    alpha.section,
+    gradients.section,
+    kendall.section,
+    axes.section,
+    published.section,
+    regression.section,
     provenance.section,
 )
 """Each makes its section from the data; None where it has nothing to do with these runs."""

@@ -48,9 +48,11 @@ def _accuracies(data: Data) -> Chart:
     return Chart(
         "accuracies",
         "Accuracy by task",
-        "The share of queries that each learner predicts correctly on the trained model, with 95 % intervals over seeds "
+        "The share of queries that each learner predicts correctly on the trained model, with 95 % "
+        "intervals over seeds "
         "and queries. The table has every learner and variant.",
-        "ICL and GD should both stand to the right of zero-shot; where one does not, it learned nothing there, and "
+        "ICL and GD should both stand to the right of zero-shot; where one does not, it learned nothing "
+        "there, and "
         "likeness on that task means nothing.",
         panels,
         table,
@@ -100,7 +102,7 @@ def _early_exit(data: Data) -> Chart | None:
         return None
     span = line_span(traces for _, _, traces in made)
     panels = tuple(
-        line_panel(traces, task, _title(data, subject, task), "accuracy", span) for subject, task, traces in made
+        line_panel(traces, task, _title(data, subject, task), span) for subject, task, traces in made
     )
     rows = [
         row
@@ -110,9 +112,11 @@ def _early_exit(data: Data) -> Chart | None:
     return Chart(
         "early-exit",
         "Accuracy read off each layer",
-        "Every layer's residual at the read position, put through the final norm and the unembedding, as if the model "
+        "Every layer's residual at the read position, put through the final norm and the unembedding, as if "
+        "the model "
         "ended there.",
-        "Where a line begins to rise, the answer begins to be readable. Two learners that learn alike should rise in "
+        "Where a line begins to rise, the answer begins to be readable. Two learners that learn alike "
+        "should rise in "
         "the same layers.",
         panels,
         Table.build(["model", "task", "learner", "variant", "layer", "accuracy"], rows),

@@ -26,7 +26,9 @@ def section(data: Data) -> Section | None:
         items.append(Note("No similarity per layer is in these runs.", "missing"))
     if not any("untrained" in subject.variants for subject in data.subjects):
         items.append(Note("The untrained baseline is missing: no untrained variant was run.", "missing"))
-    about = "The claim is about layers: each layer's attention should do what a step of gradient descent does."
+    about = (
+        "The claim is about layers: each layer's attention should do what a step of gradient descent does."
+    )
     return Section("layers", "Likeness by layer", tuple(items), about)
 
 
@@ -45,7 +47,7 @@ def _chart(data: Data, metric: str) -> Chart | None:
         return None
     span = line_span(traces for _, _, traces in made)
     panels = tuple(
-        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, metric, span)
+        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span)
         for s, task, traces in made
     )
     rows = [
@@ -56,10 +58,13 @@ def _chart(data: Data, metric: str) -> Chart | None:
     return Chart(
         f"layers-{metric}",
         f"{metric} by layer",
-        f"The cosine between {METRICS[metric]}: in-context learning against each gradient learner, mean over queries and "
-        "seeds. Bars: 95 %, from the spread over seeds and each seed's interval over queries. Dotted: the same on "
+        f"The cosine between {METRICS[metric]}: in-context learning against each gradient learner, mean "
+        "over queries and "
+        "seeds. Bars: 95 %, from the spread over seeds and each seed's interval over queries. Dotted: the "
+        "same on "
         "untrained weights; their intervals are in the table.",
-        "1 is the same direction, 0 is none in common. A layer counts for the claim where the solid line is clear of "
+        "1 is the same direction, 0 is none in common. A layer counts for the claim where the solid line is "
+        "clear of "
         "the dotted one of its colour.",
         panels,
         Table.build(["model", "task", "learner", "variant", "layer", metric], rows),

@@ -50,7 +50,9 @@ def _versions(data: Data) -> Table:
             digests = [str(p.get(kind, {}).get(name, "–"))[:16] for p in known]
             facts.append((f"hash of {name}", digests))
     columns = ["what", *(source.name for source in data.sources)]
-    return Table.build(columns, [[name, *values] for name, values in facts], task=None, title="Versions and settings")
+    return Table.build(
+        columns, [[name, *values] for name, values in facts], task=None, title="Versions and settings"
+    )
 
 
 def _where(known: Row) -> str:

@@ -12,10 +12,12 @@ from dualscope.report.table import Entry, Number, Table
 
 METRICS = {
     "sim_aou": "How alike the two changes of the attention output are: the primary measure.",
-    "sim_aou_norm": "The older measure: attention outputs scaled to unit norm first. It is biased: independent random "
+    "sim_aou_norm": "The older measure: attention outputs scaled to unit norm first. It is biased: "
+    "independent random "
     "updates score above 0.",
     "sim_aou_centered": "What is left of sim_aou without the drift that all queries share.",
-    "sim_am": "How alike the attention maps are after learning; to be read beside sim_am_zero_shot, which needs no "
+    "sim_am": "How alike the attention maps are after learning; to be read beside sim_am_zero_shot, which "
+    "needs no "
     "fine-tuning.",
     "sim_am_delta": "How alike the two changes of the attention maps are.",
 }
@@ -32,7 +34,10 @@ def section(data: Data) -> Section | None:
     for subject in data.subjects:
         if "untrained" not in subject.variants:
             items.append(
-                Note(f"{subject.name}: the untrained baseline is missing; no untrained variant was run.", "missing")
+                Note(
+                    f"{subject.name}: the untrained baseline is missing; no untrained variant was run.",
+                    "missing",
+                )
             )
     about = "One number for each task and learner: the mean over layers and queries, with the baselines beside it."
     return Section("similarity", "Likeness of the changes", tuple(items), about)
@@ -55,7 +60,9 @@ def _series(subject: Subject, metric: str) -> list[Series]:
         rows = {}
         for task in subject.tasks:
             figures = publications().find(task, metric, learner)
-            if figures:  # the most recent one, where two papers have it; the section of published figures has all
+            if (
+                figures
+            ):  # the most recent one, where two papers have it; the section of published figures has all
                 rows[task] = {"value": figures[-1].value, "low": None, "high": None}
         if rows:
             found.append(published_series(rows, f"{learner}: {publications().label}", index))
@@ -74,9 +81,11 @@ def _chart(data: Data, metric: str, marks: dict[int, Marks]) -> Chart | None:
     return Chart(
         f"similarity-{metric}",
         f"{metric} by task",
-        f"{METRICS[metric]} Filled: the trained model. Hollow: the same learner on untrained weights, and on trained "
+        f"{METRICS[metric]} Filled: the trained model. Hollow: the same learner on untrained weights, and "
+        "on trained "
         "embeddings with all else untrained. Bars: 95 % intervals over seeds and queries.",
-        "A filled dot says something only to the right of the hollow ones of its colour. In the table, the best "
+        "A filled dot says something only to the right of the hollow ones of its colour. In the table, the "
+        "best "
         "learner of a task is marked, and as a tie where the paired interval of the difference contains 0.",
         panels,
         _table(data, metric, marks),
@@ -93,6 +102,8 @@ def _table(data: Data, metric: str, marks: dict[int, Marks]) -> Table:
             for learner in subject.gradient_learners:
                 found = {v: subject.get(task, learner, metric, v, ("in-context",)) for v in variants}
                 if any(found.values()):
-                    cells = [Number.of(found[v], best.get(learner, "") if v == "trained" else "") for v in variants]
+                    cells = [
+                        Number.of(found[v], best.get(learner, "") if v == "trained" else "") for v in variants
+                    ]
                     rows.append([subject.name, task, learner, *cells])
     return Table.build(["model", "task", "learner", *variants], rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualscope.metrics.verdict import PRIMARY
-from dualscope.report.chart import Chart, Item, Judgement, Note, Section
+from dualscope.report.chart import Chart, Item, Judgement, Note, Panel, Section
 from dualscope.report.data import Data
 from dualscope.report.dots import Series, dots, span_of
 from dualscope.report.palette import OTHERS, colour
@@ -15,12 +15,15 @@ from dualscope.report.table import Badge, Entry, Number, Table
 
 KINDS = {"above the controls": "yes", "not above": "no", "inconclusive": "unclear", "not testable": "none"}
 EMBEDDED = (
-    "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured on. Its "
+    "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured "
+    "on. Its "
     "verdict shows what this tool does; it says nothing about large language models."
 )
 STRONG = (
-    "This verdict is about the strong claim: layer by layer, the context changes attention as gradient descent would. "
-    "The shallow claim, that both learn the same function or that some transformer can be built to descend, is another "
+    "This verdict is about the strong claim: layer by layer, the context changes attention as gradient "
+    "descent would. "
+    "The shallow claim, that both learn the same function or that some transformer can be built to descend, "
+    "is another "
     "matter and is kept apart: {where}."
 )
 
@@ -33,7 +36,9 @@ def section(data: Data) -> Section | None:
         found = subject.verdicts()
         items += [_judgement(subject, verdict, len(found) > 1) for verdict in found]
         if not found:
-            items.append(Note(f"{subject.name}: no learner was compared with in-context learning.", "missing"))
+            items.append(
+                Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")
+            )
     chart = _chart(data)
     if chart is not None:
         items.append(chart)
@@ -102,7 +107,8 @@ def _table(answers: Sequence[Row]) -> Table:
 
 
 def _chart(data: Data) -> Chart | None:
-    panels, rows = [], []
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
     made: list[tuple[Subject, str, list[Series]]] = []
     for subject in data.subjects:
         found = subject.verdicts()
@@ -116,14 +122,19 @@ def _chart(data: Data) -> Chart | None:
         title = f"{learner} · {subject.name}" if data.side_by_side else learner
         panels.append(dots(series, subject.tasks, PRIMARY, title, span))
         for one in series:
-            rows += [[subject.name, task, learner, one.name, Number.of(row)] for task, row in one.rows.items()]
+            rows += [
+                [subject.name, task, learner, one.name, Number.of(row)] for task, row in one.rows.items()
+            ]
     return Chart(
         "controls-beside",
         "Likeness beside its controls",
-        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls score: the untrained "
-        "model, a random update of the same size, other queries' updates, contexts that teach nothing. The ceiling is "
+        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls "
+        "score: the untrained "
+        "model, a random update of the same size, other queries' updates, contexts that teach nothing. The "
+        "ceiling is "
         "ICL against ICL with other demonstrations.",
-        "The claim needs the filled dot clear to the right of every control; how far it is from the ceiling is how "
+        "The claim needs the filled dot clear to the right of every control; how far it is from the ceiling "
+        "is how "
         "much of ICL's own consistency it reaches.",
         tuple(panels),
         Table.build(["model", "task", "learner", "what", PRIMARY], rows),
@@ -137,7 +148,10 @@ def _series(subject: Subject, answers: Sequence[Row]) -> list[Series]:
     names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
     for index, name in enumerate(names):
         rows = {
-            a["task"]: _row(c["control_value"]) for a in answers for c in a["comparisons"] if c["control"] == name
+            a["task"]: _row(c["control_value"])
+            for a in answers
+            for c in a["comparisons"]
+            if c["control"] == name
         }
         symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
         found.append(Series(name, colour(learner) if name == "untrained" else "@grey", symbol, rows))
@@ -157,7 +171,9 @@ def _shallow(data: Data) -> Note:
         parts.append("the probe's accuracy is in the section on accuracy")
     if any(source.has_regression for source in data.sources):
         parts.append("in-context regression has its own section")
-    parts.append("`dualscope theory` checks the exact identities, `dualscope regression` the small transformers")
+    parts.append(
+        "`dualscope theory` checks the exact identities, `dualscope regression` the small transformers"
+    )
     return Note(STRONG.format(where="; ".join(parts)))
 
 

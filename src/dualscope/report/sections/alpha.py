@@ -1,0 +1,68 @@
+"""(f) Are the gradient learners the same thing?"""
+
+from __future__ import annotations
+
+from dualscope.metrics.verdict import NOT_UNDER_TEST
+from dualscope.report.chart import Chart, Item, Note, Section
+from dualscope.report.data import Data
+from dualscope.report.dots import Series, dots, span_of
+from dualscope.report.palette import colour
+from dualscope.report.published import publications
+from dualscope.report.subject import Subject
+from dualscope.report.table import Number, Table
+from dualscope.studies.summary import ALL_TASKS
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    groups = [_series(subject) for subject in data.subjects]
+    items: list[Item] = []
+    if any(groups):
+        span = span_of(groups, floor=0.0)
+        panels = tuple(
+            dots(series, subject.tasks, "alpha", subject.name if data.side_by_side else "", span)
+            for series, subject in zip(groups, data.subjects, strict=True)
+            if series
+        )
+        rows = [
+            [subject.name, row["task"], row["label"], row["reference"], row["variant"], Number.of(row)]
+            for subject in data.subjects
+            for row in subject.rows
+            if row["metric"] == "alpha"
+        ]
+        items.append(
+            Chart(
+                "alpha-by-task",
+                "alpha by task",
+                "The cosine between the changes of the attention maps under two gradient learners, on the "
+                "trained "
+                "model. The table has all variants and controls.",
+                f"1: both move attention the same way. Published: {_published()}, for GD and LCGD.",
+                panels,
+                Table.build(["model", "task", "learner", "against", "variant", "alpha"], rows),
+                ("alpha",),
+            )
+        )
+    else:
+        items.append(Note("alpha was not measured: it needs gd and a second gradient learner.", "missing"))
+    about = "GD and layer-causal GD learn from the same demonstrations; alpha says whether they do the same."
+    return Section("alpha", "GD against LCGD", tuple(items), about)
+
+
+def _published() -> str:
+    values = sorted(f.value for f in publications().figures if f.metric == "alpha")
+    return f"{values[0]:g} to {values[-1]:g} ({publications().label})"
+
+
+def _series(subject: Subject) -> list[Series]:
+    found: dict[tuple[str, str], Series] = {}
+    for row in subject.rows:
+        if row["metric"] != "alpha" or row["variant"] != "trained" or row["task"] == ALL_TASKS:
+            continue
+        if row["label"].startswith(NOT_UNDER_TEST):
+            continue
+        name = f"{row['label']} and {row['reference']}"
+        key = (row["label"], row["reference"])
+        found.setdefault(key, Series(name, colour(row["label"]), "circle")).rows[row["task"]] = row
+    return list(found.values())

@@ -1,0 +1,187 @@
+"""Controls, ceilings and noise: what the likeness is to be read against."""
+
+from __future__ import annotations
+
+from dualscope.report.chart import Chart, Item, Note, Panel, Section, plain, short
+from dualscope.report.curves import curve, line_panel, line_rows, line_span
+from dualscope.report.data import Data
+from dualscope.report.palette import colour
+from dualscope.report.subject import Subject
+from dualscope.report.table import Badge, Entry, Number, Table
+
+CHANGES = (
+    "sim_aou",
+    "sim_aou_centered",
+    "sim_aou_direct",
+    "sim_aou_mismatched",
+    "sim_aou_random",
+    "sim_am_delta",
+)
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    items: list[Item] = [_everything(data), _histograms(data), _noise(data)]
+    mass = _mass(data)
+    if mass is not None:
+        items.append(mass)
+    about = (
+        "Any two changes are a little alike. Here is what everything that is not the claim scores on the "
+        "same measures, and "
+        "how far each number is above rounding."
+    )
+    return Section("controls", "Controls, ceilings, noise", tuple(items), about)
+
+
+def _everything(data: Data) -> Item:
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        for task in subject.tasks:
+            for learner in subject.learners:
+                found = [subject.get(task, learner, m, references=("in-context",)) for m in CHANGES]
+                if any(found):
+                    rows.append([subject.name, task, learner, *(Number.of(row) for row in found)])
+            for learner in subject.gradient_learners:
+                for metric in ("sim_aou_to_null", "sim_aou_null"):
+                    for name in _nulls(subject, task, learner, metric):
+                        row = subject.get(task, learner, metric, references=(name,))
+                        what = "in place of ICL" if metric == "sim_aou_to_null" else "in place of zero-shot"
+                        rest = [Number(None)] * (len(CHANGES) - 1)
+                        rows.append([subject.name, task, f"{learner}: {name} {what}", Number.of(row), *rest])
+    if not rows:
+        return Note("No control was measured.", "missing")
+    title = "Every learner and control against in-context learning, on the trained model"
+    return Table.build(["model", "task", "learner or control", *CHANGES], rows, title=title)
+
+
+def _nulls(subject: Subject, task: str, learner: str, metric: str) -> list[str]:
+    return [
+        row["reference"]
+        for row in subject.rows
+        if (row["task"], row["label"], row["metric"], row["variant"]) == (task, learner, metric, "trained")
+    ]
+
+
+def _histograms(data: Data) -> Item:
+    """Predicted labels: a learner that always says the same is no learner."""
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        learners = ["zero-shot", "in-context", *subject.gradient_learners]
+        for task in subject.tasks:
+            own = [
+                row
+                for row in subject.rows
+                if (row["task"], row["metric"], row["variant"]) == (task, "predicted_share", "trained")
+                and row["label"] in learners
+            ]
+            words = list(dict.fromkeys(row["reference"] for row in own))
+            traces = []
+            for learner in learners:
+                shares = {row["reference"]: row for row in own if row["label"] == learner}
+                if shares:
+                    traces.append(
+                        {
+                            "type": "bar",
+                            "name": plain(learner),
+                            "x": [plain(w) for w in words],
+                            "y": [short(shares[w]["value"]) if w in shares else None for w in words],
+                            "marker": {"color": colour(learner)},
+                        }
+                    )
+                    rows += [
+                        [subject.name, task, learner, w, Number.of(shares[w])] for w in words if w in shares
+                    ]
+            if traces:
+                layout = {
+                    "barmode": "group",
+                    "xaxis": {"type": "category"},
+                    "yaxis": {"tickformat": ".0%", "rangemode": "tozero"},
+                }
+                title = f"{task} · {subject.name}" if data.side_by_side else task
+                panels.append(Panel(traces, layout, title, 230, task=task))
+    if not panels:
+        return Note("Histograms of predicted labels were not measured.", "missing")
+    return Chart(
+        "predicted",
+        "What is predicted",
+        "How often each label is predicted, on the trained model, mean over seeds.",
+        "A learner that always says the same label agrees with anything by accident.",
+        tuple(panels),
+        Table.build(["model", "task", "learner", "label", "share"], rows),
+        ("predicted_share",),
+    )
+
+
+def _noise(data: Data) -> Item:
+    from dualscope.metrics.noise import SNR_THRESHOLD  # torch comes with it
+
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        lines = data.lines(subject)
+        for task in subject.tasks:
+            for learner in ["in-context", *subject.gradient_learners]:
+                line = lines.get((task, "trained", learner, "snr", "zero-shot"))
+                if line is None:
+                    continue
+                low = [
+                    str(layer) for layer, v in zip(line.layers, line.values, strict=True) if v < SNR_THRESHOLD
+                ]
+                said = Badge(f"layers {', '.join(low)}", "no") if low else Badge("none", "yes")
+                weakest = min((v for v in line.values if v == v), default=None)
+                rows.append([subject.name, task, learner, Number(weakest, digits=1), said])
+    if not rows:
+        return Note("Signal to noise was not measured.", "missing")
+    columns = [
+        "model",
+        "task",
+        "learner",
+        "weakest layer's signal to noise",
+        f"layers below {SNR_THRESHOLD:g}",
+    ]
+    return Table.build(
+        columns,
+        rows,
+        title="Signal to noise: the change of the attention output over what another batch size alone "
+        "changes",
+    )
+
+
+def _mass(data: Data) -> Chart | None:
+    made = []
+    for subject in data.subjects:
+        for task in subject.tasks:
+            traces = []
+            for metric, shade in (("demo_mass", "@green"), ("bos_mass", "@grey")):
+                line = data.lines(subject).get((task, "trained", "in-context", metric, None))
+                if line is not None:
+                    name = "on demonstrations" if metric == "demo_mass" else "on the first token"
+                    traces.append(curve(name, line, shade, "solid", True))
+            if traces:
+                made.append((subject, task, traces))
+    if not made:
+        return None
+    span = line_span(traces for *_, traces in made)
+    panels = tuple(
+        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span)
+        for s, task, traces in made
+    )
+    rows: list[list[Entry]] = []
+    for metric in ("demo_mass", "bos_mass"):
+        for s in data.subjects:
+            found = line_rows(data.lines(s), metric, ["in-context"], s.variants, s.tasks, s.name)
+            rows += [[*row[:3], metric, *row[3:]] for row in found]
+    return Chart(
+        "mass",
+        "Where attention goes",
+        "The softmax weight of the read position on the demonstrations, and on the first token (BOS), in "
+        "the context, mean "
+        "over heads and queries.",
+        "Where the weight on demonstrations is near 0, the context can change little there directly; what "
+        "differs came from "
+        "below.",
+        panels,
+        Table.build(["model", "task", "learner", "metric", "variant", "layer", "weight"], rows),
+        ("demo_mass", "bos_mass"),
+    )

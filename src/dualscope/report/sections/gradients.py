@@ -1,0 +1,126 @@
+"""(g) Where the gradients are: layer by demonstration."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow.compute as pc
+
+from dualscope.report.chart import Chart, Item, Note, Panel, Section, Tabs, short
+from dualscope.report.data import Data
+from dualscope.report.source import StoredCell
+from dualscope.report.subject import Subject, label_of
+from dualscope.report.table import Entry, Number, Table
+
+Grid = list[list[float]]
+"""[layers][steps]"""
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    found = [
+        (subject, task, cell, grid)
+        for subject in data.subjects
+        for task in subject.tasks
+        for cell in _chosen(subject, task)
+        if (grid := _grid(subject, cell))
+    ]
+    items: list[Item] = []
+    made = []
+    for number, task in enumerate(dict.fromkeys(task for _, task, _, _ in found)):
+        own = [(s, cell, grid) for s, name, cell, grid in found if name == task]
+        made.append((task, _chart(data, number, task, own)))
+    if made:
+        items.append(Tabs("gradient-tabs", "Gradient norms of", tuple(made)))
+    else:
+        items.append(Note("No gradient norms were logged: no gradient learner was run.", "missing"))
+    about = "How hard each demonstration pulls at each layer's keys and values, step by step."
+    return Section("gradients", "Gradient norms", tuple(items), about)
+
+
+def _chosen(subject: Subject, task: str) -> list[StoredCell]:
+    """One episode a task: the first seed and order, the trained model, every gradient learner."""
+    own = [c for c in subject.cells if c.columns["task"] == task and c.columns["variant"] == "trained"]
+    found = []
+    for learner in subject.gradient_learners:
+        cells = [c for c in own if label_of(c.columns) == learner]
+        if cells:
+            found.append(min(cells, key=lambda c: (c.columns["seed"], c.columns["order"])))
+    return found
+
+
+def _grid(subject: Subject, cell: StoredCell) -> Grid:
+    table = subject.source.tables[cell.id]
+    rows = table.filter(pc.and_(pc.equal(table["metric"], "grad_norm"), pc.is_valid(table["step"])))
+    if not rows.num_rows:
+        return []
+    layers, steps = (max(rows[name].to_pylist()) + 1 for name in ("layer", "step"))
+    grid = [[math.nan] * steps for _ in range(layers)]
+    for layer, step, value in zip(*(rows[n].to_pylist() for n in ("layer", "step", "value")), strict=True):
+        grid[layer][step] = math.nan if value is None else value
+    return grid
+
+
+def _chart(data: Data, number: int, task: str, found: list[tuple[Subject, StoredCell, Grid]]) -> Chart:
+    logs = [[[_log(v) for v in row] for row in grid] for _, _, grid in found]
+    ends = [v for grid in logs for row in grid for v in row if v is not None]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    panels, rows = [], []
+    for (subject, cell, grid), log in zip(found, logs, strict=True):
+        learner = label_of(cell.columns)
+        title = f"{learner} · {subject.name}" if data.side_by_side else learner
+        panels.append(_panel(log, title, task, low, high))
+        for layer, values in enumerate(grid):
+            for step, value in enumerate(values):
+                entries: list[Entry] = [subject.name, task, learner, str(cell.columns["seed"]), str(layer)]
+                rows.append([*entries, str(step), Number(value, digits=4)])
+    return Chart(
+        f"gradients-{number}",
+        f"Gradient norms on {task}",
+        "The norm of the gradient of each layer's key and value projections at each step (one demonstration "
+        "a step), in "
+        f"one episode: seed {found[0][1].columns['seed']}. The colours are logarithmic, the same in all "
+        "maps.",
+        "A row that stays bright is a layer that learns most; a column that is bright is a demonstration "
+        "that surprised "
+        "the model. GD's gradients shrink on their way down; LCGD gives every layer its own loss.",
+        tuple(panels),
+        Table.build(["model", "task", "learner", "seed", "layer", "step", "grad_norm"], rows),
+        ("grad_norm",),
+    )
+
+
+def _log(value: float) -> float | None:
+    return short(math.log10(value), 4) if value > 0 and math.isfinite(value) else None
+
+
+def _panel(log: list[list[float | None]], title: str, task: str, low: float, high: float) -> Panel:
+    ticks = list(range(math.floor(low), math.ceil(high) + 1))
+    ticks = ticks[:: max(1, len(ticks) // 6)]
+    data: dict[str, Any] = {
+        "type": "heatmap",
+        "z": log,
+        "zmin": low,
+        "zmax": high if high > low else low + 1,
+        "colorscale": "Cividis",
+        "colorbar": {
+            "tickvals": ticks,
+            "ticktext": [f"10<sup>{t}</sup>" for t in ticks],
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 1,
+        },
+        "hovertemplate": "layer %{y}, demonstration %{x}: 10^%{z:.2f}<extra></extra>",
+    }
+    layout = {
+        "xaxis": {"title": {"text": "demonstration"}, "zeroline": False, "showgrid": False},
+        "yaxis": {
+            "title": {"text": "layer"},
+            "zeroline": False,
+            "showgrid": False,
+            "dtick": 1 if len(log) <= 12 else 4,
+        },
+    }
+    return Panel([data], layout, title, 110 + max(120, 14 * len(log)), task=task)

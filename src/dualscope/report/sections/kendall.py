@@ -1,0 +1,80 @@
+"""(h) Do both attend to the same demonstration tokens?"""
+
+from __future__ import annotations
+
+from dualscope.report.chart import Chart, Item, Note, Section
+from dualscope.report.data import Data
+from dualscope.report.dots import Series, dots, series_of, span_of
+from dualscope.report.published import publications
+from dualscope.report.subject import Subject
+from dualscope.report.table import Entry, Number, Table
+
+NULLS = {
+    "kendall_random": ("random scores", "line-ns-open"),
+    "kendall_shift": ("shifted scores", "square-open"),
+    "kendall_recency": ("recency alone", "triangle-up-open"),
+}
+NAMES = ("kendall", "kendall_dual", *NULLS)
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    groups = [_series(subject) for subject in data.subjects]
+    items: list[Item] = []
+    if any(groups):
+        items.append(_chart(data, groups))
+    else:
+        items.append(
+            Note(
+                "Kendall's tau was not measured: it is on request (`metrics: [kendall, ...]` in a study).",
+                "missing",
+            )
+        )
+    about = (
+        "ICL attends to demonstration tokens; the dual of a gradient step does too. Do they rank them alike?"
+    )
+    return Section("kendall", "Attention to demonstrations", tuple(items), about)
+
+
+def _series(subject: Subject) -> list[Series]:
+    learners = subject.gradient_learners
+    found = series_of(subject, "kendall", learners, ["trained"], ("in-context",))
+    found += [
+        Series(f"{s.name}, exact dual's keys", s.colour, "diamond-open", s.rows)
+        for s in series_of(subject, "kendall_dual", learners, ["trained"], ("in-context",))
+    ]
+    for metric, (name, symbol) in NULLS.items():
+        first = series_of(subject, metric, learners[:1], ["trained"], ("in-context",))
+        found += [Series(name, "@grey", symbol, s.rows) for s in first]
+    return found
+
+
+def _chart(data: Data, groups: list[list[Series]]) -> Chart:
+    span = span_of(groups, floor=0.0)
+    panels = tuple(
+        dots(series, subject.tasks, "tau-b", subject.name if data.side_by_side else "", span)
+        for series, subject in zip(groups, data.subjects, strict=True)
+        if series
+    )
+    rows: list[list[Entry]] = [
+        [subject.name, row["task"], row["label"], row["variant"], row["metric"], Number.of(row)]
+        for subject in data.subjects
+        for row in subject.rows
+        if row["metric"] in NAMES
+    ]
+    known = {f.size: f.value for f in publications().figures if f.metric == "kendall"}
+    said = ", ".join(f"{value:g} for {size} parameters" for size, value in known.items())
+    return Chart(
+        "kendall-by-task",
+        "Kendall's tau by task",
+        "The rank correlation, over demonstration tokens, of ICL's attention scores with the scores that "
+        "the fine-tuned "
+        "model's update gives the same tokens; mean over layers and the first queries.",
+        "0 is none in common; the grey marks are what chance, smoothness and recency alone give. "
+        f"Published: {said} "
+        "(Dai et al. 2023, mean over their tasks).",
+        panels,
+        Table.build(["model", "task", "learner", "variant", "metric", "tau"], rows),
+        ("kendall", "kendall_dual"),
+    )
