@@ -10,6 +10,7 @@ from tests.models.tiny import FAMILIES, tiny_model
 
 from dualscope.errors import InputError
 from dualscope.models import Model
+from dualscope.models.attention.install import apply
 from dualscope.tasks import Episode, Task
 from dualscope.theory import dual_of
 
@@ -20,10 +21,10 @@ def tiny(family: str, dtype: torch.dtype = torch.float64) -> Model:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_head_is_its_split_and_its_dual(family: str) -> None:
-    model, lesson = tiny(family), random_lesson()
+    model, lesson = tiny(family), random_lesson(queries=(3, 12))
     for layer in range(model.n_layers):
         for head in range(model.n_heads):
-            found = dual_of(model, lesson, layer, head, query=4)
+            found = dual_of(model, lesson, layer, head, query=1)
             for sides in (found.split, found.kernel, found.linear):
                 assert sides.error <= 1e-10
             assert found.dual.error <= 1e-9
@@ -32,11 +33,11 @@ def test_every_head_is_its_split_and_its_dual(family: str) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "bloom", "mistral"])
 def test_the_splits_of_all_heads_are_the_layers_output(family: str) -> None:
     """Put together and through the output projection, they are what the oracle saw the layer add."""
-    model, lesson = tiny(family), random_lesson()
-    tokens = [*lesson.context, *lesson.own_tokens(4)]
+    model, lesson = tiny(family), random_lesson(queries=(3, 12))
+    tokens = [*lesson.context, *lesson.own_tokens(1)]
     _, layers = watch(model.hf, tokens)
     for layer in range(model.n_layers):
-        heads = [dual_of(model, lesson, layer, head, query=4) for head in range(model.n_heads)]
+        heads = [dual_of(model, lesson, layer, head, query=1) for head in range(model.n_heads)]
         joined = torch.cat([found.split.right for found in heads])
         projection = model.attentions[layer].get_submodule(model.family.output)
         with torch.no_grad():
@@ -69,7 +70,7 @@ def test_dw_icl_is_the_demonstrations_outer_products() -> None:
 
 def test_without_demonstrations_in_sight_nothing_is_updated() -> None:
     """Mistral's window of 8 is shorter than the query: the demonstrations are out of sight."""
-    found = dual_of(tiny("mistral"), random_lesson(), layer=0, head=0, query=4)
+    found = dual_of(tiny("mistral"), random_lesson(queries=(3, 12)), layer=0, head=0, query=1)
     assert found.head.demonstrations == 0
     assert found.mass == 0
     assert not found.dw_icl.any()
@@ -109,7 +110,17 @@ def test_the_model_is_left_as_it_was() -> None:
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.hf.modules())
 
 
-@pytest.mark.parametrize("where", [{"layer": 3}, {"head": 4}, {"query": 7}, {"layer": -1}])
+@pytest.mark.parametrize("where", [{"layer": 3}, {"head": 4}, {"query": 99}, {"layer": -1}])
 def test_numbers_out_of_range_are_explained(where: dict[str, int]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(where))} .*0 to"):
         dual_of(tiny("gpt2"), random_lesson(), **({"layer": 0, "head": 0} | where))
+
+
+def test_a_changed_attention_is_refused_and_changed_projections_are_not() -> None:
+    hf, tokenizer = tiny_model("gpt2", torch.float64)
+    apply(hf, {"name": "regularized", "alpha": 0.5})
+    with pytest.raises(InputError, match=r"'regularized' attention .* dualscope\.theory\.variants"):
+        dual_of(Model(hf, tokenizer), random_lesson(), layer=0, head=0)
+    hf, tokenizer = tiny_model("gpt2", torch.float64)
+    apply(hf, {"name": "augmented"})
+    assert dual_of(Model(hf, tokenizer), random_lesson(), layer=0, head=0).dual.error <= 1e-9
