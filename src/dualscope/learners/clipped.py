@@ -56,7 +56,7 @@ def clipper(clip: Clip, threshold: float) -> Adjust:
                 assert layer is not None
                 cut[layer] += (value.abs() > threshold).any()
             clipped = {name: value.clamp(-threshold, threshold) for name, value in gradient.items()}
-            return Adjusted(clipped, None, (cut > 0).to(norms.dtype))
+            return Adjusted(clipped, cut=True, clipped=(cut > 0).to(norms.dtype))
         if clip == "global-l2":
             size = norms.norm()
         else:
@@ -64,6 +64,8 @@ def clipper(clip: Clip, threshold: float) -> Adjust:
                 torch.stack(torch._foreach_norm(list(gradient.values()), float("inf"))).max().to(norms.dtype)
             )
         factor = (threshold / size).clamp(max=1.0)
-        return Adjusted(gradient, factor.expand_as(norms), (factor < 1).to(norms.dtype).expand_as(norms))
+        return Adjusted(
+            gradient, factor.expand_as(norms), clipped=(factor < 1).to(norms.dtype).expand_as(norms)
+        )
 
     return adjust

@@ -16,7 +16,7 @@ from dualscope.learners.learner import Learned, Log, Options
 from dualscope.learners.linearized_read import read_along
 from dualscope.learners.recorder import Recorder
 from dualscope.learners.samples import Sample, ordered, samples
-from dualscope.learners.slots import Slot, Whole, wide
+from dualscope.learners.slots import Slot, Whole, layer_of, wide
 from dualscope.learners.weights import Gradient, Weights
 from dualscope.models.capture import Session, capturing
 
@@ -46,10 +46,11 @@ class DescentOptions(Options):
 
 @dataclass(frozen=True)
 class Adjusted:
-    """A step's gradient after clipping or rescaling, and by how much each layer's was scaled."""
+    """A step's gradient, perhaps cut, and how much each layer's is to be scaled."""
 
     gradient: Gradient
-    factors: Tensor | None  # [layers]; None: not a scaling
+    factors: Tensor | None = None  # [layers]; None: as it is
+    cut: bool = False  # entry by entry, so that no scaling could have done it
     clipped: Tensor | None = None  # [layers] 1 where the layer was cut, on the device
 
 
@@ -58,7 +59,7 @@ Adjust = Callable[[Gradient, int, Tensor], Adjusted]
 
 
 def unchanged(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
-    return Adjusted(gradient, torch.ones_like(norms))
+    return Adjusted(gradient)
 
 
 @dataclass(frozen=True)
@@ -90,19 +91,18 @@ def take(stride: Stride, gradient: Gradient) -> Taken:
     weights = stride.weights
     norms = weights.norms(gradient)
     adjusted = stride.adjust(gradient, stride.number, norms)
-    factors = adjusted.factors
-    scaled: dict[int | None, Tensor | float] = {None: -stride.lr}
-    if factors is not None:
-        scaled |= {layer: -stride.lr * factors[layer] for layer in range(len(factors))}
-    step = {
-        slot.name: adjusted.gradient[slot.name].to(weights.changes[slot.name].dtype)
-        * scaled.get(slot.layer, -stride.lr)
-        for slot in weights.slots
-        if slot.name in adjusted.gradient
-    }
+    names = list(adjusted.gradient)
+    moves = torch._foreach_mul([adjusted.gradient[n].to(weights.changes[n].dtype) for n in names], -stride.lr)
+    step = dict(zip(names, moves, strict=True))
+    if adjusted.factors is not None:
+        step = {
+            n: move if (at := layer_of(n)) is None else move * adjusted.factors[at]
+            for n, move in step.items()
+        }
     weights.move(step)
-    stride.recorder.commit(None if factors is None else -stride.lr * factors)
-    return Taken(norms, weights.norms(step), adjusted.clipped)
+    stride.recorder.commit(stride.lr, adjusted.factors, adjusted.cut)
+    untouched = adjusted.factors is None and not adjusted.cut
+    return Taken(norms, stride.lr * norms if untouched else weights.norms(step), adjusted.clipped)
 
 
 # Runs the model on the samples of one step and takes it.

@@ -92,8 +92,7 @@ class Recorder:
         inputs = self._inputs[layer][0]
         if self.kendall:
             queries = self.session.seen["queries"][layer][0].transpose(0, 1).flatten(1).detach()
-            for row in range(sample.own, len(sample.tokens)):
-                self._tokens[sample.index, row, layer] = (queries[row], inputs[row])
+            self._tokens[sample.index, sample.own, layer] = (queries[sample.own :], inputs[sample.own :])
         if self.dual:
             found: dict[str, Tensor] = {}
             for part in self._weights():
@@ -102,28 +101,30 @@ class Recorder:
                     found[part.role] = part.get(error if part.transposed else error.T).T
             self._pending.append((sample, layer, inputs, found))
 
-    def commit(self, factors: Tensor | None) -> None:
-        """The step is taken: what was pending is scaled by -rate x factors[layer], as the step was."""
+    def commit(self, lr: float, factors: Tensor | None, cut: bool) -> None:
+        """The step is taken: what was pending is scaled as the step was, by the rate and its layer's factor."""
         if not self.dual:
             return
-        if factors is None:
+        if cut:
             raise InputError(
                 "a step that is cut element by element has no dual form: use another clip, or no dual"
             )
         for sample, layer, inputs, errors in self._pending:
-            scaled = {role: error * factors[layer].to(error) for role, error in errors.items()}
-            self._dual.append((sample, layer, inputs, scaled))
+            scale = -lr if factors is None else -lr * factors[layer]
+            self._dual.append(
+                (sample, layer, inputs, {role: error * scale for role, error in errors.items()})
+            )
         self._pending.clear()
 
     def records(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         layers = range(self.model.n_layers)
         if self.kendall and self._tokens:
-            places = sorted({(index, row) for index, row, _ in self._tokens})
+            places = sorted({(index, first) for index, first, _ in self._tokens})
             for number, name in enumerate(("queries", "inputs")):
                 found[name] = torch.stack(
                     [
-                        torch.stack([self._tokens[(*place, layer)][number] for place in places])
+                        torch.cat([self._tokens[(*place, layer)][number] for place in places])
                         for layer in layers
                     ]
                 )

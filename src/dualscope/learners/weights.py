@@ -36,6 +36,7 @@ class Weights:
         self.changes: Gradient = {}
         self.leaves: dict[str, Tensor] = {}  # parameter name -> what gradients are taken of
         self._originals: dict[str, Tensor] = {}
+        self._indices: dict[tuple[int | None, ...], Tensor] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Weights:
@@ -121,10 +122,16 @@ class Weights:
         squares = torch.zeros(self.model.n_layers, dtype=wide(self.model.dtype), device=self.model.device)
         inside = [slot for slot in self.slots if slot.layer is not None and slot.name in values]
         if inside:
-            layers = torch.tensor([slot.layer for slot in inside], device=squares.device)
+            layers = self._index(tuple(slot.layer for slot in inside))
             found = torch.stack(torch._foreach_norm([values[slot.name] for slot in inside]))
             squares.index_add_(0, layers, found.to(squares.dtype).square())
         return squares.sqrt()
+
+    def _index(self, layers: tuple[int | None, ...]) -> Tensor:
+        """On the device, and made once: a copy from the host in every step would wait for it."""
+        if layers not in self._indices:
+            self._indices[layers] = torch.tensor(layers, device=self.model.device)
+        return self._indices[layers]
 
     def update_norms(self) -> Tensor:
         """How far each layer's slots moved, relative to their size before, [layers]."""
