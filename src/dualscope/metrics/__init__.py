@@ -13,10 +13,11 @@ _WHERE = {
     "METRICS": "catalog",
     "Measurement": "rows",
     "Metric": "metric",
+    "expand": "catalog",
     "measure": "rows",
     "simple_metric": "metric",
 }
-__all__ = ["DEFAULT", "METRICS", "Case", "Measurement", "Metric", "measure", "simple_metric"]
+__all__ = ["DEFAULT", "METRICS", "Case", "Measurement", "Metric", "expand", "measure", "simple_metric"]
 
 
 def __getattr__(name: str) -> Any:

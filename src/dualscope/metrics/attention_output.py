@@ -170,6 +170,7 @@ _add(
     "sim_aou_direct",
     "cos(c - z, g~ - z), g~: layer l's update on zero-shot inputs",
     "likeness of the layer's own part, without what drifted upstream",
+    default=False,  # costs another pass over the queries
     wants=["direct"],
     applies=lambda case: case.is_pair and "direct_attn_out" in case.trace.extras,
 )

@@ -1,10 +1,11 @@
 """Every metric there is: importing this registers them all, in the order in which people read them."""
 
+from collections.abc import Iterable
 from importlib import import_module
 
 from dualscope.metrics.metric import METRICS
 
-__all__ = ["DEFAULT", "METRICS"]
+__all__ = ["DEFAULT", "METRICS", "expand"]
 
 FAMILIES = (
     "prediction",
@@ -19,3 +20,16 @@ FAMILIES = (
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")
 DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
+
+
+def expand(names: Iterable[str] | None = None) -> tuple[str, ...]:
+    """Metrics by their own names; "default" stands for those that are on by default, "all" for every one.
+
+    >>> expand(["default", "kendall"]) == (*DEFAULT, "kendall")
+    True
+    """
+    groups = {"default": DEFAULT, "all": tuple(METRICS)}
+    found: dict[str, None] = {}
+    for name in ["default"] if names is None else names:
+        found.update(dict.fromkeys(groups.get(name) or (METRICS.canonical(name),)))
+    return tuple(found)

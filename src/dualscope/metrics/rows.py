@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dualscope.metrics.case import Case
-from dualscope.metrics.catalog import DEFAULT, METRICS
+from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.metrics.values import Logged, PerQuery, Pooled, Values
 
@@ -39,9 +39,9 @@ def measure(
 ) -> Measurement:
     """Every asked metric that applies to the case; one that does not apply yields no row.
 
-    `metrics` None means those that are on by default. With `subset` "f2t" the metrics of attention are taken over the
-    queries that both the reference and the learner turn from wrong to right (predictions: over all). The table of
-    queries holds each query's prediction, label log-probabilities and values per query (over layers: the mean);
+    `metrics` None means those that are on by default (see `expand`). With `subset` "f2t" the metrics of attention are
+    taken over the queries that both the reference and the learner turn from wrong to right (predictions: over all).
+    The table of queries holds each query's prediction, label log-probabilities and values (over layers: the mean);
     `per_query` adds the values of every layer as lists.
 
     >>> from dualscope.learners.learner import Learned
@@ -57,7 +57,7 @@ def measure(
     >>> [(row["metric"], row["layer"], round(row["value"], 3), row["n"]) for row in found.rows]
     [('sim_aou', None, 0.707, 2), ('sim_aou', 0, 0.707, 2)]
     """
-    names = [METRICS.canonical(name) for name in (DEFAULT if metrics is None else metrics)]
+    names = expand(metrics)
     counts = resample_counts(len(case.trace), resamples, seed)
     rows: list[Row] = []
     columns = _query_columns(case)

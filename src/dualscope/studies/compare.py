@@ -106,7 +106,7 @@ def compare(
     from dualscope.learners import Bench, Learned, options_of
     from dualscope.learners.learner import LEARNERS
     from dualscope.learners.rate import choose_rate
-    from dualscope.metrics import DEFAULT, METRICS, Case, measure
+    from dualscope.metrics import METRICS, Case, expand, measure
     from dualscope.models import Model
 
     model = Model.load(model) if isinstance(model, str) else model
@@ -125,7 +125,7 @@ def compare(
         )
     drawn = Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
-    chosen = list(DEFAULT if metrics is None else metrics)
+    chosen = list(expand(metrics))
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
     learned: dict[str, Learned] = {

@@ -77,7 +77,7 @@ def _ask(entry: LearnerEntry, plugins: tuple[str, ...], digest: str) -> Resolved
 
 
 def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str]:
-    from dualscope.metrics import METRICS
+    from dualscope.metrics import METRICS, expand
 
     load_plugins(study.plugins)
     foreign = {name for name in METRICS if _is_foreign(METRICS[name].compute)} if digest else set()
@@ -86,7 +86,7 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
             return None, ""
         names = sorted({name for name in METRICS if METRICS[name].default} | foreign)
     else:
-        names = sorted({METRICS.canonical(name) for name in study.metrics})
+        names = sorted(expand(study.metrics))
     return tuple(names), digest if foreign & set(names) else ""
 
 
