@@ -93,8 +93,15 @@ def _by_variant(
 
 
 def mask(*args: Any, mask_function: Any = causal_mask_function, **kwargs: Any) -> Tensor | None:
-    """None where the pattern is plainly causal, else (windows, padding) transformers' own additive mask."""
-    if mask_function is causal_mask_function and kwargs.get("attention_mask") is None:
+    """None where the pattern is plainly causal, else (windows, padding) transformers' own additive mask.
+
+    While a CUDA graph is recorded transformers cannot look whether sequences are packed, and takes them for packed;
+    ours never are, and windows are known to the attention itself.
+    """
+    if kwargs.get("attention_mask") is None and (
+        mask_function is causal_mask_function
+        or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    ):
         return None
     return eager_mask(*args, mask_function=mask_function, **kwargs)
 

@@ -39,6 +39,15 @@ class Part:
             tensor = tensor.unflatten(0, (heads, 3, width))[:, which]
         return tensor
 
+    def view_output(self, output: Tensor) -> Tensor:
+        """This part's share of what its projection gives: [..., out] or, interleaved, [..., heads, head width]."""
+        if self.rows is not None:
+            return output[..., self.rows[0] : self.rows[1]]
+        if self.head is not None:
+            heads, width, which = self.head
+            return output.unflatten(-1, (heads, 3, width))[..., which, :]
+        return output
+
     def get(self, tensor: Tensor) -> Tensor:
         """The part of its parameter as [out, in] or [out]."""
         view = self.view(tensor)
