@@ -9,7 +9,8 @@ from tests.models.tiny import FAMILIES, WINDOW, tiny_model
 
 from dualscope.errors import InputError
 from dualscope.models import Model
-from dualscope.models.capture import Session, capturing
+from dualscope.models.capture import capturing
+from dualscope.models.session import Session
 
 
 def fingerprint(hf: Any) -> dict[str, object]:

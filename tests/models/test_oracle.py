@@ -75,7 +75,8 @@ def test_captured_logits_are_the_plain_models(family: str) -> None:
 
 
 def captured_logits(model: Model, tokens: Tensor) -> Tensor:
-    from dualscope.models.capture import Session, capturing
+    from dualscope.models.capture import capturing
+    from dualscope.models.session import Session
 
     session = Session(read=tokens.shape[1] - 1)
     with torch.no_grad(), model.running(), capturing(model, session):
@@ -93,3 +94,29 @@ def test_without_bos(family: str) -> None:
     trace = model.read(lesson, want=frozenset({"mass"}))
     assert_same(trace, oracle(hf, lesson, ()), 1e-10)
     assert not trace.extras["bos_mass"].any()
+
+
+MIXABLE = [
+    "gpt2",
+    "opt",
+    "gpt_neox",
+    "llama",
+    "qwen2",
+    "qwen3",
+    "olmo2",
+    "xglm",
+    "gptj",
+]  # no windows, no ALiBi
+
+
+@pytest.mark.parametrize("family", MIXABLE)
+def test_queries_of_mixed_lengths_in_one_batch(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does: shorter queries are filled up after the position that is read."""
+    hf, tokenizer = tiny_model(family, torch.float64)
+    model, lesson = Model(hf, tokenizer), random_lesson()
+    monkeypatch.setitem(model.__dict__, "mixes_lengths", True)
+    trace = model.read(lesson, model.prefix(lesson.context), want=EVERYTHING, batch_size=4)
+    assert model.counters["batches"] == 2
+    assert_same(trace, oracle(hf, lesson, lesson.context), 1e-10)
+    zero_shot = model.read(lesson, want=EVERYTHING - {"context_scores"})
+    assert_same(zero_shot, oracle(hf, lesson, lesson.bos), 1e-10)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from dualscope.errors import InputError
 from dualscope.models import Model
-from dualscope.models.capture import Session, capturing
+from dualscope.models.capture import capturing
+from dualscope.models.session import Session
 
 TOKENS = torch.tensor([random_lesson().context])
 NORMED_KEYS = ("qwen3", "gemma3_text", "olmo2")  # these norm the keys before they are used

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.models.capture import Session, capturing
+from dualscope.models.capture import capturing
 from dualscope.models.device import total_memory
 from dualscope.models.memory import batch_size, estimate, in_words
 from dualscope.models.model import Model
+from dualscope.models.session import Session
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
