@@ -11,10 +11,9 @@ from dualscope.metrics.attention_map import change_undefined, seen_scores, visib
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import layer_slices, wide
 from dualscope.metrics.metric import family
+from dualscope.metrics.statistics import SNR_THRESHOLD
 from dualscope.metrics.values import Logged, PerQuery, Values
 from dualscope.models.trace import Trace
-
-SNR_THRESHOLD = 10.0  # below this, rounding may turn a change by more than 0.1 radian
 
 
 def _size(change: Tensor) -> Tensor:
