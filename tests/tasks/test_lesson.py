@@ -108,6 +108,14 @@ def test_the_budget_is_kept_and_used(tokenizer, texts, positions):
     ]
 
 
+def test_a_demonstration_that_fits_exactly_is_used(tokenizer):
+    episode = Episode.draw(make_task(["rest", "sting", "lore"]), shots=3)
+    whole = make_lesson(episode, tokenizer, max_positions=10**6)
+    needed = len(whole.context) + max(map(len, whole.queries)) + max(map(len, whole.answers))
+    assert make_lesson(episode, tokenizer, max_positions=needed).shots_used == 3
+    assert make_lesson(episode, tokenizer, max_positions=needed - 1).shots_used == 2
+
+
 def test_the_first_that_does_not_fit_ends_the_context(byte_tokenizer):
     task = make_task(["a", "b " * 100, "c", "d"])
     episode = Episode.draw(task, shots=4, order=0)
