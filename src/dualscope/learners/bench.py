@@ -79,7 +79,8 @@ class Bench:
         key = (learner.name, lr if learner.needs_rate else None, settings)
         if key not in self._learned:
             self._learned[key] = learner.learn(self, lr, settings)
-            self._add_direct(self._learned[key])
+            if learner.has_direct:
+                self._add_direct(self._learned[key])
         return self._learned[key]
 
     def _add_direct(self, learned: Learned) -> None:

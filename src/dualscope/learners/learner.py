@@ -76,6 +76,9 @@ class Learner(Generic[O]):
     name: ClassVar[str] = ""  # set by the registry's decorator below
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
+    has_direct: ClassVar[bool] = (
+        True  # the direct part of its change says something (of a random one it does not)
+    )
 
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
         raise NotImplementedError

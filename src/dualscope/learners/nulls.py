@@ -111,6 +111,7 @@ class RandomUpdate(Learner[RandomUpdateOptions]):
 
     options = RandomUpdateOptions
     needs_rate = True
+    has_direct = False
 
     def learn(self, bench: Bench, lr: float | None, options: RandomUpdateOptions) -> Learned:
         gd = bench.learned("gd", self.rate(lr), **options.model_dump(exclude={"draw"}))

@@ -21,7 +21,7 @@ def number(row: Row | None) -> str:
     """A value with its interval.
 
     >>> number({"value": 0.31, "low": 0.2, "high": 0.4})
-    '.310 [.200, .400]'
+    '.31 [.20, .40]'
     """
     if row is None or not math.isfinite(row["value"]):
         return "-"
@@ -31,8 +31,8 @@ def number(row: Row | None) -> str:
 
 
 def _short(value: float) -> str:
-    text = f"{value:.3f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.000", "-1.000") else text
+    text = f"{value:.2f}"
+    return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.00", "-1.00") else text
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
