@@ -132,6 +132,25 @@ def test_a_small_update_survives_in_sixteen_bits() -> None:
     assert not torch.equal(large.trace.attn_out, bench.zero_shot.attn_out)
 
 
+@pytest.mark.parametrize("name", ["gd", "lcgd", "gd-linearized"])
+def test_small_gradients_survive_in_float16(name: str) -> None:
+    """Through a faint unembedding and output projection the keys' and values' gradients are too small for float16."""
+    deltas = []
+    for dtype in (torch.float16, torch.float64):
+        model = wrapped("llama", dtype)
+        with torch.no_grad():
+            for attention in model.attentions:
+                attention.get_submodule("o_proj").weight.mul_(2**-12)
+            model.hf.lm_head.weight.mul_(2**-6)
+        deltas.append(Bench(model, tiny_lesson(model, shots=1, queries=2)).learned(name, LR).delta)
+    half, exact = deltas
+    assert half is not None
+    assert exact is not None
+    for key, change in exact.items():
+        cosine = torch.nn.functional.cosine_similarity(half[key].double().flatten(), change.flatten(), 0)
+        assert cosine > 0.98, key
+
+
 @pytest.mark.parametrize("name", ["lcgd", "gd-linearized", "random-update"])
 def test_learners_in_sixteen_bits(name: str) -> None:
     model = wrapped("llama", torch.bfloat16)

@@ -18,6 +18,9 @@ from dualscope.learners.slots import Slot, is_low, wide
 if TYPE_CHECKING:
     from dualscope.models.model import Model
 
+# Gradients of float16 activations underflow: below 6e-8 there is nothing. So they are computed this much larger.
+_HALF_SCALE = 1024.0
+
 Gradient = dict[str, Tensor]  # slot name -> canonical [out, in] or [out]
 
 
@@ -79,9 +82,14 @@ class Weights:
         """
         slots = [slot for slot in self.slots if layer is None or slot.layer == layer]
         names = list(dict.fromkeys(slot.parameter for slot in slots))
+        scale = _HALF_SCALE if self.model.dtype == torch.float16 else 1.0
+        if scale != 1.0:
+            seed = torch.full_like(loss, scale) if seed is None else seed * scale
         found = torch.autograd.grad(
             loss, [*(self.leaves[n] for n in names), *also], seed, allow_unused=True, materialize_grads=True
         )
+        if scale != 1.0:
+            found = tuple(value.float() / scale for value in found)
         by_name = dict(zip(names, found, strict=False))
         return {slot.name: slot.get(by_name[slot.parameter]) for slot in slots}, found[len(names) :]
 
