@@ -50,7 +50,7 @@ def arguments(model_folder: str, data: Path, tmp_path: Path) -> list[Any]:
     return [
         *("run", "--model", model_folder, "--task", "sst2", "--data", data, "--seeds", 2, "--shots", 4),
         *("--queries", 10, "--lr", "0.1", "--learner", "gd", "--out", tmp_path / "run", "--no-report"),
-        *("--device", "cpu"),
+        *("--device", "cpu", "--jobs", 1),
     ]
 
 

@@ -14,6 +14,7 @@ from dualscope.errors import InputError
 from dualscope.learners import Bench
 from dualscope.studies import Run, Study, run_study
 from dualscope.studies.cell import COLUMNS
+from dualscope.studies.jobs import suitable_jobs
 from dualscope.studies.runner import Runner
 
 
@@ -196,6 +197,12 @@ if __name__ == "__main__":
     assert result.complete, result.failures
     print(*sorted(result.computed))
 """
+
+
+def test_jobs_that_suit(fields: dict) -> None:
+    assert suitable_jobs(fields["models"], "cpu") >= 1
+    assert suitable_jobs(fields["models"], "cuda") == 1
+    assert suitable_jobs(["owner/not-here"], "cpu") == 1
 
 
 def test_traces_missing_from_a_finished_study_are_made(fields: dict, tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def run(
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
     dtype: str | None = typer.Option(None, help="float32, float64, tf32, bfloat16, float16."),
     engine: str = typer.Option("local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine)."),
-    jobs: int = typer.Option(1, min=1, help="Worker processes, or Ray actors."),
+    jobs: int | None = typer.Option(
+        None, min=1, help="Worker processes, or Ray actors; as many as suit the models if not given."
+    ),
     shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8."),
     plugin: list[Path] = typer.Option(
         [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
 
+from dualscope.errors import InputError
 from dualscope.models.source import find
 from dualscope.studies.cell import Cell
 from dualscope.studies.resolve import Resolver
@@ -34,11 +35,15 @@ class Shape:
         """None where the model's files are not on this machine."""
         source = find(name, offline)
         path = source.file("config.json")
+        try:
+            files = source.weights()
+        except InputError:
+            return None
         if path is None:
             return None
         config = json.loads(path.read_text())
         parameters = size = 0
-        for file in source.weights():
+        for file in files:
             with file.open("rb") as stream:
                 header = json.loads(stream.read(struct.unpack("<Q", stream.read(8))[0]))
             for name_, entry in header.items():

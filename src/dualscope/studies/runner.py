@@ -13,6 +13,7 @@ from dualscope.studies import provenance, rates
 from dualscope.studies.cell import Cell
 from dualscope.studies.config import Study
 from dualscope.studies.engines import ENGINES
+from dualscope.studies.jobs import suitable_jobs
 from dualscope.studies.outcome import Event, Outcome
 from dualscope.studies.plan import Plan, Planner
 from dualscope.studies.recorded import recorded_rates
@@ -42,8 +43,8 @@ class Result:
 class Runner:
     """A study and a run folder.
 
-    ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. Without
-    ``fetch`` it can only plan.
+    ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. ``jobs`` None
+    means as many as suit the models and the machine. Without ``fetch`` it can only plan.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Runner:
         device: str = "auto",
         offline: bool = False,
         engine: str = "local",
-        jobs: int = 1,
+        jobs: int | None = 1,
         shard: tuple[int, int] = (1, 1),
         fetch: bool = True,
         tell: Callable[[Event], None] = lambda event: None,
@@ -62,8 +63,7 @@ class Runner:
     ) -> None:
         self.study = _anchored(study)
         self.engine = ENGINES[engine]
-        self.where = {"engine": engine, "jobs": jobs, "device": device}
-        self.jobs, self.shard, self.offline = jobs, shard, offline
+        self.shard, self.offline = shard, offline
         self.tell, self.begin = tell, begin
         self.run = Run.create(out)
         self.setting = Setting(str(self.run.folder), self.study, device, offline)
@@ -73,6 +73,8 @@ class Runner:
             model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
             for model in self.study.models
         }
+        self.jobs = suitable_jobs(self.study.models, device) if jobs is None else jobs
+        self.where = {"engine": engine, "jobs": self.jobs, "device": device}
 
     def plan(self) -> Plan:
         """The cells of this shard, as far as their rates are known."""
