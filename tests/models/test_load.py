@@ -191,3 +191,30 @@ def test_a_hub_cache_is_enough_offline(folder: Path, tmp_path: Path, monkeypatch
     pinned = Model.load(f"owner/tiny@{commit}", device="cpu", offline=True)
     assert pinned.revision == commit
     refuse("owner/tiny@other", "not in the local cache", offline=True)
+
+
+def test_the_embedded_model_needs_nothing() -> None:
+    model = Model.load("embedded", device="cpu", offline=True)
+    assert model.name == "embedded"
+    assert len(model.digest) == 64
+
+
+def test_several_devices_only_where_one_is_too_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dualscope.models.load import _placement
+
+    config, place = AutoConfig.from_pretrained(folder), torch.device("cuda")
+    monkeypatch.setattr(device, "total_memory", lambda device: 2**17)
+
+    def placement(
+        count: int, automatic: bool = True, dtype: torch.dtype = torch.float32
+    ) -> dict[str, object]:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        return _placement(source.find(str(folder)), config, dtype, place, automatic)
+
+    assert placement(4, dtype=torch.bfloat16) == {"device_map": {"": place}}
+    several = placement(4)
+    assert several["device_map"] == "auto"
+    assert list(several["max_memory"]) == [0, 1, 2, 3]  # type: ignore[call-overload]
+    for count, automatic in ((1, True), (4, False)):
+        with pytest.raises(InputError, match=r"has 0.1 MiB in all"):
+            placement(count, automatic)
