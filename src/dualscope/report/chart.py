@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
-from dualscope.report.table import Table
+from dualscope.report.table import Badge, Number, Table
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,14 @@ class Judgement:
     setting: str
     lines: tuple[tuple[str, str], ...]
     """A learner, and what is said of it in one line."""
+    reasons: tuple[str, ...]
+    """Why something could not be tested."""
     remarks: tuple[str, ...]
     """What has to be known before the lines are believed."""
+    learners: tuple[str, ...]
+    matrix: tuple[tuple[str, tuple[tuple[Badge | None, Number], ...]], ...]
+    """A task, and each learner's answer with its number."""
+    measure: str
     table: Table
     details: tuple[tuple[str, tuple[str, ...]], ...]
     """Task and learner, and every sentence of that answer."""
@@ -101,6 +107,21 @@ class Section:
             elif isinstance(item, Tabs):
                 found += [chart for _, chart in item.charts]
         return found
+
+    def without_column(self, name: str) -> Section:
+        """The same section, a column taken out of every table."""
+
+        def less(item: Item) -> Item:
+            if isinstance(item, Table):
+                return item.without(name)
+            if isinstance(item, Chart):
+                return replace(item, table=item.table.without(name))
+            if isinstance(item, Tabs):
+                charts = tuple((label, replace(c, table=c.table.without(name))) for label, c in item.charts)
+                return replace(item, charts=charts)
+            return item
+
+        return replace(self, items=tuple(map(less, self.items)))
 
 
 def plain(text: str) -> str:

@@ -35,7 +35,12 @@ class Series:
             "y": [plain(task) for task in here],
             "ids": [plain(task) for task in here],
             "error_x": {**whiskers(values, lows, highs), "color": self.colour},
-            "marker": {"color": self.colour, "symbol": self.symbol, "size": 9, "line": {"width": 1.6}},
+            "marker": {
+                "color": self.colour,
+                "symbol": self.symbol,
+                "size": 9,
+                "line": {"width": 1.6, "color": self.colour},
+            },
             "hovertemplate": "%{y}: %{x:.3f}<extra>" + plain(self.name) + "</extra>",
         }
 
@@ -83,12 +88,11 @@ def dots(
             "categoryorder": "array",
             "categoryarray": [plain(t) for t in reversed(tasks)],
         },
-        # the lowest of a group comes first in plotly; people read from the top
-        "legend": {"traceorder": "normal"},
     }
     if span:
         layout["xaxis"]["range"] = list(span)
-    height = 110 + len(tasks) * max(44, 13 * lines)
+    height = 76 + len(tasks) * max(44, 13 * lines)
+    # plotly puts the first of a group lowest; people read from the top
     return Panel([s.trace(tasks) for s in reversed(series)], layout, title, height, by_task=True)
 
 

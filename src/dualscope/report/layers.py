@@ -45,9 +45,9 @@ def combine(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, 
     >>> round(mean, 3), round(low, 3), round(high, 3)
     (0.5, 0.304, 0.696)
     """
-    there = [part for part in parts if math.isfinite(part[0])]
-    if not there:
-        return math.nan, math.nan, math.nan
+    there = [part for part in parts if not math.isnan(part[0])]
+    if not there or any(math.isinf(part[0]) for part in there):  # a signal to noise of no noise at all
+        return (there[0][0] if len(there) == 1 else math.inf if there else math.nan), math.nan, math.nan
     if len(there) == 1:
         return there[0]
     values, lows, highs = (np.array(column, float) for column in zip(*there, strict=True))

@@ -16,6 +16,7 @@ from dualscope.errors import InputError
 from dualscope.report.chart import Chart, Judgement, Listing, Note, Section, Tabs
 from dualscope.report.data import Data
 from dualscope.report.glossary import glossary
+from dualscope.report.legend import legend
 from dualscope.report.table import Badge, Number, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -51,6 +52,8 @@ def render(data: Data) -> str:
     from dualscope.report.sections import SECTIONS
 
     sections = [made for make in SECTIONS if (made := make(data)) is not None]
+    if not data.side_by_side:
+        sections = [section.without_column("model") for section in sections]
     named = {name for section in sections for chart in section.charts() for name in chart.metrics}
     learners = {name for subject in data.subjects for name in subject.learners}
     plotly, script = get_plotlyjs(), (TEMPLATES / "page.js").read_text(encoding="utf-8")
@@ -104,6 +107,14 @@ def _policy(scripts: Sequence[str]) -> str:
     )
 
 
+def _prose(text: str) -> Any:
+    """Text with what stands in backquotes set as code; everything escaped."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(part) for part in text.replace(" %", "\N{NO-BREAK SPACE}%").split("`")]
+    return Markup("").join(Markup("<code>%s</code>") % p if i % 2 else p for i, p in enumerate(parts))
+
+
 def _environment() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -126,6 +137,8 @@ def _environment() -> Any:
     }
     environment.tests["number"] = lambda entry: isinstance(entry, Number)
     environment.tests["badge"] = lambda entry: isinstance(entry, Badge)
+    environment.filters["legend"] = legend
+    environment.filters["prose"] = _prose
     environment.filters["kind"] = lambda item: kinds[type(item)]
     environment.filters["trusted"] = Markup  # our own style, scripts and JSON: used nowhere else
     return environment

@@ -40,6 +40,7 @@ class Publications:
     model: str
     checkpoint: str
     sources: dict[str, str]
+    short: dict[str, str]
     notes: dict[str, str]
     figures: tuple[Figure, ...]
 

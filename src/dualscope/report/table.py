@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
@@ -13,13 +13,17 @@ MINUS = "\N{MINUS SIGN}"
 def shown(value: float | None, digits: int = 3) -> str:
     """A number as people read it: a fixed number of decimals, a true minus sign, a dash where there is none.
 
-    >>> shown(-0.12345), shown(None), shown(float("nan")), shown(-0.0001), shown(float("inf"))
-    ('−0.123', '–', '–', '0.000', '∞')
+    From a million on, only its size is shown.
+
+    >>> shown(-0.12345), shown(None), shown(float("nan")), shown(-0.0001), shown(float("inf")), shown(27878643.4)
+    ('−0.123', '–', '–', '0.000', '∞', '3e7')
     """
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else f"{MINUS}∞"
+    if abs(value) >= 1e6:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e").replace("-", MINUS)
     text = f"{value:.{digits}f}"
     if float(text) == 0:
         text = text.lstrip("-")
@@ -78,6 +82,8 @@ class Table:
     tasks: tuple[str | None, ...] = ()
     """The task of each row, by which the page's filter hides it."""
     title: str = ""
+    folded: bool = False
+    """Whether it waits behind its title."""
 
     @classmethod
     def build(
@@ -86,12 +92,21 @@ class Table:
         rows: Iterable[Sequence[Entry]],
         task: str | None = "task",
         title: str = "",
+        folded: bool = False,
     ) -> Table:
         """`task` names the column that the filter looks at."""
         kept = tuple(tuple(row) for row in rows)
         at = columns.index(task) if task in columns else None
         tasks = tuple(None if at is None else str(row[at]) for row in kept)
-        return cls(tuple(columns), kept, tasks, title)
+        return cls(tuple(columns), kept, tasks, title, folded)
+
+    def without(self, column: str) -> Table:
+        """The table without a column that says the same in every row."""
+        if column not in self.columns:
+            return self
+        at = self.columns.index(column)
+        rows = tuple(row[:at] + row[at + 1 :] for row in self.rows)
+        return replace(self, columns=self.columns[:at] + self.columns[at + 1 :], rows=rows)
 
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers: those stand to the right, and under one another."""

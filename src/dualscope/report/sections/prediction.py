@@ -94,12 +94,14 @@ def _chart(data: Data, metric: str) -> Chart | None:
 def _partition(data: Data) -> Chart | None:
     panels: list[Panel] = []
     rows: list[list[Entry]] = []
-    for subject in data.subjects:
-        counts = _counts(subject)
+    every = [_counts(subject) for subject in data.subjects]
+    changed = [1 - c["neither"] / (sum(c.values()) or 1.0) for counts in every for c in counts.values()]
+    reach = min(1.0, 1.08 * max(changed, default=1.0)) or 1.0
+    for subject, counts in zip(data.subjects, every, strict=True):
         for learner in dict.fromkeys(learner for learner, _ in counts):
             own = {task: found for (name, task), found in counts.items() if name == learner}
             title = f"{learner} · {subject.name}" if data.side_by_side else learner
-            panels.append(_bars(own, title))
+            panels.append(_bars(own, title, reach))
             for task, found in own.items():
                 numbers = [Number(found[name], digits=1) for name in (*PARTS, "neither")]
                 rows.append([subject.name, task, learner, *numbers])
@@ -136,7 +138,7 @@ def _counts(subject: Subject) -> dict[tuple[str, str], dict[str, float]]:
     return found
 
 
-def _bars(counts: dict[str, dict[str, float]], title: str) -> Panel:
+def _bars(counts: dict[str, dict[str, float]], title: str, reach: float) -> Panel:
     tasks = list(counts)
     totals = {task: sum(counts[task].values()) or 1.0 for task in tasks}
     data: list[dict[str, Any]] = [
@@ -155,7 +157,7 @@ def _bars(counts: dict[str, dict[str, float]], title: str) -> Panel:
     layout = {
         "barmode": "stack",
         "bargap": 0.35,
-        "xaxis": {"title": {"text": "share of queries"}, "tickformat": ".0%", "range": [0, 1]},
+        "xaxis": {"title": {"text": "share of queries"}, "tickformat": ".0%", "range": [0, short(reach)]},
         "yaxis": {
             "type": "category",
             "categoryorder": "array",

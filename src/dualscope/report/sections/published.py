@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dualscope.report.chart import Item, Note, Section
+from dualscope.report.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.published import Figure, publications
 from dualscope.report.subject import Subject
@@ -54,7 +54,7 @@ def section(data: Data) -> Section | None:
                 "missing",
             )
         )
-    items.append(_everything())
+    items += _everything()
     about = f"{known.model}. Published figures are never part of this page's averages or verdict."
     return Section("published", "Published figures", tuple(items), about)
 
@@ -74,7 +74,7 @@ def _compared(subject: Subject) -> Iterator[list[Entry]]:
             Number.of(own, digits=4),
             Number(own["value"] - figure.value, digits=4),
         ]
-        yield [*head, *numbers, inside, publications().sources[figure.source]]
+        yield [*head, *numbers, inside, publications().short[figure.source]]
 
 
 def _learner(figure: Figure) -> str:
@@ -85,12 +85,18 @@ def _metric(figure: Figure) -> str:
     return f"{figure.metric} {UNCERTAIN}" if figure.uncertain else figure.metric
 
 
-def _everything() -> Item:
+def _everything() -> Iterator[Item]:
+    known = publications()
     rows: list[list[Entry]] = []
-    for figure in publications().figures:
-        spread = "" if figure.std is None else f"sd {figure.std:g} over {figure.runs} runs"
-        note = publications().notes.get(figure.source, "") if figure.uncertain else spread
-        numbers: list[Entry] = [Number(figure.value, digits=4), note, publications().sources[figure.source]]
+    for figure in known.figures:
+        spread = "" if figure.std is None else f"sd {figure.std:g}, {figure.runs} runs"
+        size = "" if figure.size == "1.3B" else figure.size
+        numbers: list[Entry] = [Number(figure.value, digits=4), spread or size, known.short[figure.source]]
         rows.append([figure.task, _learner(figure), _metric(figure), *numbers])
-    title = f"Every published figure that this page knows ({UNCERTAIN}: what exactly was computed is not recorded)"
-    return Table.build(["task", "learner", "metric", "published", "", "source"], rows, task=None, title=title)
+    title = f"Every published figure that this page knows; with {UNCERTAIN}, what exactly was computed is not recorded"
+    columns = ["task", "learner", "metric", "published", "over", "source"]
+    yield Table.build(columns, rows, task=None, title=title, folded=True)
+    lines = tuple(
+        (known.short[key], f"{known.sources[key]}. {known.notes.get(key, '')}") for key in known.sources
+    )
+    yield Listing("The sources", lines)

@@ -48,12 +48,12 @@ def _series(subject: Subject, metric: str) -> list[Series]:
     if metric == "sim_am":
         found += series_of(subject, "sim_am_zero_shot", ["in-context"], ["trained"], ("zero-shot",))
         found = [
-            Series("before fine-tuning", s.colour, "line-ns-open", s.rows) if s.name == "in-context" else s
+            Series("before fine-tuning", s.colour, "square-open", s.rows) if s.name == "in-context" else s
             for s in found
         ]
     if metric == "sim_aou":
         found += [
-            Series("random direction", "@grey", "line-ns-open", s.rows)
+            Series("random direction", "@grey", "square-open", s.rows)
             for s in series_of(subject, "sim_aou_random", subject.gradient_learners[:1], ["trained"])
         ]
     for index, learner in enumerate(subject.gradient_learners):

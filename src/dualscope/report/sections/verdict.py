@@ -34,7 +34,7 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     for subject in data.subjects:
         found = subject.verdicts()
-        items += [_judgement(subject, verdict, len(found) > 1) for verdict in found]
+        items += [_judgement(subject, verdict) for verdict in found]
         if not found:
             items.append(
                 Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")
@@ -46,7 +46,7 @@ def section(data: Data) -> Section | None:
     return Section("verdict", "The verdict", tuple(items))
 
 
-def _judgement(subject: Subject, verdict: Row, several: bool) -> Judgement:
+def _judgement(subject: Subject, verdict: Row) -> Judgement:
     answers, setting = verdict["answers"], verdict["setting"]
     remarks = [EMBEDDED] if is_embedded(subject) else []
     for learner in dict.fromkeys(a["learner"] for a in answers):
@@ -59,7 +59,11 @@ def _judgement(subject: Subject, verdict: Row, several: bool) -> Judgement:
         subject.name,
         f"{setting['shots']} shots{labels}, {seeds} seed{'s' * (seeds != 1)}",
         tuple(_lines(answers)) or (("", verdict["sentences"][0]),),
+        tuple(_reasons(answers)),
         tuple(remarks),
+        tuple(dict.fromkeys(a["learner"] for a in answers)),
+        _matrix(answers),
+        PRIMARY,
         _table(answers),
         tuple((f"{a['task']}, {a['learner']}", tuple(a["sentences"])) for a in answers),
         verdict["rule"],
@@ -80,16 +84,47 @@ def _lines(answers: Sequence[Row]) -> list[tuple[str, str]]:
     found = []
     for learner in dict.fromkeys(a["learner"] for a in answers):
         own = [a["answer"] for a in answers if a["learner"] == learner]
-        parts = [
-            f"{word} on {'all' if own.count(word) == len(own) > 1 else own.count(word)}"
-            for word in KINDS
-            if word in own
-        ]
-        parts[0] += f" of {len(own)} tasks" if not parts[0].endswith("all") else f" {len(own)} tasks"
-        if len(own) == 1:
-            parts = [f"{own[0]} on {answers[0]['task']}"]
+        every = "both tasks" if len(own) == 2 else f"all {len(own)} tasks"
+        parts = [f"{word} on {own.count(word)}" for word in KINDS if word in own]
+        parts[0] += f" of {len(own)} tasks"
+        if len(set(own)) == 1:
+            parts = [f"{own[0]} on {every if len(own) > 1 else answers[0]['task']}"]
         found.append((learner, ", ".join(parts)))
     return found
+
+
+def _reasons(answers: Sequence[Row]) -> list[str]:
+    """Who did not learn, and where: there a likeness cannot be tested."""
+    found = []
+    for who, key in (
+        ("In-context learning", "icl_gain"),
+        *((n, n) for n in dict.fromkeys(a["learner"] for a in answers)),
+    ):
+        own = [a for a in answers if key in ("icl_gain", a["learner"])]
+        gains = {a["task"]: a["icl_gain" if key == "icl_gain" else "gd_gain"] for a in own}
+        flat = [task for task, gain in gains.items() if gain is not None and not gain["low"] > 0]
+        unknown = [task for task, gain in gains.items() if gain is None]
+        if flat:
+            found.append(
+                f"{who} does not clearly beat zero-shot on {', '.join(flat)}: there is no learning to compare."
+            )
+        if unknown:
+            found.append(f"Whether {who} beats zero-shot was not measured on {', '.join(unknown)}.")
+    return found
+
+
+def _matrix(answers: Sequence[Row]) -> tuple[tuple[str, tuple[tuple[Badge | None, Number], ...]], ...]:
+    known = {(a["task"], a["learner"]): a for a in answers}
+    learners = dict.fromkeys(a["learner"] for a in answers)
+    rows = []
+    for task in dict.fromkeys(a["task"] for a in answers):
+        cells: list[tuple[Badge | None, Number]] = []
+        for learner in learners:
+            a = known.get((task, learner))
+            badge = Badge(a["answer"], KINDS[a["answer"]]) if a else None
+            cells.append((badge, Number.of(a["value"] if a else None)))
+        rows.append((task, tuple(cells)))
+    return tuple(rows)
 
 
 def _table(answers: Sequence[Row]) -> Table:
@@ -157,7 +192,7 @@ def _series(subject: Subject, answers: Sequence[Row]) -> list[Series]:
         found.append(Series(name, colour(learner) if name == "untrained" else "@grey", symbol, rows))
     ceiling = {t: row for t in subject.tasks if (row := subject.get(t, "in-context-redraw", PRIMARY))}
     if ceiling:
-        found.append(Series("ceiling", "@green", "line-ns-open", ceiling))
+        found.append(Series("ceiling", "@green", "diamond", ceiling))
     return found
 
 

@@ -43,7 +43,7 @@
       hoverlabel: { bgcolor: css("--wash"), bordercolor: css("--axis"), font: { color: css("--ink") } },
       ...layout,
       margin: { l: 10, r: 12, t: 8, b: 40, ...layout.margin },
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { size: narrow ? 10.5 : 12 }, itemwidth: 30, ...layout.legend },
+      showlegend: false,
     };
     for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) result[key] = axis(layout[key]);
     if (!result.xaxis) result.xaxis = axis({});
@@ -54,7 +54,8 @@
   };
   const draw = box => {
     const spec = plots[box.dataset.plot];
-    const data = coloured(spec.data.map(filtered));
+    const off = new Set(all('[data-series][aria-pressed="false"]', box.closest("figure")).map(key => escaped(key.dataset.series)));
+    const data = coloured(spec.data.filter(trace => !off.has(trace.name)).map(filtered));
     drawn.add(box);
     Plotly.react(box, data, styled(spec, box), { displayModeBar: false, responsive: true });
   };
@@ -107,6 +108,12 @@
     off.forEach(task => hiddenTasks.add(escaped(task)));
     for (const thing of all("[data-task]")) thing.hidden = off.has(thing.dataset.task);
     redraw();
+  });
+
+  // A press on a legend's entry takes its series out of the figure, or puts it back.
+  for (const key of all("[data-series]")) key.addEventListener("click", () => {
+    key.setAttribute("aria-pressed", String(key.getAttribute("aria-pressed") === "false"));
+    all(".plot", key.closest("figure")).filter(box => drawn.has(box)).forEach(draw);
   });
 
   // CSV from the table itself, with all digits; text that a spreadsheet would compute is quoted.
