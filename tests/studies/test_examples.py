@@ -1,0 +1,86 @@
+"""The documented examples run: a plugin, and rows recomputed from trace files alone."""
+
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualscope.learners import LEARNERS
+from dualscope.metrics import METRICS
+from dualscope.studies import Study, run_study
+from dualscope.studies.runner import Runner
+
+REPOSITORY = Path(__file__).parents[2]
+PLUGIN, RECOMPUTE = (REPOSITORY / "examples" / f"{name}.py" for name in ("plugin", "recompute"))
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """Other tests do not see the plugin."""
+    yield
+    LEARNERS._items.pop("gd-twice", None)
+    METRICS._items.pop("certainty", None)
+    for name in [name for name in sys.modules if name.startswith("dualscope_plugin_")]:
+        del sys.modules[name]
+
+
+def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> None:
+    study = fields | {"plugins": [str(PLUGIN)], "learners": ["gd", "gd-twice"]}
+    result = run_study(study, tmp_path / "run", device="cpu")
+    assert result.complete, result.failures
+    rows = result.run.rows().to_pylist()
+    assert {row["learner"] for row in rows if row["metric"] == "certainty"} >= {"zero-shot", "gd", "gd-twice"}
+    norms = {row["learner"]: row["value"] for row in rows if row["metric"] == "accuracy"}
+    assert set(norms) == {"zero-shot", "in-context", "gd", "gd-twice"}
+    assert run_study(study, tmp_path / "run", device="cpu").computed == []
+
+
+def test_a_changed_plugin_makes_new_cells_of_its_own_learners(
+    fields: dict, forget: None, tmp_path: Path
+) -> None:
+    def ids(text: str) -> dict[str, set[str]]:
+        forgetting = [name for name in sys.modules if name.startswith("dualscope_plugin_")]
+        for name in forgetting:
+            del sys.modules[name]
+        LEARNERS._items.pop("gd-twice", None)
+        file = tmp_path / "mine.py"
+        file.write_text(text)
+        study = Study.build(fields | {"plugins": [str(file)], "learners": ["gd", "gd-twice"]})
+        cells = Runner(study, tmp_path / "run").plan().cells
+        return {name: {c.id for c in cells if c.learning.learner == name} for name in ("gd", "gd-twice")}
+
+    source = PLUGIN.read_text().partition("@simple_metric")[0]
+    first, second = ids(source), ids(source.replace("2.0", "3.0"))
+    assert first["gd"] == second["gd"]
+    assert not first["gd-twice"] & second["gd-twice"]
+
+
+def test_the_plugin_is_short() -> None:
+    code = [line for line in PLUGIN.read_text().splitlines() if line.strip()]
+    assert len(code) <= 15
+    code = [line for line in RECOMPUTE.read_text().splitlines() if line.strip()]
+    assert len(code) <= 30
+
+
+def test_rows_recomputed_from_traces(fields: dict, tmp_path: Path) -> None:
+    run_study(fields | {"save_traces": True}, tmp_path, device="cpu")
+    done = subprocess.run(
+        [sys.executable, str(RECOMPUTE), str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert {(line[0], line[1]) for line in lines} >= {
+        ("gd", "sim_aou"),
+        ("gd", "sim_am"),
+        ("zero-shot", "accuracy"),
+    }
+    mine, stored = np.array([line[3:] for line in lines], float).T
+    np.testing.assert_allclose(mine, stored, rtol=1e-5, atol=1e-6)
+    assert len(runpy.run_path(str(RECOMPUTE))) > 0
+
+
+def test_the_docs_show_the_plugin_as_it_is() -> None:
+    assert PLUGIN.read_text() in (REPOSITORY / "docs/studies.md").read_text()
