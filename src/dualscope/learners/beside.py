@@ -10,12 +10,58 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from dualscope.learners.delta import Delta, acts_beside
+from dualscope.learners.slots import Slot, wide
+from dualscope.learners.weights import Gradient, Weights
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.models.parts import Part
+
+
+def weights_for(model: Model, slots: Sequence[Slot], tangent: bool = False) -> Weights:
+    """The weights to train: changed in place, or beside where that is cheaper (a GPU) or needed (16 bits)."""
+    return (
+        BesideWeights(model, slots)
+        if not tangent and acts_beside(model, slots)
+        else Weights(model, slots, tangent)
+    )
+
+
+class BesideWeights(Weights):
+    """Key and value parts whose changes are leaves of their own."""
+
+    def __enter__(self) -> BesideWeights:
+        with ExitStack() as stack:
+            stack.enter_context(self.model.running())
+            for parameter in self.model.hf.parameters():
+                stack.callback(parameter.requires_grad_, parameter.requires_grad)
+                parameter.requires_grad_(False)
+            for slot in self.slots:
+                own = slot.get(self.model.hf.get_parameter(slot.parameter).detach())
+                change = torch.zeros(own.shape, dtype=wide(self.model.dtype), device=own.device)
+                self.changes[slot.name] = change.requires_grad_()
+            self.leaves = self.changes
+            stack.enter_context(beside(self.model, self.slots, self.changes))  # type: ignore[arg-type]
+            self._stack = stack.pop_all()
+        return self
+
+    def _leaf(self, slot: Slot) -> str:
+        return slot.name
+
+    def _share(self, slot: Slot, gradient: Tensor) -> Tensor:
+        return gradient
+
+    @torch.no_grad()
+    def move(self, step: Gradient) -> None:
+        torch._foreach_add_([self.changes[name] for name in step], list(step.values()))
+
+    def delta(self) -> Delta:
+        return Delta({name: change.detach() for name, change in self.changes.items()})
 
 
 @contextmanager

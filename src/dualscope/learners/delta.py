@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from torch import Tensor
 from dualscope.errors import InputError, suggest
 from dualscope.learners.shadow import shadowed
 from dualscope.learners.slots import Slot, is_low, layer_of, slots_of, wide
+from dualscope.models.parts import Part
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -84,11 +85,17 @@ class Delta(Mapping[str, Tensor]):
 
         Weights of 16 bits would swallow a small change, so there the change acts beside them: W x + dW x.
         """
+        slots = self._slots(model)
+        if acts_beside(model, slots):
+            from dualscope.learners.beside import beside
+
+            with beside(model, slots, self.to(model.device)):  # type: ignore[arg-type]
+                yield
+            return
         if is_low(model):
             with shadowed(model, self.in_full(model)):
                 yield
             return
-        slots = self._slots(model)
         with torch.no_grad(), ExitStack() as stack:
             parameters = dict(model.hf.named_parameters())
             for name in {slot.parameter for slot in slots}:
@@ -125,6 +132,11 @@ class Delta(Mapping[str, Tensor]):
                 )
             slots.append(known[name])
         return slots
+
+
+def acts_beside(model: Model, slots: Sequence[Slot]) -> bool:
+    """Whether changes act beside the weights: on a GPU, where that saves a copy of them, and at 16 bits."""
+    return all(isinstance(slot, Part) for slot in slots) and (is_low(model) or model.device.type == "cuda")
 
 
 def _put_back(parameter: Tensor, original: Tensor) -> None:

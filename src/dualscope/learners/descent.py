@@ -12,9 +12,11 @@ from pydantic import Field
 from torch import Tensor
 
 from dualscope.errors import InputError
+from dualscope.learners.beside import weights_for
 from dualscope.learners.learner import Learned, Log, Options
 from dualscope.learners.linearized_read import read_along
 from dualscope.learners.recorder import Recorder
+from dualscope.learners.replay import is_graphable, replayed
 from dualscope.learners.samples import Sample, ordered, samples
 from dualscope.learners.slots import Slot, Whole, layer_of, wide
 from dualscope.learners.weights import Gradient, Weights
@@ -79,6 +81,10 @@ class Taken:
     step_norm: Tensor
     clipped: Tensor | None
 
+    def copied(self) -> Taken:
+        clipped = None if self.clipped is None else self.clipped.clone()
+        return Taken(self.grad_norm.clone(), self.step_norm.clone(), clipped)
+
     def __add__(self, other: Taken) -> Taken:
         """Of steps that moved different layers."""
         cut = [c for c in (self.clipped, other.clipped) if c is not None]
@@ -142,12 +148,14 @@ def descend(
             if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
         ),
     )
-    with Weights(model, slots, tangent) as weights:
+    with weights_for(model, slots, tangent) as weights:
         taken: list[Taken] = []
         with ExitStack() as stack:
             stack.enter_context(capturing(model, session))
             if recorder.on:
                 stack.enter_context(recorder.watching())
+            if is_graphable(model, batches, adjust is unchanged and not tangent and not recorder.on):
+                step = replayed(step, batches, options.epochs)
             for batch in batches * options.epochs:
                 taken.append(step(Stride(weights, recorder, lr, len(taken), adjust), batch))
         log = _log(weights, taken, recorder)

@@ -47,7 +47,7 @@ def gd_step(stride: Stride, batch: Sequence[Sample]) -> Taken:
 def _gradient(stride: Stride, sample: Sample, batch: int) -> Gradient:
     weights, recorder = stride.weights, stride.recorder
     logits = weights.model.forward(sample.tokens[None])[0, sample.rows]
-    loss = Objective()(logits, sample.targets)
+    loss = Objective()(logits, sample)
     outputs = recorder.outputs()
     gradient, errors = weights.gradient(loss, also=outputs)
     recorder.note(sample, [error / batch for error in errors])

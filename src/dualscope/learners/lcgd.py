@@ -93,15 +93,17 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
     def visit_all(stride: Stride, sample: Sample, share: int, found: Gradient, taken: list[Taken]) -> None:
         weights, recorder = stride.weights, stride.recorder
         learning = {slot.layer for slot in weights.slots}
+        # A layer that has said its word may move at once, unless the step's size depends on other layers or samples.
+        at_once = sequential or (share == 1 and stride.adjust is unchanged)
 
         def visit(layer: int, said: Tensor) -> bool:
             if layer not in learning:
                 recorder.note(sample, (), layer)
                 return False
-            loss = objective(model.readout(said[sample.rows]), sample.targets)
+            loss = objective(model.readout(said[sample.rows]), sample)
             gradient, errors = weights.gradient(loss, layer, also=recorder.outputs(layer))
             recorder.note(sample, [error / share for error in errors], layer)
-            if sequential:
+            if at_once:
                 taken.append(take(stride, gradient))
             else:
                 found.update(gradient)
@@ -119,6 +121,6 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
             return found
 
         total = mean_gradient(stride.weights, batch, gradient)
-        return sum(taken[1:], taken[0]) if sequential else take(stride, total)
+        return sum(taken[1:], taken[0]) if taken else take(stride, total)
 
     return step

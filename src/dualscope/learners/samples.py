@@ -35,12 +35,49 @@ class Sample:
     def targets(self) -> Tensor:
         return self.tokens[self.first :]
 
+    @property
+    def shares(self) -> Tensor | None:
+        """How much each predicted token counts; None: all the same."""
+        return None
+
+    def filled(self, width: int) -> Filled:
+        """Room for this sequence, or any that is not longer than ``width``."""
+        empty = torch.zeros(width, dtype=self.tokens.dtype, device=self.tokens.device)
+        return Filled(0, empty, 1, 0, torch.zeros_like(empty), torch.zeros(width, device=empty.device))
+
     def by_token(self) -> list[Sample]:
         """The same as one sequence for every token that is predicted."""
         return [
             replace(self, tokens=self.tokens[: t + 1], first=t, own=t)
             for t in range(self.first, len(self.tokens))
         ]
+
+
+@dataclass(frozen=True)
+class Filled(Sample):
+    """A sequence of fixed width in tensors that are written over; what fills it up counts nothing in the loss."""
+
+    wanted: Tensor  # [width]: what each row predicts
+    weights: Tensor  # [width]: how much that counts
+
+    @property
+    def rows(self) -> slice:
+        return slice(None)
+
+    @property
+    def targets(self) -> Tensor:
+        return self.wanted
+
+    @property
+    def shares(self) -> Tensor:
+        return self.weights
+
+    def become(self, sample: Sample) -> None:
+        for tensor in (self.tokens, self.wanted, self.weights):
+            tensor.zero_()
+        self.tokens[: len(sample.tokens)] = sample.tokens
+        self.wanted[sample.rows] = sample.targets
+        self.weights[sample.rows] = 1 / len(sample.targets)
 
 
 def samples(
@@ -78,12 +115,18 @@ class Objective:
 
     among: Tensor | None = None  # [label tokens], sorted; None: the whole vocabulary
 
-    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, sample: Sample) -> Tensor:
+        """``logits`` are those of the sample's rows."""
+        targets = sample.targets
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         if self.among is not None:
-            logits, targets = logits[:, self.among], torch.searchsorted(self.among, targets)
-        return F.cross_entropy(logits, targets)
+            # where a token that does not count is none of these, any will do
+            found = torch.searchsorted(self.among, targets).clamp(max=len(self.among) - 1)
+            logits, targets = logits[:, self.among], found
+        if sample.shares is None:
+            return F.cross_entropy(logits, targets)
+        return F.cross_entropy(logits, targets, reduction="none") @ sample.shares.to(logits.dtype)
 
     @classmethod
     def of_labels(cls, lesson: Lesson, device: torch.device) -> Objective:

@@ -81,7 +81,7 @@ class Weights:
         With ``seed`` (the derivative of a scalar with respect to ``loss``) that scalar's gradient.
         """
         slots = [slot for slot in self.slots if layer is None or slot.layer == layer]
-        names = list(dict.fromkeys(slot.parameter for slot in slots))
+        names = list(dict.fromkeys(self._leaf(slot) for slot in slots))
         scale = _HALF_SCALE if self.model.dtype == torch.float16 else 1.0
         if scale != 1.0:
             seed = torch.full_like(loss, scale) if seed is None else seed * scale
@@ -91,7 +91,16 @@ class Weights:
         if scale != 1.0:
             found = tuple(value.float() / scale for value in found)
         by_name = dict(zip(names, found, strict=False))
-        return {slot.name: slot.get(by_name[slot.parameter]) for slot in slots}, found[len(names) :]
+        shares = {slot.name: self._share(slot, by_name[self._leaf(slot)]) for slot in slots}
+        return shares, found[len(names) :]
+
+    def _leaf(self, slot: Slot) -> str:
+        """The name of the leaf that holds a slot."""
+        return slot.parameter
+
+    def _share(self, slot: Slot, gradient: Tensor) -> Tensor:
+        """A slot's share of its leaf's gradient."""
+        return slot.get(gradient)
 
     @contextmanager
     def along_change(self) -> Iterator[None]:
