@@ -87,6 +87,7 @@ class Judgement:
     details: tuple[tuple[str, tuple[str, ...]], ...]
     """Task and learner, and every sentence of that answer."""
     rule: str
+    """Printed beside the first verdict of a page; empty for the others, which follow the same one."""
 
 
 Item = Chart | Tabs | Table | Note | Listing | Judgement

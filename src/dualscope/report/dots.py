@@ -8,6 +8,7 @@ from typing import Any
 
 from dualscope.report.chart import Panel, plain, short, whiskers
 from dualscope.report.palette import OTHERS, PUBLISHED, SYMBOLS, colour
+from dualscope.report.published import publications
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject
 
@@ -65,8 +66,20 @@ def series_of(
     return found
 
 
-def published_series(rows: dict[str, Row], name: str, index: int = 0) -> Series:
-    return Series(name, PUBLISHED, OTHERS[index % len(OTHERS)], rows)
+def published_of(subject: Subject, metric: str, learners: Iterable[str]) -> list[Series]:
+    """The papers' figures for the subject's tasks; the more recent one where two papers have it."""
+    known, found = publications(), []
+    for index, learner in enumerate(learners):
+        figures = {task: known.find(task, metric, learner) for task in subject.tasks}
+        rows: dict[str, Row] = {
+            task: {"value": some[-1].value, "low": None, "high": None}
+            for task, some in figures.items()
+            if some
+        }
+        if rows:
+            symbol = OTHERS[index % len(OTHERS)]
+            found.append(Series(f"{learner}: {known.label}", PUBLISHED, symbol, rows))
+    return found
 
 
 def dots(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dualscope.report.chart import Chart, Item, Note, Section
 from dualscope.report.curves import curves, line_panel, line_rows, line_span
 from dualscope.report.data import Data
-from dualscope.report.dots import dots, series_of, span_of
+from dualscope.report.dots import dots, published_of, series_of, span_of
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
@@ -29,7 +29,10 @@ def shown(subject: Subject) -> list[str]:
 
 
 def _accuracies(data: Data) -> Chart:
-    groups = [series_of(subject, "accuracy", shown(subject)) for subject in data.subjects]
+    groups = [
+        series_of(subject, "accuracy", shown(subject)) + published_of(subject, "accuracy", shown(subject))
+        for subject in data.subjects
+    ]
     span = span_of(groups, floor=0.0)
     panels = tuple(
         dots(series, subject.tasks, "accuracy", subject.name if data.side_by_side else "", span)

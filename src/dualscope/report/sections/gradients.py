@@ -97,7 +97,7 @@ def _log(value: float) -> float | None:
 
 
 def _panel(log: list[list[float | None]], title: str, task: str, low: float, high: float) -> Panel:
-    ticks = list(range(math.floor(low), math.ceil(high) + 1))
+    ticks = list(range(math.ceil(low), math.floor(high) + 1))
     ticks = ticks[:: max(1, len(ticks) // 6)]
     data: dict[str, Any] = {
         "type": "heatmap",

@@ -6,8 +6,7 @@ from typing import Any
 
 from dualscope.report.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, published_series, series_of, span_of
-from dualscope.report.published import publications
+from dualscope.report.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
@@ -55,11 +54,7 @@ def section(data: Data) -> Section | None:
 
 def _series(subject: Subject, metric: str) -> list[Series]:
     found = series_of(subject, metric, subject.gradient_learners, ["trained"], ("in-context",))
-    rows = {}
-    for task in subject.tasks:
-        for figure in publications().find(task, metric, "gd"):
-            rows[task] = {"value": figure.value, "low": None, "high": None}
-    return [*found, published_series(rows, f"gd: {publications().label}")] if found and rows else found
+    return [*found, *published_of(subject, metric, subject.gradient_learners)] if found else []
 
 
 def _chart(data: Data, metric: str) -> Chart | None:
@@ -149,7 +144,10 @@ def _bars(counts: dict[str, dict[str, float]], title: str, reach: float) -> Pane
             "y": [plain(task) for task in tasks],
             "ids": [plain(task) for task in tasks],
             "x": [short(counts[task][name] / totals[task]) for task in tasks],
-            "marker": {"color": colour, "pattern": {"shape": shape, "fgcolor": "@paper", "solidity": 0.35}},
+            "marker": {
+                "color": colour,
+                "pattern": {"shape": shape, "bgcolor": colour, "fgcolor": "@paper", "solidity": 0.35},
+            },
             "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>",
         }
         for name, (_, colour, shape) in PARTS.items()

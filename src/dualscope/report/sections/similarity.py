@@ -5,8 +5,7 @@ from __future__ import annotations
 from dualscope.report.best import Marks
 from dualscope.report.chart import Chart, Item, Note, Section, Tabs
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, published_series, series_of, span_of
-from dualscope.report.published import publications
+from dualscope.report.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
@@ -56,16 +55,7 @@ def _series(subject: Subject, metric: str) -> list[Series]:
             Series("random direction", "@grey", "square-open", s.rows)
             for s in series_of(subject, "sim_aou_random", subject.gradient_learners[:1], ["trained"])
         ]
-    for index, learner in enumerate(subject.gradient_learners):
-        rows = {}
-        for task in subject.tasks:
-            figures = publications().find(task, metric, learner)
-            if (
-                figures
-            ):  # the most recent one, where two papers have it; the section of published figures has all
-                rows[task] = {"value": figures[-1].value, "low": None, "high": None}
-        if rows:
-            found.append(published_series(rows, f"{learner}: {publications().label}", index))
+    found += published_of(subject, metric, subject.gradient_learners)
     return found
 
 

@@ -34,7 +34,9 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     for subject in data.subjects:
         found = subject.verdicts()
-        items += [_judgement(subject, verdict) for verdict in found]
+        for verdict in found:
+            printed = any(isinstance(item, Judgement) for item in items)
+            items.append(_judgement(subject, verdict, rule="" if printed else verdict["rule"]))
         if not found:
             items.append(
                 Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")
@@ -46,7 +48,7 @@ def section(data: Data) -> Section | None:
     return Section("verdict", "The verdict", tuple(items))
 
 
-def _judgement(subject: Subject, verdict: Row) -> Judgement:
+def _judgement(subject: Subject, verdict: Row, rule: str) -> Judgement:
     answers, setting = verdict["answers"], verdict["setting"]
     remarks = [EMBEDDED] if is_embedded(subject) else []
     for learner in dict.fromkeys(a["learner"] for a in answers):
@@ -66,7 +68,7 @@ def _judgement(subject: Subject, verdict: Row) -> Judgement:
         PRIMARY,
         _table(answers),
         tuple((f"{a['task']}, {a['learner']}", tuple(a["sentences"])) for a in answers),
-        verdict["rule"],
+        rule,
     )
 
 
