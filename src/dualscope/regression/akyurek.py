@@ -9,7 +9,7 @@ from torch.func import vmap
 
 from dualscope.regression.data import Batch, Linear, draw_for, generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.results import Results, shown
+from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Advance, silent, train
 from dualscope.regression.transformer import Transformer
 from dualscope.theory import closed_forms
@@ -19,7 +19,8 @@ Weights = Callable[[Tensor, Tensor], Tensor]  # x [n, d], y [n] -> [d]
 
 @EXPERIMENTS.register("akyurek")
 class Akyurek(Experiment):
-    """Linear attention layers, trained on prompts of 1 to n examples, noiseless and noisy; x and w ~ N(0, I).
+    """Linear attention layers, trained on prompts of 1 to n examples, noiseless and noisy; x uniform on
+    (-1/2, 1/2), so that deep linear attention stays finite, and w ~ N(0, I).
 
     Expected: least squares (of least norm where n < d) without noise, ridge with Bayes' penalty sigma^2
     with it.
@@ -34,13 +35,13 @@ class Akyurek(Experiment):
         "depth": 2,
     }
 
-    steps: int = 3000
+    steps: int = 1500
     d: int = 4
     n: int = 10
-    depth: int = 4
-    noises: tuple[float, ...] = (0.0, 0.5)
+    depth: int = 3
+    noises: tuple[float, ...] = (0.0, 0.25)
     batch: int = 256
-    rate: float = 2e-3
+    rate: float = 3e-3
     test: int = 2000
 
     @property
@@ -50,13 +51,13 @@ class Akyurek(Experiment):
     def run(self, advance: Advance = silent) -> Results:
         results = Results("akyurek")
         for noise in self.noises:
-            problem = Linear(self.d, self.n, noise, inputs="normal")
+            problem = Linear(self.d, self.n, noise)
             model = self._trained(problem, advance)
             self._compare(results, problem, model)
         return results
 
     def _trained(self, problem: Linear, advance: Advance) -> Transformer:
-        model = Transformer(self.d + 1, self.depth, generators(self.seeds, 0), scale=0.5)
+        model = Transformer(self.d + 1, self.depth, generators(self.seeds, 0))
         draws, lengths = generators(self.seeds, 1), torch.Generator().manual_seed(0)
 
         def loss() -> Tensor:
@@ -69,19 +70,19 @@ class Akyurek(Experiment):
 
     def _rivals(self, problem: Linear) -> dict[str, Weights]:
         (search,) = (problem.draw(self.test, g) for g in generators([0], 3))
-        rates = torch.logspace(-2, 0.5, 40).tolist()
+        rates = torch.logspace(-1, 1.5, 40).tolist()
 
         def loss(rate: float) -> float:
             weights = vmap(lambda x, y: closed_forms.gd(x, y, rate, 1))(search.x, search.y)
             return float(((weights * search.query).sum(-1) - search.target).square().mean())
 
         rate = min(rates, key=loss)
-        return {
-            "least squares": closed_forms.ols,
-            "ridge 0.25": lambda x, y: closed_forms.ridge(x, y, 0.25),
-            "ridge 1": lambda x, y: closed_forms.ridge(x, y, 1.0),
-            "one GD step": lambda x, y: closed_forms.gd(x, y, rate, 1),
-        }
+        rivals: dict[str, Weights] = {"least squares": closed_forms.ols}
+        if problem.noise:
+            rivals["ridge, Bayes"] = lambda x, y: closed_forms.ridge(x, y, problem.noise**2)
+        rivals["ridge 0.5"] = lambda x, y: closed_forms.ridge(x, y, 0.5)
+        rivals["one GD step"] = lambda x, y: closed_forms.gd(x, y, rate, 1)
+        return rivals
 
     def _compare(self, results: Results, problem: Linear, model: Transformer) -> None:
         whole = draw_for(problem, self.test, generators(self.seeds, 2))
@@ -109,20 +110,25 @@ class Akyurek(Experiment):
                 for n, values in enumerate(by_n, 1):
                     where = {"panel": panel, "x_name": "examples", "x": n}
                     results.over_seeds(name, metric, values, self.seeds, **where)
-        rows = []
-        for name in error:
-            cells = []
-            for metric, found in (("SPD", spd), ("ILWD", ilwd), ("squared error", error)):
-                if name not in found:
-                    cells.append("")
-                    continue
-                mean = torch.stack(found[name]).mean(0)
-                cells.append(
-                    shown(*results.over_seeds(name, f"mean {metric}", mean, self.seeds, panel=panel))
-                )
-            rows.append((name, *cells))
-        title = f"Noise {problem.noise:g}: distance from the trained layers, mean over 1..{self.n} examples"
-        results.table(title, ("predictor", "SPD", "ILWD", "squared error"), rows)
+        few, many = max(1, self.d // 2), self.n
+        columns = [
+            ("SPD", spd, few),
+            ("SPD", spd, many),
+            ("ILWD", ilwd, many),
+            ("squared error", error, many),
+        ]
+        rows = [
+            (
+                name,
+                *(
+                    shown(*interval(found[name][n - 1].tolist())) if name in found else ""
+                    for _, found, n in columns
+                ),
+            )
+            for name in error
+        ]
+        title = f"Noise {problem.noise:g}, d = {self.d}: how far the trained layers are from each predictor"
+        results.table(title, ("predictor", *(f"{metric}, {n} examples" for metric, _, n in columns)), rows)
 
 
 def first(batch: Batch, n: int) -> Batch:

@@ -47,6 +47,7 @@ class MomentumLanguageModels(Experiment):
     batch: int = 32
     sequences: int = 32  # contexts a task, to measure accuracy
     device: str = "cpu"
+    workers: int | None = None  # processes that write text ahead; None: as many as the device needs
 
     @property
     def work(self) -> int:
@@ -109,7 +110,10 @@ def _measured(
         done = progress.step
 
     with tempfile.TemporaryDirectory() as folder:
-        options: dict[str, Any] = {"save_every": 0, "evaluate_every": 0, "sequences": 1}
+        workers = (
+            experiment.workers if experiment.workers is not None else 0 if experiment.device == "cpu" else 8
+        )
+        options: dict[str, Any] = {"save_every": 0, "evaluate_every": 0, "sequences": 1, "workers": workers}
         model = train_model(settings, Path(folder), experiment.device, watch=watch, **options)
     accuracy = evaluate(model, experiment.length, experiment.sequences, seed)["mean"]
     found: dict[tuple[str, Any], float] = {("perplexity", None): perplexity(model, settings)}

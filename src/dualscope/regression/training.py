@@ -54,5 +54,7 @@ def clip_copies(parameters: Sequence[Tensor], largest: float) -> None:
     norm = sum(g.flatten(1).square().sum(1) for g in gradients)
     assert isinstance(norm, Tensor)
     factor = (largest / norm.sqrt().clamp(min=1e-30)).clamp(max=1)
+    finite = norm.isfinite()  # a draw on which deep linear attention overflows teaches that copy nothing
     for gradient in gradients:
-        gradient *= factor.view(-1, *[1] * (gradient.dim() - 1))
+        shape = (-1, *[1] * (gradient.dim() - 1))
+        gradient.copy_(torch.where(finite.view(shape), gradient * factor.view(shape), 0))

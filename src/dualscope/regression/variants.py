@@ -84,7 +84,8 @@ class Variants(Experiment):
 
     def _curve(self, options: dict[str, Any], advance: Advance) -> dict[int, Tensor]:
         """epoch -> squared error on test tasks, [seeds]."""
-        problem = Linear(self.d, self.n, inputs="normal")
+        # x of length about 1, so that a target has variance 1 and predicting 0 has error 1
+        problem = Linear(self.d, self.n, inputs="normal", scales=(1 / self.d,) * self.d)
         tasks = draw_for(problem, self.tasks, generators(self.seeds, 1))
         test = draw_for(problem, self.tasks, generators(self.seeds, 2))
         order = generators(self.seeds, 3)
@@ -117,12 +118,14 @@ class Layer(nn.Module):
         super().__init__()
         self.variant = variant
 
-        def weights() -> nn.Parameter:
-            return nn.Parameter(
-                torch.stack([torch.randn(width, width, generator=g) for g in generators]) * width**-0.5
-            )
+        def draw() -> Tensor:
+            return torch.stack([torch.randn(width, width, generator=g) for g in generators]) * width**-0.5
 
-        self.query, self.key, self.value = weights(), weights(), weights()
+        # Keys start as queries and values near the tokens: like attends to like, and targets are passed on. With signs
+        # left to chance, half of the seeds sink into a saddle, and the curves would show nothing else.
+        self.query = nn.Parameter(draw())
+        self.key = nn.Parameter(self.query.detach().clone())
+        self.value = nn.Parameter(torch.eye(width) + 0.3 * draw())
         self.adapters = nn.ModuleDict()
         if isinstance(variant, Augmented):
             for role in variant.adapted:
