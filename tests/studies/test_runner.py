@@ -111,6 +111,27 @@ def test_each_shared_trace_is_computed_once(
     assert counts["in_context"] == 2 * 2 * 2  # variants, seeds, shots
 
 
+def test_what_is_held_does_not_grow_with_the_rates(
+    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held: list[int] = []
+    learned = Bench.learned
+
+    def watched(bench: Bench, *arguments: Any, **options: Any) -> Any:
+        found = learned(bench, *arguments, **options)
+        held.append(len(bench._learned))
+        return found
+
+    monkeypatch.setattr(Bench, "learned", watched)
+    study = fields | {"learners": ["gd", "lcgd", "random-update", "null-context"], "seeds": 1}
+    run_study(study | {"lr": [0.1]}, tmp_path / "one", device="cpu")
+    one = max(held)
+    held.clear()
+    result = run_study(study | {"lr": [0.1, 0.2, 0.3, 0.4]}, tmp_path / "four", device="cpu")
+    assert result.complete, result.failures
+    assert max(held) <= one
+
+
 def test_untrained_weights_are_drawn_with_the_cells_seed(fields: dict, tmp_path: Path) -> None:
     runner = Runner(Study.build(fields | {"variants": ["untrained"]}), tmp_path)
     assert {(c.sitting.seed, c.sitting.place.init_seed) for c in runner.plan().cells} == {(0, 0), (1, 1)}

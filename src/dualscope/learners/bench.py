@@ -83,6 +83,11 @@ class Bench:
                 self._add_direct(self._learned[key])
         return self._learned[key]
 
+    def forget(self, name: str, lr: float | None = None, **options: object) -> None:
+        """Let go of a result that nobody will ask for again: a sweep over rates would keep all its traces."""
+        rate = lr if LEARNERS[name].needs_rate else None
+        self._learned.pop((LEARNERS.canonical(name), rate, options_of(name, options)), None)
+
     def _add_direct(self, learned: Learned) -> None:
         delta = learned.delta
         if "direct" in self.want and delta is not None and all(name.startswith("layers.") for name in delta):

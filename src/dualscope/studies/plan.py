@@ -149,6 +149,8 @@ class Planner:
                 waiting.append(chosen)
             else:
                 learnings += [(replace(learning, lr=rate), entry.reference) for rate in chosen]
+        # Rate by rate, so that what learners of one rate share can be let go of before the next.
+        learnings.sort(key=lambda pair: pair[0].lr or 0.0)
         return learnings, waiting
 
     def _rates(self, entry: LearnerEntry, place: Place, task: TaskEntry) -> tuple[float, ...] | RateJob:

@@ -28,7 +28,6 @@ class Reporter:
         self.quiet = quiet
         self._bars: Progress | None = None
         self._overall: TaskID | None = None
-        self._cell: TaskID | None = None
         self._done = self._total = 0
         self._began = time.monotonic()
 
@@ -36,12 +35,12 @@ class Reporter:
         if self.console.is_terminal and not self.quiet:
             self._bars = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
+                TextColumn("{task.description}", markup=False),  # the cell at hand
                 console=self.console,
                 transient=True,
             )
@@ -58,18 +57,16 @@ class Reporter:
         """So many pieces in all, so many of them stored before."""
         self._done, self._total, self._began = there, total, time.monotonic()
         if self._bars is not None:
-            for old in (self._overall, self._cell):
-                if old is not None:
-                    self._bars.remove_task(old)
-            self._overall = self._bars.add_task("study", total=total, completed=there)
-            self._cell = self._bars.add_task("", total=None)
+            if self._overall is not None:
+                self._bars.remove_task(self._overall)
+            self._overall = self._bars.add_task("", total=total, completed=there)
         elif there < total and not self.quiet:
             self._line(f"{total} to do" if not there else f"{total - there} of {total} to do")
 
     def tell(self, event: Event) -> None:
         if isinstance(event, Started):
-            if self._bars is not None and self._cell is not None:
-                self._bars.reset(self._cell, description=event.about, total=None)
+            if self._bars is not None and self._overall is not None:
+                self._bars.update(self._overall, description=event.about)
             return
         self._done += 1
         if self._bars is not None and self._overall is not None:

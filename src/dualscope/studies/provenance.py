@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,14 @@ def software() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def note_devices(run: Run, cells: Sequence[str]) -> None:
+    """Add the devices that cells were computed on, as their files say."""
+    known = run.read_json(FILE)
+    found = {run.notes(cell).get("device", "?") for cell in cells} | set(known.get("devices", []))
+    if sorted(found) != known.get("devices"):
+        run.write_json(FILE, known | {"devices": sorted(found)})
 
 
 def _short(plan: Plan, model: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.errors import InputError
+from dualscope.models.source import EMBEDDED
 from dualscope.studies import provenance, rates
 from dualscope.studies.cell import Cell
 from dualscope.studies.config import Study
@@ -107,6 +108,8 @@ class Runner:
             self._do(works, result)
         finally:
             self.run.folder.sweep(stale=float("inf"))
+        if result.computed:
+            provenance.note_devices(self.run, result.computed)
         return result
 
     def _settle_rates(self, plan: Plan, result: Result) -> None:
@@ -172,7 +175,12 @@ class Runner:
 
 def _anchored(study: Study) -> Study:
     """Folders by their full path: workers may run elsewhere."""
-    models = tuple(str(Path(m).resolve()) if Path(m).expanduser().is_dir() else m for m in study.models)
+    models = tuple(
+        str(Path(model).expanduser().resolve())
+        if model != EMBEDDED and Path(model).expanduser().is_dir()
+        else model
+        for model in study.models
+    )
     return study.model_copy(update={"models": models})
 
 

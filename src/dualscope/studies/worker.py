@@ -82,7 +82,9 @@ class Worker:
     def _sit(self, sitting: Sitting, cells: Sequence[Cell], tell: Callable[[Event], None]) -> None:
         bench: Bench | None = None
         broken: Exception | None = None
-        for cell in cells:
+        for place, cell in enumerate(cells):
+            if bench is not None:
+                _forget(bench, cells[:place], cells[place:])
             if self._is_done(cell):  # another process was here between the plan and the claim
                 tell(Outcome(cell.id, str(cell), "was there"))
                 continue
@@ -251,6 +253,13 @@ def _learned(bench: Bench, learning: Learning) -> Learned:
     if learning == IN_CONTEXT:
         return Learned(bench.in_context)
     return bench.learned(learning.learner, lr=learning.lr, **learning.settings)
+
+
+def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
+    """Only what cells to come still need is held: memory does not grow with the number of rates."""
+    for learning in set(_learnings(past[-1:])) - set(_learnings(future)):
+        if learning not in (ZERO_SHOT, IN_CONTEXT):
+            bench.forget(learning.learner, lr=learning.lr, **learning.settings)
 
 
 def _learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
