@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dualscope.metrics.verdict import NOT_UNDER_TEST
 from dualscope.studies.config import VARIANTS
 from dualscope.studies.summary import ALL_TASKS, Row
 
@@ -57,6 +58,12 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return names
 
 
+def _rank(learner: str) -> int:
+    """Zero-shot, in-context, the learners under test, then their controls."""
+    first = ("zero-shot", "in-context")
+    return first.index(learner) if learner in first else 3 if learner.startswith(NOT_UNDER_TEST) else 2
+
+
 def accuracy_table(rows: Sequence[Row]) -> Table:
     """Rows: task and learner. Columns: variants."""
     return _table(
@@ -79,6 +86,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     tails = ["reference"] if len(references) > 1 else []
     variants = [variant for variant in VARIANTS if any(row["variant"] == variant for row in rows)]
     lines: dict[tuple[str, ...], dict[str, Row]] = {}
+    rows = sorted(rows, key=lambda row: (*(row[head] for head in heads), _rank(row["learner"])))
     for row, name in zip(rows, _names(rows), strict=True):
         key = (*(row[head] for head in heads), name, *(row[tail] or "" for tail in tails))
         lines.setdefault(key, {})[row["variant"]] = row
