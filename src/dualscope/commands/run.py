@@ -16,10 +16,10 @@ MANY = "May be given several times."
 
 def run(
     study: Path | None = typer.Argument(
-        None, metavar="[STUDY.yaml]", help="A study file; options win over it."
+        None, metavar="STUDY.yaml", help="A study file; options win over it."
     ),
     model: list[str] = typer.Option(
-        [], "--model", "-m", help=f"embedded, a folder, or a hub name[@revision]. {MANY}"
+        [], "--model", "-m", help=f"embedded, a folder, or a hub name (name@revision). {MANY}"
     ),
     variant: list[str] = typer.Option(
         [], "--variant", help=f"trained, untrained, trained-embeddings. {MANY}"

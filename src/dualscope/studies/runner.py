@@ -74,7 +74,9 @@ class Runner:
             model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
             for model in self.study.models
         }
-        self.jobs = suitable_jobs(self.study.models, device) if jobs is None else jobs
+        if jobs is None:  # a cluster knows itself how many there should be
+            jobs = suitable_jobs(self.study.models, device) if engine == "local" else 1
+        self.jobs = jobs
         self.where = {"engine": engine, "jobs": self.jobs, "device": device}
 
     def plan(self) -> Plan:
