@@ -1,0 +1,102 @@
+"""Run folders built by hand: the values are chosen, so a test knows what the report has to say."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dualscope.studies.cell import COLUMNS
+from dualscope.studies.store import Run
+
+LAYERED = ("sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_am", "sim_am_delta")
+Level = Callable[[str, str], float]
+"""(variant, learner) -> the level of its similarities."""
+
+
+def usual(variant: str, learner: str) -> float:
+    return {"trained": 0.4, "untrained": 0.1, "trained-embeddings": 0.2}[variant] * (
+        1.0 if learner == "gd" else 0.8 if learner == "lcgd" else 0.1
+    )
+
+
+def make_run(
+    folder: Path,
+    tasks: Sequence[str] = ("sst2", "subj"),
+    variants: Sequence[str] = ("trained", "untrained"),
+    learners: Sequence[str] = ("gd", "lcgd", "random-update"),
+    seeds: int = 3,
+    layers: int = 3,
+    queries: int = 30,
+    level: Level = usual,
+    model: str = "tiny",
+    labels: Sequence[str] = ("Negative", "Positive"),
+    shots: int = 4,
+    demo_labels: Sequence[str] = ("gold",),
+    rates: Sequence[float] = (0.1,),
+    orders: Sequence[int] = (0,),
+    noise: float = 0.05,
+) -> Path:
+    """A run whose learners all learn; `level` says how like in-context learning each is."""
+    run = Run.create(folder)
+    rng = np.random.default_rng(0)
+    number = 0
+
+    def store(columns: dict[str, Any], rows: list[dict[str, Any]], table: dict[str, Any]) -> None:
+        nonlocal number
+        empty = dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0, "model": model}
+        number += 1
+        cell = f"{number:020x}"
+        run.store(cell, [{**empty, **columns, **row} for row in rows], pa.table(table))
+
+    gold = rng.integers(0, len(labels), queries)
+    names = [f"evaluation:{i}" for i in range(queries)]
+    for task in tasks:
+        for variant in variants:
+            for seed in range(seeds):
+                base = {"task": task, "variant": variant, "seed": seed}
+                wrong = (gold + (rng.random(queries) < 0.8)) % len(labels)
+                table = {"query": names, "label": gold, "prediction": wrong}
+                zero = {**base, "learner": "zero-shot", "shots": 0, "shots_used": 0, "demo_labels": "gold"}
+                store(zero, [_row("accuracy", float((wrong == gold).mean()))], table)
+                for order, shown in [(o, d) for o in orders for d in demo_labels]:
+                    here = {**base, "order": order, "shots": shots, "shots_used": shots, "demo_labels": shown}
+                    right = {**table, "prediction": gold}
+                    gain = 1.0 - float((wrong == gold).mean())
+                    rows = [_row("accuracy", 1.0), _row("icl_learned", gain, "zero-shot")]
+                    rows += [
+                        _row("predicted_share", float((gold == i).mean()), w) for i, w in enumerate(labels)
+                    ]
+                    store({**here, "learner": "in-context"}, rows, right)
+                    for learner in learners:
+                        for rate in rates:
+                            values = np.clip(
+                                level(variant, learner) + noise * rng.standard_normal(queries), -1, 1
+                            )
+                            own = {**here, "learner": learner, "lr": rate}
+                            mismatched = values * 0.2
+                            table_of = {**right, "sim_aou": values, "sim_aou_mismatched": mismatched}
+                            store(own, _learner_rows(values, mismatched, gain, layers, shots), table_of)
+    return folder
+
+
+def _row(metric: str, value: float, reference: str | None = None, **rest: Any) -> dict[str, Any]:
+    return {"metric": metric, "value": value, "low": value - 0.05, "high": value + 0.05, "n": 30} | {
+        "reference": reference,
+        **rest,
+    }
+
+
+def _learner_rows(
+    values: np.ndarray, mismatched: np.ndarray, gain: float, layers: int, steps: int
+) -> list[dict[str, Any]]:
+    mean = float(values.mean())
+    rows = [_row("accuracy", 1.0), _row("gd_learned", gain, "zero-shot"), _row("jaccard", 0.5, "in-context")]
+    rows += [_row(metric, mean, "in-context") for metric in LAYERED]
+    rows += [_row("sim_aou_mismatched", float(mismatched.mean()), "in-context")]
+    for layer in range(layers):
+        rows += [_row(metric, mean, "in-context", layer=layer) for metric in LAYERED]
+        rows += [_row("snr", 100.0, "zero-shot", layer=layer)]
+        rows += [_row("grad_norm", 0.1 * (step + 1), layer=layer, step=step) for step in range(steps)]
+    return rows

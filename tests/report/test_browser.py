@@ -1,0 +1,207 @@
+"""The page in a real browser: from disk, without a network, with every control used."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.made import make_run
+
+from dualscope.report import write_report
+
+pytestmark = pytest.mark.browser
+ARGUMENTS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run "
+    "--disable-component-update --disable-sync"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("no Chromium is installed, and in continuous integration the browser tests must run")
+        pytest.skip("no Chromium is installed; the report is not looked at in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=ARGUMENTS.split())
+        yield found
+        found.close()
+
+
+class Look:
+    """A page that was opened, and whatever went wrong while it was."""
+
+    def __init__(self, browser: Any, path: Path, **settings: Any) -> None:
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page = browser.new_page(**settings)
+        self.page.on("console", lambda message: self._console(message))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.url = path.as_uri()
+        self.page.goto(self.url)
+        self.page.wait_for_selector("html[data-ready]", state="attached")
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def see_everything(self) -> None:
+        """Scroll to every chart that is shown, so that it is drawn."""
+        for plot in self.page.query_selector_all(".plot"):
+            if plot.is_visible():
+                plot.scroll_into_view_if_needed()
+                plot.wait_for_selector("svg.main-svg", state="attached")
+
+    def is_clean(self) -> None:
+        assert self.complaints == []
+        assert [url for url in self.requests if not url.startswith(("data:", "blob:"))] == [self.url]
+
+
+@pytest.fixture
+def look(browser: Any, page: Path) -> Iterator[Look]:
+    found = Look(browser, page)
+    yield found
+    found.page.close()
+
+
+def test_opens_from_disk_and_draws_everything(look: Look) -> None:
+    look.see_everything()
+    sections = look.page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
+    links = look.page.eval_on_selector_all(".top nav a", "all => all.map(one => one.hash.slice(1))")
+    assert sections == links
+    assert sections[0] == "verdict"
+    for needed in (
+        "accuracy",
+        "prediction",
+        "similarity",
+        "layers",
+        "alpha",
+        "gradients",
+        "kendall",
+        "axes",
+        "published",
+    ):
+        assert needed in sections
+    assert look.page.query_selector_all("a[href^='#def-']")
+    targets = look.page.eval_on_selector_all(
+        "a[href^='#']",
+        "all => all.filter(one => !document.getElementById(one.hash.slice(1))).map(one => one.hash)",
+    )
+    assert targets == []
+    look.is_clean()
+
+
+def test_tabs_by_mouse_and_keyboard(look: Look) -> None:
+    tab = "#layers-sim_am-tab"
+    look.page.click(tab)
+    assert look.page.is_visible("#layers-sim_am-panel")
+    assert look.page.is_hidden("#layers-sim_aou-panel")
+    look.page.wait_for_selector("#layers-sim_am-panel svg.main-svg", state="attached")
+    look.page.press(tab, "ArrowRight")
+    assert look.page.is_visible("#layers-sim_am_delta-panel")
+    assert look.page.evaluate("document.activeElement.id") == "layers-sim_am_delta-tab"
+    look.page.press("#layers-sim_am_delta-tab", "Home")
+    assert look.page.is_visible("#layers-sim_aou-panel")
+    look.is_clean()
+
+
+def test_tasks_are_filtered(look: Look) -> None:
+    look.see_everything()
+    look.page.uncheck("#tasks input[value='subj']", force=True)
+    assert look.page.query_selector_all("[data-task='subj']")
+    assert not any(one.is_visible() for one in look.page.query_selector_all("[data-task='subj']"))
+    plot = "document.querySelector('#accuracies .plot')"
+    assert look.page.evaluate(f"{plot}.data.flatMap(t => t.y).includes('subj')") is False
+    look.page.click("#tasks input[value='sst2']", force=True)
+    assert look.page.is_checked("#tasks input[value='sst2']")  # one always stays
+    look.page.check("#tasks input[value='subj']", force=True)
+    assert look.page.evaluate(f"{plot}.data.flatMap(t => t.y).includes('subj')") is True
+    look.is_clean()
+
+
+def test_series_are_switched_off_and_on(look: Look) -> None:
+    look.see_everything()
+    key = "#accuracies [data-series='gd']"
+    names = "document.querySelector('#accuracies .plot').data.map(t => t.name)"
+    look.page.click(key)
+    assert "gd" not in look.page.evaluate(names)
+    look.page.click(key)
+    assert "gd" in look.page.evaluate(names)
+
+
+def test_light_and_dark(browser: Any, page: Path) -> None:
+    look = Look(browser, page, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = look.page.evaluate(ground)
+    look.see_everything()
+    look.page.click("#theme")
+    light = look.page.evaluate(ground)
+    assert sum(map(int, dark[4:-1].split(","))) < 200 < 600 < sum(map(int, light[4:-1].split(",")))
+    font = look.page.evaluate("document.querySelector('#accuracies .plot').layout.font.color")
+    assert font == "#5a6069"  # charts follow
+    look.is_clean()
+    look.page.close()
+
+
+def test_on_a_phone_nothing_sticks_out(browser: Any, page: Path) -> None:
+    look = Look(browser, page, viewport={"width": 390, "height": 844})
+    look.see_everything()
+    assert look.page.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = look.page.eval_on_selector_all(
+        ".plot", "all => all.filter(one => one.offsetWidth > 390).map(one => one.dataset.plot)"
+    )
+    assert wide == []
+    look.is_clean()
+    look.page.close()
+
+
+def test_csv_has_the_numbers(look: Look) -> None:
+    look.page.click("#accuracies summary")
+    with look.page.expect_download() as caught:
+        look.page.click("#accuracies .csv")
+    lines = Path(caught.value.path()).read_text().splitlines()
+    assert caught.value.suggested_filename == "accuracies.csv"
+    assert lines[0].startswith("task,learner,trained,trained low,trained high,untrained")
+    gd = next(line for line in lines if line.startswith("sst2,gd,"))
+    assert gd.split(",")[2] == "1.0"
+
+
+def test_hostile_text_is_only_text(browser: Any, evil_run: Path, tmp_path: Path) -> None:
+    look = Look(browser, write_report([evil_run], tmp_path / "evil.html"))
+    for one in look.page.query_selector_all("details"):
+        one.evaluate("one => one.open = true")
+    look.see_everything()
+    assert look.page.evaluate("window.stolen") is None
+    assert "window.stolen" in look.page.inner_text("main")
+    look.is_clean()
+    look.page.close()
+
+
+def test_hostile_names_are_only_text(browser: Any, tmp_path: Path) -> None:
+    evil = "<img src=x onerror='window.stolen=1'>\"&amp;"
+    run = make_run(tmp_path / "run", tasks=[evil, "sst2"], model=evil, labels=(evil, "b"), seeds=1)
+    look = Look(browser, write_report([run], tmp_path / "evil.html"))
+    look.see_everything()
+    look.page.uncheck("#tasks input >> nth=0", force=True)
+    shown = look.page.evaluate("document.querySelector('#accuracies .plot').data.flatMap(t => t.y)")
+    assert set(shown) == {"sst2"}
+    assert look.page.evaluate("window.stolen") is None
+    look.is_clean()
+    look.page.close()
+
+
+def test_prints_every_chart(look: Look) -> None:
+    look.page.emulate_media(media="print")
+    look.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    shown = "[...document.querySelectorAll('.plot')].filter(p => p.offsetParent)"
+    assert look.page.evaluate(f"{shown}.every(p => p.querySelector('svg.main-svg'))")
+    assert look.page.is_hidden(".top")
+    assert len(look.page.pdf()) > 10_000
+    look.is_clean()

@@ -1,0 +1,125 @@
+"""What the sections say is what the rows say."""
+
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from tests.report.made import make_run, usual
+
+from dualscope.report.best import Marks
+from dualscope.report.chart import Chart, Section, Tabs
+from dualscope.report.data import Data
+from dualscope.report.drawing import colours
+from dualscope.report.layers import combine, layer_lines
+from dualscope.report.sections import SECTIONS, axes, gradients
+
+
+def all_sections(*runs: Path) -> dict[str, Section]:
+    data = Data(runs)
+    return {section.id: section for make in SECTIONS if (section := make(data)) is not None}
+
+
+def named(value: object) -> object:
+    """Colours' names made colours, as the page does."""
+    if isinstance(value, str) and value.startswith("@"):
+        return colours()[value[1:]]
+    if isinstance(value, dict):
+        return {key: named(part) for key, part in value.items()}
+    return [named(part) for part in value] if isinstance(value, list) else value
+
+
+def test_every_section_is_there_and_every_plot_is_valid(plain_run: Path) -> None:
+    sections = all_sections(plain_run)
+    assert list(sections) == [
+        *("verdict", "accuracy", "prediction", "similarity", "layers", "controls", "alpha", "gradients"),
+        *("kendall", "axes", "published", "provenance"),
+    ]
+    charts = [chart for section in sections.values() for chart in section.charts()]
+    assert len({chart.id for chart in charts}) == len(charts)
+    for chart in charts:
+        assert chart.shows
+        assert chart.reads
+        assert chart.table.rows
+        for panel in chart.panels:
+            go.Figure(named(list(panel.data)), named(panel.layout))  # plotly checks every name and value
+
+
+def test_runs_stand_side_by_side(plain_run: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", model="second", tasks=["mr"])
+    sections = all_sections(plain_run, other)
+    chart = next(chart for chart in sections["accuracy"].charts() if chart.id == "accuracies")
+    assert [panel.title for panel in chart.panels] == ["plain: tiny", "other: second"]
+    assert chart.panels[0].layout["xaxis"]["range"] == chart.panels[1].layout["xaxis"]["range"]
+    assert {row[0] for row in chart.table.rows} == {"plain: tiny", "other: second"}
+
+
+def test_best_is_marked_and_ties_are_ties(tmp_path: Path) -> None:
+    clear = Data([make_run(tmp_path / "clear", seeds=3)]).subjects[0]
+    assert Marks(clear).of("sst2", "sim_aou") == {"gd": "best"}
+    same = make_run(tmp_path / "same", level=lambda variant, learner: 0.3, noise=0.2)
+    assert set(Marks(Data([same]).subjects[0]).of("sst2", "sim_aou").values()) == {"tie"}
+
+
+def test_intervals_over_seeds() -> None:
+    rng = np.random.default_rng(0)
+    parts = [(v, v - 0.1, v + 0.1) for v in rng.normal(0.5, 0.2, 5)]
+    mean, low, high = combine(parts)
+    values = np.array([v for v, *_ in parts])
+    spread = np.sqrt(values.var(ddof=1) / 5 + (0.1 / 1.96) ** 2)
+    assert mean == pytest.approx(values.mean())
+    assert (high - low) / 2 == pytest.approx(1.96 * spread)
+    assert np.isnan(combine([(np.nan, np.nan, np.nan)])[0])
+    assert combine([(np.inf, np.inf, np.inf), (np.inf, np.inf, np.inf)])[0] == np.inf
+
+
+def test_layers_are_means_over_seeds(plain_run: Path) -> None:
+    subject = Data([plain_run]).subjects[0]
+    line = layer_lines(subject)["sst2", "trained", "gd", "sim_aou", "in-context"]
+    row = subject.get("sst2", "gd", "sim_aou")
+    assert row is not None
+    assert line.layers == (0, 1, 2)
+    assert line.cells == 3
+    assert line.values[0] == pytest.approx(row["value"])
+
+
+def test_gradients_are_of_one_episode(plain_run: Path) -> None:
+    section = gradients.section(Data([plain_run]))
+    assert section is not None
+    chart = section.charts()[0]
+    grid = chart.panels[0].data[0]["z"]
+    assert np.shape(grid) == (3, 4)
+    assert grid[0] == pytest.approx(np.log10([0.1, 0.2, 0.3, 0.4]), abs=1e-3)
+
+
+def test_what_a_study_varies_is_shown(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "run",
+        tasks=["sst2"],
+        learners=["gd"],
+        rates=[0.1, 1.0],
+        demo_labels=["gold", "flipped"],
+        orders=[0, 1],
+    )
+    section = axes.section(Data([run]))
+    assert section is not None
+    tabs = {item.id: item for item in section.items if isinstance(item, Tabs)}
+    assert set(tabs) == {"axis-lr-tabs", "axis-labels-tabs"}
+    rates = tabs["axis-lr-tabs"].charts[0][1]
+    assert rates.panels[0].data[0]["x"] == [0.1, 1.0]
+    labels = tabs["axis-labels-tabs"].charts[0][1]
+    assert labels.panels[0].data[0]["x"] == ["gold", "flipped (both)"]
+    orders = next(item for item in section.items if isinstance(item, Chart))
+    assert len(orders.panels[0].data[0]["x"]) == 3 * 2  # seeds x orders, at the rate shown
+
+
+def test_several_rates_leave_one_in_the_other_charts(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], rates=[0.1, 1.0])
+    subject = Data([run]).subjects[0]
+    assert subject.setting.several_rates
+    assert {cell.columns["lr"] for cell in subject.cells if cell.columns["learner"] == "gd"} == {0.1}
+
+
+def test_learners_under_test_are_no_controls(plain_run: Path) -> None:
+    assert Data([plain_run]).subjects[0].gradient_learners == ["gd", "lcgd"]
+    assert usual("trained", "gd") > usual("untrained", "gd")

@@ -1,0 +1,55 @@
+"""Reading run folders: whole ones, stale ones, broken ones, and what is none."""
+
+from pathlib import Path
+
+import pytest
+from tests.report.made import make_run
+
+from dualscope.errors import InputError
+from dualscope.report import write_report
+from dualscope.report.data import Data
+from dualscope.report.source import Source
+from dualscope.studies import summary
+from dualscope.studies.cell import fingerprint
+
+
+def test_a_stale_summary_is_not_believed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
+    source = Source(run)
+    fresh = source.summary
+    summary.write(source.run, [{**row, "value": 0.123} for row in fresh])
+    assert Source(run).summary == fresh
+    source.run.write_json("provenance.json", {summary.STAMP: fingerprint(sorted(source.run.stored()))})
+    assert {row["value"] for row in Source(run).summary} == {0.123}
+
+
+def test_a_broken_cell_is_said_and_left_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd", "lcgd"])
+    victim = sorted((run / "cells").iterdir())[0]
+    victim.write_bytes(victim.read_bytes()[:100])
+    text = write_report([run], tmp_path / "r.html").read_text()
+    assert "1 failed cell" in text
+    assert "unreadable" in text
+
+
+def test_failures_are_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
+    Source(run).run.fail("f" * 20, "out of memory <at last>\nTraceback ...")
+    text = write_report([run], tmp_path / "r.html").read_text()
+    assert "out of memory &lt;at last&gt;" in text
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a run folder"):
+        write_report([tmp_path], tmp_path / "r.html")
+    (tmp_path / "study.yaml").write_text("tasks: [sst2]")
+    with pytest.raises(InputError, match="nothing to report yet"):
+        write_report([tmp_path], tmp_path / "r.html")
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
+    with pytest.raises(InputError, match="is a folder"):
+        write_report([run], tmp_path)
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name / "run", tasks=["sst2"], learners=["gd"], seeds=1) for name in "ab"]
+    assert [subject.name for subject in Data(runs).subjects] == ["a/run: tiny", "b/run: tiny"]
