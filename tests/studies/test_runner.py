@@ -256,6 +256,10 @@ def test_unknown_names_are_refused_before_anything_runs(fields: dict, tmp_path: 
         ({"learners": [{"learner": "gd", "options": {"epoch": 2}}]}, "option 'epoch'"),
         ({"metrics": ["sim_au"]}, "unknown metric 'sim_au'"),
         ({"models": ["./nowhere"]}, "no such folder"),
+        (
+            {"tasks": [fields["tasks"][0], {"task": fields["tasks"][0], "seeds": 1}]},
+            "two tasks are called 'moods'",
+        ),
     ):
         with pytest.raises(InputError, match=words):
             run_study(fields | change, tmp_path / "run", device="cpu")

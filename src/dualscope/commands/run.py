@@ -153,14 +153,21 @@ def _show_plan(runner: Any, as_json: bool) -> None:
 
 
 def _show_result(result: Any, as_json: bool, report: bool) -> None:
+    from dualscope.studies.outcome import Outcome, is_full_disk, reason_for
     from dualscope.studies.summary import summarise
     from dualscope.studies.tables import result_tables
     from dualscope.studies.verdicts import verdicts
 
-    rows = summarise(result.run, result.cells)
-    answers = verdicts(result.run, result.cells)
+    rows, answers, page = [], [], None
+    try:
+        rows = summarise(result.run, result.cells)
+        answers = verdicts(result.run, result.cells)
+        page = _report(result) if report else None
+    except OSError as error:
+        if not is_full_disk(error):
+            raise
+        result.failures.append(Outcome("summary", "summary of the run", "failed", reason=reason_for(error)))
     result.run.folder.sweep(stale=math.inf)
-    page = _report(result) if report else None
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
     if as_json:
         content = {

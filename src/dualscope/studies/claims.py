@@ -6,6 +6,7 @@ known to be dead, or has not touched it for `STALE` seconds (a host that went aw
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from types import TracebackType
@@ -89,4 +90,7 @@ class Claims:
     def _keep_fresh(self) -> None:
         while not self._stop.wait(self.heartbeat):
             for key in list(self._held):
-                self.folder.touch(f"claims/{key}")
+                with contextlib.suppress(
+                    OSError
+                ):  # missed once; there is time for several before it is stale
+                    self.folder.touch(f"claims/{key}")

@@ -19,6 +19,7 @@ from typing import Any
 from dualscope.studies.owner import Owner
 
 ASIDE = "aside"
+PATIENCE = 20
 
 
 class Folder:
@@ -43,47 +44,55 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Whole or not at all: aside, flushed to the disk, then renamed."""
-        target, aside = self.root / name, self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(aside, "wb") as file:
+
+        def writer(path: Path) -> None:
+            with open(path, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(aside, target)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+
+        self.write_by(name, writer)
 
     def write_by(self, name: str, writer: Callable[[Path], None]) -> None:
         """The same for a file that something else writes, given a path: a trace may be larger than memory."""
-        target, aside = self.root / name, self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
+
+        def put(aside: Path, target: Path) -> None:
             writer(aside)
             os.replace(aside, target)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+
+        self._by_way_of_aside(name, put)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file that must not exist yet; False where it does. Of several callers one succeeds.
 
         A hard link, not ``O_EXCL``: the file has its content from the moment it is there.
         """
-        target, aside = self.root / name, self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
+
+        def put(aside: Path, target: Path) -> None:
             aside.write_bytes(data)
             os.link(aside, target)
+
+        try:
+            self._by_way_of_aside(name, put)
         except FileExistsError:
             return False
-        finally:
-            aside.unlink(missing_ok=True)
         return True
+
+    def _by_way_of_aside(self, name: str, put: Callable[[Path, Path], None]) -> None:
+        """Call with a path aside and the target's; again where another process swept an empty folder away."""
+        target, aside = self.root / name, self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
+        for attempt in range(PATIENCE):
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                put(aside, target)
+            except FileNotFoundError:
+                if attempt == PATIENCE - 1:
+                    raise
+            else:
+                return
+            finally:
+                aside.unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
@@ -117,15 +126,16 @@ class Folder:
 
     def age(self, name: str) -> float:
         """Seconds since a file was written or touched, by the clock of the file system that holds it."""
-        clock = self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
-        clock.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        ages: list[float] = []
+
+        def compare(clock: Path, target: Path) -> None:
             clock.touch()
-            return clock.stat().st_mtime - (self.root / name).stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
-        finally:
-            clock.unlink(missing_ok=True)
+            now = clock.stat().st_mtime
+            with contextlib.suppress(FileNotFoundError):
+                ages.append(now - target.stat().st_mtime)
+
+        self._by_way_of_aside(name, compare)
+        return ages[0] if ages else 0.0
 
     def sweep(self, stale: float) -> None:
         """Remove what processes that are gone had written aside, and folders left empty."""

@@ -39,7 +39,8 @@ Event = Outcome | Started
 
 
 def is_full_disk(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in FULL
+    """Also where it is safetensors, which has errors of its own, that could not write."""
+    return (isinstance(error, OSError) and error.errno in FULL) or "No space left on device" in str(error)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from dualscope.errors import InputError
 from dualscope.studies.cell import Cell, Learning, Place, Sitting, fingerprint
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
 from dualscope.studies.resolve import Resolved, Resolver
@@ -67,6 +68,8 @@ class Planner:
         self.study, self.resolver, self.weights, self.rates = study, resolver, weights, rates
         self.recorded = dict(recorded or {})
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
+        _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
+        _check_names("models", [Place(model, "").name for model in study.models])
         self._notes: dict[str, None] = {}
 
     def plan(self) -> Plan:
@@ -202,3 +205,12 @@ def _with_company(
             found = [other for other in same_rate if other.learner == reference]
             against = found[0] if found else Learning(reference, lr=learning.lr)
         yield learning, against, beside
+
+
+def _check_names(what: str, names: list[str]) -> None:
+    """Rows tell models and tasks by their names alone."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"study: two {what} are called '{name}', and rows could not tell them apart: rename one"
+            )

@@ -100,8 +100,11 @@ class Runner:
             self._settle_rates(plan, result)
             plan = self.plan()
             result.cells = plan.cells
-        self.run.folder.write("study.yaml", self.study.dump().encode())
-        provenance.record(self.run, self.resolver, plan, self.weights, self.where)
+        try:
+            self.run.folder.write("study.yaml", self.study.dump().encode())
+            provenance.record(self.run, self.resolver, plan, self.weights, self.where)
+        except OSError as error:
+            raise InputError(f"--out {self.run.folder}: cannot be written to ({error.strerror})") from None
         self._discard_unreadable(plan.cells, result)
         works = self._missing(plan)
         missing = sum(len(work.cells) for work in works)
@@ -110,7 +113,7 @@ class Runner:
             self._do(works, result)
         finally:
             self.run.folder.sweep(stale=float("inf"))
-        if result.computed:
+        if result.computed and result.complete:
             provenance.note_devices(self.run, result.computed)
         return result
 
@@ -149,8 +152,8 @@ class Runner:
         seen: dict[str, Outcome] = {}
 
         def listen(event: Event) -> None:
-            if isinstance(event, Outcome):
-                seen[event.key] = event
+            if isinstance(event, Outcome) and not (event.state == "was there" and event.key in seen):
+                seen[event.key] = event  # what a lost worker had stored stays stored by this run
             self.tell(event)
 
         pending = list(works)

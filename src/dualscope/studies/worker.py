@@ -66,8 +66,13 @@ class Worker:
     def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
         """Compute what of the work is not there yet. False where another process is at it."""
         key = work.sitting.key
-        if not self.claims.take(key):
-            return False
+        try:
+            if not self.claims.take(key):
+                return False
+        except OSError as error:  # a claim is a file, and a full disk takes none
+            for about in [(cell.id, str(cell)) for cell in work.cells] or [(key, str(work.sitting))]:
+                tell(Outcome(*about, "failed", reason=reason_for(error)))
+            return True
         try:
             if isinstance(work.sitting, RateJob):
                 self._choose(work.sitting, tell)
