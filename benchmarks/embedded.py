@@ -1,9 +1,10 @@
 """The figures of the embedded model's card: every embedded task, 32 shots, 500 queries, 3 seeds.
 
-    python -m benchmarks.embedded [--model embedded] [--queries 500] [--seeds 3] [--json FILE]
+    python -m benchmarks.embedded [--model embedded] [--task NAME]... [--queries 500] [--seeds 3] [--json FILE]
 
 For each task: zero-shot, in-context and GD accuracy (GD at the automatic rate), in-context accuracy with flipped labels
-where there are two classes, and the untrained variants. The last lines say which of the wanted bounds hold.
+where there are two classes, and the untrained variants. ``check`` is the same on the first 100 queries of seed 0, which
+a test can repeat. The last lines say which of the wanted bounds hold.
 """
 
 import argparse
@@ -23,8 +24,11 @@ from dualscope.tasks import Episode, Task, catalog_names, make_lesson
 UNTRAINED = ("untrained", "trained-embeddings")
 
 
-def accuracy(trace: Trace) -> float:
-    return float((trace.predictions == trace.labels).double().mean())
+CHECKED = 100  # queries of seed 0 that a test computes again
+
+
+def accuracy(trace: Trace, first: int | None = None) -> float:
+    return float((trace.predictions == trace.labels)[:first].double().mean())
 
 
 def measure_task(
@@ -34,13 +38,19 @@ def measure_task(
     task = Task.load(name)
     rate = choose_rate(model, task, seeds, shots, queries=queries)
     found: dict[str, list[float]] = {}
+    check: dict[str, float] = {}
     for seed in seeds:
         episode = Episode.draw(task, shots, seed, queries)
         lesson = make_lesson(episode, model.tokenizer, model.max_positions)
         bench = Bench(model, lesson)
-        found.setdefault("zero-shot", []).append(accuracy(bench.zero_shot))
-        found.setdefault("in-context", []).append(accuracy(bench.in_context))
-        found.setdefault("gd", []).append(accuracy(bench.learned("gd", rate.rate).trace))
+        traces = {
+            "zero-shot": bench.zero_shot,
+            "in-context": bench.in_context,
+            "gd": bench.learned("gd", rate.rate).trace,
+        }
+        for kind, trace in traces.items():
+            found.setdefault(kind, []).append(accuracy(trace))
+            check.setdefault(kind, round(accuracy(trace, CHECKED), 4))  # of the first seed
         if len(task.labels) == 2:
             flipped = Episode.draw(task, shots, seed, queries, demo_labels="flipped")
             other = Bench(model, make_lesson(flipped, model.tokenizer, model.max_positions))
@@ -56,6 +66,8 @@ def measure_task(
         "lr": rate.rate,
         "at_edge": rate.at_edge,
         **means,
+        "check": check,
+        "curve": rate.curve,
         "per_seed": {kind: [round(value, 4) for value in values] for kind, values in found.items()},
     }
 
@@ -92,15 +104,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="embedded")
+    parser.add_argument("--task", action="append", help="of the embedded tasks; all of them if not given")
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     model = Model.load(options.model)
-    rows = []
-    for name in (name for name in catalog_names() if name.startswith("embedded-")):
+    rows: list[dict[str, Any]] = []
+    for name in options.task or [name for name in catalog_names() if name.startswith("embedded-")]:
         rows.append(measure_task(name, options.model, model, range(options.seeds), options.queries))
-        print(json.dumps({key: value for key, value in rows[-1].items() if key != "per_seed"}), flush=True)
+        print(
+            json.dumps({key: value for key, value in rows[-1].items() if key not in ("per_seed", "curve")}),
+            flush=True,
+        )
     held = bounds(rows, options.queries)
     for said, holds in held.items():
         print(f"{'holds' if holds else 'FAILS'}: {said}")

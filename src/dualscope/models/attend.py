@@ -131,9 +131,11 @@ def shared_part(query: Tensor, key: Tensor, value: Tensor, rules: Rules, ahead: 
             shape = (key.shape[0], batch, rows, groups)
             out = out.view(*shape, -1).permute(1, 0, 3, 2, 4).flatten(1, 2)
             return out, lse.view(shape).permute(1, 0, 3, 2).flatten(1, 2)
-    distance = distances(rows, key.shape[-2], ahead, query.device)
+    distance = distances(rows, key.shape[-2], ahead, query.device).repeat(batch, 1)
     seen = distance < rules.window if wide and rules.window is not None else None
-    return plain(query, _repeat(key, heads), _repeat(value, heads), rules, distance, seen)
+    flat = query.transpose(0, 1).flatten(1, 2)  # heads, batch * rows, dim
+    out, lse = plain(flat, _repeat(key, heads), _repeat(value, heads), rules, distance, seen)
+    return out.unflatten(1, (batch, rows)).transpose(0, 1), lse.unflatten(1, (batch, rows)).transpose(0, 1)
 
 
 def distances(rows: int, keys: int, ahead: int, device: torch.device) -> Tensor:

@@ -98,10 +98,8 @@ def mask(*args: Any, mask_function: Any = causal_mask_function, **kwargs: Any) -
     While a CUDA graph is recorded transformers cannot look whether sequences are packed, and takes them for packed;
     ours never are, and windows are known to the attention itself.
     """
-    if kwargs.get("attention_mask") is None and (
-        mask_function is causal_mask_function
-        or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
-    ):
+    recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if recording or (mask_function is causal_mask_function and kwargs.get("attention_mask") is None):
         return None
     return eager_mask(*args, mask_function=mask_function, **kwargs)
 

@@ -67,7 +67,9 @@ def record_mass(
         return
     keys = heads(session.prefix.keys[layer], query)
     distance = attend.distances(1, keys.shape[-2], session.start + read, row.device)
-    weights = torch.exp(attend.scores(row, keys, rules, distance).squeeze(-2) - total[..., None])
+    # The batch goes into the rows, so that the shared keys are not copied for each query of it.
+    logits = attend.scores(row.squeeze(-2).transpose(0, 1), keys, rules, distance).transpose(0, 1)
+    weights = torch.exp(logits - total[..., None])
     if rules.window is not None:
         weights = weights.masked_fill(distance[0] >= rules.window, 0.0)
     session.record("bos_mass", layer, weights[..., : session.bos].sum(-1))
