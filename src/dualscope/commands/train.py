@@ -19,6 +19,9 @@ def train(
     minutes: float | None = typer.Option(
         None, help="End after this time, the learning rate falling with it."
     ),
+    short_steps: int | None = typer.Option(
+        None, help="The first steps, on twice as many sequences of half the length [4/9 of the steps]."
+    ),
     batch: int | None = typer.Option(None, help="Sequences a step [64 on CUDA, 4 on a CPU]."),
     length: int | None = typer.Option(
         None, help="Tokens a sequence, and the model's positions [1024; 256 on a CPU]."
@@ -30,6 +33,9 @@ def train(
     seed: int = typer.Option(0, help="Seed of the weights and of the text."),
     attention: str | None = typer.Option(
         None, help="Attention variant, as 'momentum' or '{name: momentum, eta: 0.5}'."
+    ),
+    balance: str | None = typer.Option(
+        None, help="A factor a layer, as 8,4,4,8,1,1: the same model, its layers less sensitive to GD."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, ..."),
     workers: int | None = typer.Option(None, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."),
@@ -61,7 +67,8 @@ def train(
         seed=seed,
         attention=variant,
         warmup=min(300, max(1, steps // 10)),
-        short_steps=steps * 4 // 9,
+        short_steps=steps * 4 // 9 if short_steps is None else short_steps,
+        balance=_factors(balance),
         **sizes,
     )
     with _watcher() as watch:
@@ -77,6 +84,13 @@ def train(
             watch=watch,
         )
     typer.echo(f"saved to {out}; try: dualscope run --model {out}")
+
+
+def _factors(text: str | None) -> tuple[float, ...] | None:
+    try:
+        return None if text is None else tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--balance {text}: expected a factor a layer, for example 8,4,4,8,1,1") from None
 
 
 def _attention(text: str | None) -> dict[str, Any] | None:

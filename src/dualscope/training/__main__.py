@@ -16,6 +16,7 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
     parser.add_argument("--lr", type=float, default=defaults.lr)
     parser.add_argument("--minutes", type=float, default=None)
+    parser.add_argument("--balance", type=lambda text: tuple(map(float, text.split(","))), default=None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=0)

@@ -16,6 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.errors import InputError
 from dualscope.tasks.generate.lexicon import LEXICON
+from dualscope.training.balance import rebalance
 from dualscope.training.checkpoint import load_checkpoint, load_state, save_checkpoint
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate
@@ -57,6 +58,7 @@ def make_model(settings: Settings) -> GPT2LMHeadModel:
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
         bos_token_id=LEXICON.id("<bos>"),
         eos_token_id=LEXICON.id("<eos>"),
     )
@@ -127,7 +129,8 @@ def train(
         if evaluation or step % 50 == 0 or step == settings.steps:
             # .item() waits for the device, so it is asked for seldom
             note = Progress(step, done, float(on_labels.item()), rate, time.monotonic() - began, evaluation)
-            log.append({key: value for key, value in vars(note).items() if value is not None})
+            if evaluation or step == settings.steps:
+                log.append(_noted(note))
             watch(note)
         if save_every and step % save_every == 0:
             now = {
@@ -138,6 +141,8 @@ def train(
             }
             save_checkpoint(folder, model, optimizer, now)
     model.eval()
+    if settings.balance:
+        rebalance(model, settings.balance)
     facts = {
         "settings": settings.as_dict(),
         "steps_done": step,
@@ -157,6 +162,12 @@ def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None
     copy.deepcopy(model).cpu().half().save_pretrained(out)
     make_tokenizer().save_pretrained(out)
     (out / "training.json").write_text(json.dumps(facts, indent=1))
+
+
+def _noted(note: Progress) -> dict[str, Any]:
+    """A line of the log: where the training was, and what it could do."""
+    line = {"step": note.step, "seconds": round(note.seconds, 1), "loss": round(note.loss, 4)}
+    return line | {kind.replace("_", "-"): curve for kind, curve in (note.evaluation or {}).items()}
 
 
 def _optimizer(model: GPT2LMHeadModel, settings: Settings, fused: bool) -> torch.optim.AdamW:

@@ -11,7 +11,7 @@ from dualscope.training.corpus import Mixture
 
 @dataclass(frozen=True)
 class Settings:
-    """The shipped model's settings are the defaults, but for ``steps`` and ``minutes``.
+    """The shipped model's sizes are the defaults; its card has the rest.
 
     The first ``short_steps`` steps have twice as many sequences of half the length: learning in context appears
     sooner on them. With ``minutes`` the learning rate falls with the time that has passed where that is ahead of the
@@ -33,6 +33,7 @@ class Settings:
     seed: int = 0
     minutes: float | None = None
     attention: dict[str, Any] | None = None  # an attention variant: its name and options
+    balance: tuple[float, ...] | None = None  # a factor for each layer (``training.balance``), after training
     mixture: Mixture = field(default_factory=Mixture)
 
     def __post_init__(self) -> None:
@@ -42,6 +43,10 @@ class Settings:
         if self.width % self.heads:
             raise InputError(
                 f"width must be a multiple of heads, found width {self.width} and {self.heads} heads"
+            )
+        if self.balance is not None and (len(self.balance) != self.layers or min(self.balance) <= 0):
+            raise InputError(
+                f"balance must be {self.layers} factors above 0, one a layer; found {list(self.balance)}"
             )
         if self.length < 64:
             raise InputError(
