@@ -88,6 +88,8 @@ class Judgement:
     """Task and learner, and every sentence of that answer."""
     rule: str
     """Printed beside the first verdict of a page; empty for the others, which follow the same one."""
+    folded: bool = False
+    """Whether it is of a setting that the charts do not show, and waits behind its title."""
 
 
 Item = Chart | Tabs | Table | Note | Listing | Judgement

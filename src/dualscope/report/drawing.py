@@ -165,4 +165,8 @@ def _lines(axes: Any, panel: Panel) -> None:
         )
     if across.get("type") == "log":
         axes.set_xscale("log")
+    places = panel.layout.get("yaxis", {})
+    if "ticktext" in places:
+        axes.set_yticks(places["tickvals"], [_text(name) for name in places["ticktext"]])
+        return
     axes.axhline(0, color=colour("@axis"), linewidth=0.6, zorder=0)

@@ -227,28 +227,30 @@ def _orders(data: Data) -> Chart | None:
 def _strip(
     points: dict[str, list[tuple[str, int, int, float]]], tasks: list[str], axis: str, title: str
 ) -> Panel:
+    """Dots of a task around its place, learners one under the other."""
+    place = {task: len(tasks) - 1 - i for i, task in enumerate(tasks)}
+    step = 0.7 / len(points)
     data = [
         {
             "type": "scatter",
             "mode": "markers",
-            "orientation": "h",
             "name": plain(learner),
             "x": [short(value) for *_, value in found],
-            "y": [plain(task) for task, *_ in found],
+            "y": [round(place[task] + ((len(points) - 1) / 2 - i) * step, 3) for task, *_ in found],
             "ids": [plain(task) for task, *_ in found],
-            "text": [f"seed {seed}, order {order}" for _, seed, order, _ in found],
-            "marker": {"color": colour(learner), "size": 7, "opacity": 0.55},
+            "text": [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found],
+            "marker": {"color": colour(learner), "size": 8, "opacity": 0.6},
             "hovertemplate": "%{text}: %{x:.3f}<extra>" + plain(learner) + "</extra>",
         }
-        for learner, found in points.items()
+        for i, (learner, found) in enumerate(points.items())
     ]
     layout = {
-        "scattermode": "group",
         "xaxis": {"title": {"text": axis}},
         "yaxis": {
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [plain(t) for t in reversed(tasks)],
+            "tickvals": [place[task] for task in tasks],
+            "ticktext": [plain(task) for task in tasks],
+            "range": [-0.6, len(tasks) - 0.4],
+            "zeroline": False,
         },
     }
-    return Panel(data, layout, title, 110 + 48 * len(tasks), by_task=True)
+    return Panel(data, layout, title, 90 + 56 * len(tasks))

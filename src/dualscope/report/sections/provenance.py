@@ -62,6 +62,7 @@ def _where(known: Row) -> str:
 
 def _seeds(source: Source) -> str:
     seeds = sorted({cell.columns["seed"] for cell in source.cells}) if source.has_cells else []
+    seeds = seeds or source.regression_settings.get("seeds", [])
     return ", ".join(map(str, seeds)) or "–"
 
 

@@ -56,8 +56,10 @@ def _summaries(source: Source, metric: str) -> list[Row]:
 def _chart(source: Source, name: str, metric: str) -> Chart:
     rows = _summaries(source, metric)
     experiment = rows[0]["experiment"] if rows else source.name
+    names = dict.fromkeys(row["series"] for row in rows)
+    shades = {name: SHADES[i % len(SHADES)] for i, name in enumerate(names)}
     panels = tuple(
-        _panel([row for row in rows if row["panel"] == panel], panel or "", metric)
+        _panel([row for row in rows if row["panel"] == panel], panel or "", metric, shades)
         for panel in dict.fromkeys(row["panel"] for row in rows)
     )
     entries: list[list[Entry]] = [
@@ -81,17 +83,17 @@ def _chart(source: Source, name: str, metric: str) -> Chart:
     )
 
 
-def _panel(rows: list[Row], title: str, metric: str) -> Panel:
+def _panel(rows: list[Row], title: str, metric: str, shades: dict[str, str]) -> Panel:
     series = list(dict.fromkeys(row["series"] for row in rows))
     along = any(row["x"] is not None for row in rows)
     data: list[dict[str, Any]] = []
-    for i, name in enumerate(series):
+    for name in series:
         own = sorted(
             (r for r in rows if r["series"] == name), key=lambda r: r["x"] if r["x"] is not None else 0.0
         )
         values = [short(row["value"]) for row in own]
         bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
-        shade = SHADES[i % len(SHADES)]
+        shade = shades[name]
         if along:
             data.append(
                 {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dualscope.metrics.verdict import PRIMARY
 from dualscope.report.chart import Chart, Item, Judgement, Note, Panel, Section
@@ -34,9 +35,10 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     for subject in data.subjects:
         found = subject.verdicts()
-        for verdict in found:
+        for number, verdict in enumerate(found):
             printed = any(isinstance(item, Judgement) for item in items)
-            items.append(_judgement(subject, verdict, rule="" if printed else verdict["rule"]))
+            made = _judgement(subject, verdict, rule="" if printed else verdict["rule"])
+            items.append(replace(made, folded=number > 0))
         if not found:
             items.append(
                 Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")

@@ -1,0 +1,183 @@
+"""Writes reference.md and verdict.md from the code itself: python docs/generate.py."""
+
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SYMBOLS = """\
+z, c and g stand for the traces of zero-shot, in-context learning and the learner; C is the set of queries
+that a learner predicts correctly, D the set whose prediction differs from zero-shot's. Cosines are taken per
+query (and per head, for scores), averaged over heads, then over queries, which gives a layer's value; the
+mean over layers is the aggregate. Layers count from the input, from 0. A change that is exactly zero is
+undefined: NaN, left out of means, and counted."""
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def code(text: str) -> str:
+    """As code, a bar escaped for the table."""
+    return f"`{cell(text)}`" if text else ""
+
+
+def metrics() -> str:
+    from dualscope.metrics import METRICS
+    from dualscope.metrics.catalog import FAMILIES
+
+    titles = {
+        "prediction": "Predictions",
+        "partition": "Who changed what",
+        "attention_output": "Attention outputs",
+        "attention_map": "Attention maps",
+        "demonstrations": "Attention to demonstrations",
+        "mass": "Where attention goes",
+        "noise": "Signal to noise",
+        "updates": "The learning itself",
+    }
+    families: dict[str, list[list[str]]] = {name: [] for name in FAMILIES}
+    for name in METRICS:
+        metric = METRICS[name]
+        family = metric.compute.__module__.rpartition(".")[2]
+        if family in families:  # a plugin's are not ours to document
+            families[family].append(
+                [
+                    f"`{name}`",
+                    code(metric.formula),
+                    cell(metric.about),
+                    "" if metric.default else "on request",
+                ]
+            )
+    parts = [
+        f"### {titles[name]}\n\n{table(['metric', 'formula', 'what it says', ''], rows)}"
+        for name, rows in families.items()
+    ]
+    return "\n\n".join(parts)
+
+
+def learners() -> str:
+    from dualscope.learners import LEARNERS
+    from dualscope.report.glossary import summary
+
+    rows = []
+    for name in LEARNERS:
+        kind = LEARNERS[name]
+        if kind.__module__.startswith("dualscope."):
+            rows.append([f"`{name}`", cell(summary(kind)), ", ".join(options(kind))])
+    return table(["learner", "what it does", "options (default)"], rows)
+
+
+def options(kind: Any) -> list[str]:
+    return [f"`{name}` ({cell(repr(field.default))})" for name, field in kind.options.model_fields.items()]
+
+
+def families() -> str:
+    from dualscope.models.families import FAMILIES
+
+    rows = [[f"`{name}`", FAMILIES[name].positions, FAMILIES[name].adapter or ""] for name in FAMILIES]
+    return table(["family", "positions", "adapter"], rows)
+
+
+def tasks() -> str:
+    from dualscope.tasks import Task, catalog_names
+
+    rows = []
+    for name in catalog_names():
+        config = Task.load(name).config
+        rows.append([f"`{name}`", cell(str(config.source)), code(config.template), ", ".join(config.labels)])
+    return table(["task", "source", "template", "labels"], rows)
+
+
+def presets() -> str:
+    import yaml
+
+    from dualscope.studies.config import PRESETS
+
+    rows = [
+        [f"`{p.stem}`", cell(yaml.safe_load(p.read_text())["about"])] for p in sorted(PRESETS.glob("*.yaml"))
+    ]
+    return table(["preset", "what it is"], rows)
+
+
+def reference() -> str:
+    parts = [
+        "# Reference",
+        "What every name means. This page is written from the code (`python docs/generate.py`), and a test "
+        "compares them.",
+        f"## Metrics\n\n{SYMBOLS}\n\n{metrics()}",
+        f"## Learners\n\n{learners()}",
+        f"## Tasks\n\n{tasks()}",
+        f"## Presets\n\n{presets()}",
+        "## Model families\n\nFamilies that are not listed are found by their structure where their parts have "
+        f"familiar names.\n\n{families()}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+VERDICT = """\
+# The verdict
+
+The report begins with an answer in words. It is reached by a rule, the same for everybody, printed beside it
+and here (this page is written from the code: `python docs/generate.py`).
+
+## The rule
+
+{rule}
+
+## The four answers
+
+| answer | means |
+|---|---|
+| ▲ above the controls | the likeness is there, and nothing that should not have it has as much |
+| ▽ not above | something that teaches nothing, or knows nothing, is as much like it, to within {small:g} |
+| ~ inconclusive | neither can be said: too few seeds, a control not measured, or an interval that is too wide |
+| ○ not testable | in-context learning or the gradient learner did not beat zero-shot: there is no learning to compare |
+
+*Inconclusive* and *not testable* are answers. The report says why: which control is missing, who did not
+learn.
+
+## Why these controls
+
+- **The untrained model.** Two changes of random weights already have something in common, because they go
+  through the same architecture. If the untrained model scores as high, training has nothing to do with it.
+  Where it scores higher, the report says so in words: *untrained beats trained*.
+- **A random update of GD's size.** Any push of the weights of that size moves attention outputs somewhere.
+- **Mismatched queries.** One query's ICL change against another's GD change: a drift that all queries share
+  scores here as well.
+- **Position and null contexts.** In context, a query stands a thousand tokens later. What moving it there
+  does, and what a context that teaches nothing does, is not learning.
+
+A random direction, trained embeddings with all else untrained, and GD on random labels or on another task are
+shown beside them, and do not decide.
+
+## The ceiling
+
+In-context learning with other demonstrations of the same task is not the same change either.
+`in-context-redraw` measures that, and the report gives a learner's likeness as a share of it.
+
+## What it is not
+
+The verdict is about the strong claim, layer by layer, on this model, these tasks and these seeds. It does not
+speak of the shallow claim (`probe`, [regression](regression.md), [theory](theory/index.md)). And a model that
+was trained to learn in context, like the embedded one, says nothing about large language models.
+"""
+
+
+def verdict() -> str:
+    from dualscope.metrics.verdict import RULE, SMALL
+
+    quoted = "\n".join(f"> {line}\n>" for line in RULE.split("\n")).removesuffix("\n>")
+    return VERDICT.format(rule=quoted, small=SMALL)
+
+
+PAGES = {"reference.md": reference, "verdict.md": verdict}
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make(), encoding="utf-8")
+        print(f"wrote {HERE.name}/{name}")
