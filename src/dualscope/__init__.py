@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as in _HOME
     from dualscope.studies.compare import Comparison as Comparison
     from dualscope.studies.compare import compare as compare
     from dualscope.studies.config import Study as Study
+    from dualscope.studies.runner import run_study as run_study
     from dualscope.studies.store import Run as Run
     from dualscope.tasks.catalog import catalog_names as catalog_names
     from dualscope.tasks.episode import Episode as Episode
@@ -63,6 +64,7 @@ _HOME = {
     # studies
     "Study": "dualscope.studies.config",
     "Run": "dualscope.studies.store",
+    "run_study": "dualscope.studies.runner",
     "compare": "dualscope.studies.compare",
     "Comparison": "dualscope.studies.compare",
 }
