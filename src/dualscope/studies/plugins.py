@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -18,8 +19,14 @@ from dualscope.errors import InputError
 GROUP = "dualscope.plugins"
 
 
-def _installed() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+def _installed() -> tuple[EntryPoint, ...]:
+    return _found_on(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _found_on(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Every installed package is looked at, and a study asks for each of its learners: so it is kept."""
+    return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
 
 
 def plugins_digest(files: Sequence[str]) -> str:
