@@ -57,8 +57,8 @@ class BesideWeights(Weights):
         return gradient
 
     @torch.no_grad()
-    def move(self, step: Gradient) -> None:
-        torch._foreach_add_([self.changes[name] for name in step], list(step.values()))
+    def move(self, direction: Gradient, size: float = 1.0) -> None:
+        torch._foreach_add_([self.changes[n] for n in direction], list(direction.values()), alpha=size)
 
     def delta(self) -> Delta:
         return Delta({name: change.detach() for name, change in self.changes.items()})

@@ -97,18 +97,16 @@ def take(stride: Stride, gradient: Gradient) -> Taken:
     weights = stride.weights
     norms = weights.norms(gradient)
     adjusted = stride.adjust(gradient, stride.number, norms)
-    names = list(adjusted.gradient)
-    moves = torch._foreach_mul([adjusted.gradient[n].to(weights.changes[n].dtype) for n in names], -stride.lr)
-    step = dict(zip(names, moves, strict=True))
+    found = {name: value.to(weights.changes[name].dtype) for name, value in adjusted.gradient.items()}
     if adjusted.factors is not None:
-        step = {
-            n: move if (at := layer_of(n)) is None else move * adjusted.factors[at]
-            for n, move in step.items()
+        found = {
+            name: value if (at := layer_of(name)) is None else value * adjusted.factors[at]
+            for name, value in found.items()
         }
-    weights.move(step)
+    weights.move(found, -stride.lr)
     stride.recorder.commit(stride.lr, adjusted.factors, adjusted.cut)
     untouched = adjusted.factors is None and not adjusted.cut
-    return Taken(norms, stride.lr * norms if untouched else weights.norms(step), adjusted.clipped)
+    return Taken(norms, stride.lr * (norms if untouched else weights.norms(found)), adjusted.clipped)
 
 
 # Runs the model on the samples of one step and takes it.

@@ -114,11 +114,11 @@ class Weights:
                 yield
 
     @torch.no_grad()
-    def move(self, step: Gradient) -> None:
-        """Add a step to the weights, by slot; slots that it does not name stay."""
-        moved = [slot for slot in self.slots if slot.name in step]
+    def move(self, direction: Gradient, size: float = 1.0) -> None:
+        """Add size x direction to the weights, by slot; slots that it does not name stay."""
+        moved = [slot for slot in self.slots if slot.name in direction]
         for slot in moved:
-            self.changes[slot.name].add_(step[slot.name])
+            self.changes[slot.name].add_(direction[slot.name], alpha=size)
         if self.tangent:
             return
         for name in dict.fromkeys(slot.parameter for slot in moved):

@@ -54,7 +54,7 @@ def bloom(module: Any, attention: Attention, hidden_states: Tensor, residual: Te
           attention_mask: Tensor | None = None, **__: Any) -> tuple[Tensor, None]:  # fmt: skip
     qkv = module.query_key_value(hidden_states).unflatten(-1, (module.num_heads, 3, module.head_dim))
     query, key, value = (t.transpose(1, 2) for t in qkv.unbind(-2))
-    slopes = alibi_slopes(module.num_heads).to(hidden_states.device)
+    slopes = alibi_slopes(module.num_heads, hidden_states.device)
     out, _ = attention(
         module, query, key, value, attention_mask, scaling=module.inv_norm_factor, slopes=slopes
     )
@@ -69,17 +69,17 @@ ADAPTERS: dict[str, Callable[..., tuple[Tensor, None]]] = {
 }
 
 
-def alibi_slopes(heads: int) -> Tensor:
+def alibi_slopes(heads: int, device: torch.device | str = "cpu") -> Tensor:
     """Press et al.'s slopes: powers of 2^(-8/n) for the n heads of a power of two, odd powers of its root after.
 
     >>> alibi_slopes(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
     power = 2 ** math.floor(math.log2(heads))
-    slopes = torch.tensor(2.0 ** (-8 / power)) ** torch.arange(1, power + 1)
+    slopes = torch.exp2(-8 / power * torch.arange(1, power + 1, device=device))
     if power < heads:
-        root = torch.tensor(2.0 ** (-4 / power))
-        slopes = torch.cat([slopes, root ** torch.arange(1, 2 * (heads - power) + 1, 2)])
+        odd = torch.arange(1, 2 * (heads - power) + 1, 2, device=device)
+        slopes = torch.cat([slopes, torch.exp2(-4 / power * odd)])
     return slopes
 
 
