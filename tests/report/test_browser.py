@@ -170,7 +170,7 @@ def test_csv_has_the_numbers(look: Look) -> None:
     assert caught.value.suggested_filename == "accuracies.csv"
     assert lines[0].startswith("task,learner,trained,trained low,trained high,untrained")
     gd = next(line for line in lines if line.startswith("sst2,gd,"))
-    assert gd.split(",")[2] == "1.0"
+    assert gd.split(",")[2] == "1"
 
 
 def test_hostile_text_is_only_text(browser: Any, evil_run: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
@@ -60,8 +61,8 @@ class Number:
 
     @property
     def raw(self) -> tuple[str, str, str]:
-        """Value, low and high for the CSV: with all digits, empty where there is none."""
-        return tuple(repr(float(v)) if _finite(v) else "" for v in (self.value, self.low, self.high))  # type: ignore[return-value, arg-type]
+        """Value, low and high for the CSV: to nine digits, empty where there is none."""
+        return tuple(f"{v:.9g}" if _finite(v) else "" for v in (self.value, self.low, self.high))  # type: ignore[return-value, arg-type]
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,19 @@ class Table:
         rows = tuple(row[:at] + row[at + 1 :] for row in self.rows)
         return replace(self, columns=self.columns[:at] + self.columns[at + 1 :], rows=rows)
 
-    def is_number(self, column: int) -> bool:
-        """Whether a column holds numbers: those stand to the right, and under one another."""
-        return any(isinstance(row[column], Number) for row in self.rows)
+    @cached_property
+    def numeric(self) -> tuple[bool, ...]:
+        """Which columns hold numbers: those stand to the right, and under one another."""
+        return tuple(any(isinstance(row[i], Number) for row in self.rows) for i in range(len(self.columns)))
 
-    def has_interval(self, column: int) -> bool:
-        return any(isinstance(e, Number) and bool(e.interval) for e in (row[column] for row in self.rows))
+    @cached_property
+    def intervals(self) -> tuple[bool, ...]:
+        """Which columns have an interval somewhere."""
+        return tuple(any(_has_interval(row[i]) for row in self.rows) for i in range(len(self.columns)))
+
+
+def _has_interval(entry: Entry) -> bool:
+    return isinstance(entry, Number) and bool(entry.interval)
 
 
 def _finite(value: float | None) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dualscope.metrics.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.studies.cell import Cell, Learning, fingerprint
@@ -50,7 +52,7 @@ def compute(run: Run, cells: Sequence[Stored]) -> list[Row]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
     groups: dict[tuple[Any, ...], list[tuple[Stored, list[Row]]]] = {}
     for cell in cells:
-        rows = [row for row in run.rows([cell.id]).to_pylist() if _is_aggregate(row)]
+        rows = _aggregates(run.rows([cell.id])).to_pylist()
         if rows:
             groups.setdefault(tuple(rows[0][key] for key in KEYS), []).append((cell, rows))
     found: list[Row] = []
@@ -67,8 +69,10 @@ def compute(run: Run, cells: Sequence[Stored]) -> list[Row]:
     return found
 
 
-def _is_aggregate(row: Row) -> bool:
-    return row["layer"] is None and row["head"] is None and row["step"] is None
+def _aggregates(table: pa.Table) -> pa.Table:
+    """The rows of no single layer, head or step: a few of thousands, so they are picked before they are unpacked."""
+    whole = [pc.is_null(table[name]) for name in ("layer", "head", "step")]
+    return table.filter(pc.and_(pc.and_(whole[0], whole[1]), whole[2]))
 
 
 def _summarise_group(

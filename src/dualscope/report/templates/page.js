@@ -116,7 +116,7 @@
     all(".plot", key.closest("figure")).filter(box => drawn.has(box)).forEach(draw);
   });
 
-  // CSV from the table itself, with all digits; text that a spreadsheet would compute is quoted.
+  // CSV from the table itself, with nine digits; text that a spreadsheet would compute is quoted.
   const field = text => {
     const safe = /^[=+@\t\r-]/.test(text) && Number.isNaN(Number(text)) ? "'" + text : text;
     return /[",\n]/.test(safe) ? '"' + safe.replace(/"/g, '""') + '"' : safe;
