@@ -71,7 +71,12 @@ class Model:
         init_seed: int = 0,
         offline: bool = False,
     ) -> "Model":
-        """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``."""
+        """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``.
+
+        >>> model = Model.load("embedded", device="cpu")
+        >>> model.n_layers, model.width, model.max_positions
+        (6, 192, 1024)
+        """
         from dualscope.models.load import load
 
         return load(name, device=device, dtype=dtype, variant=variant, init_seed=init_seed, offline=offline)

@@ -97,7 +97,9 @@ def compare(
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
 
     >>> from dualscope import compare
-    >>> c = compare("embedded", "embedded-sst2", ["gd", "lcgd"], shots=8, queries=20, lr=0.1)
+    >>> c = compare("embedded", "embedded-sst2", ["gd", "lcgd"], shots=8, queries=20)
+    >>> c.lr  # recorded in the model's card
+    1.0
     >>> sorted(c.traces)
     ['gd', 'in-context', 'lcgd', 'zero-shot']
     >>> c.table("accuracy").num_rows, c.layers("sim_aou")["gd"].ndim
