@@ -12,7 +12,8 @@ import torch
 
 from dualscope.learners import LEARNERS, Learned, Learner, Options
 from dualscope.models import Model
-from dualscope.studies import Result, run_study
+from dualscope.studies import Result, Study, run_study
+from dualscope.studies.runner import Runner
 
 PLUGIN = '''
 import torch
@@ -99,6 +100,19 @@ def test_a_model_that_cannot_be_loaded_fails_its_cells_alone(
     result = run_study(fields | {"variants": ["untrained", "trained"]}, tmp_path, device="cpu")
     assert {failure.reason for failure in result.failures} == {"RuntimeError: no such luck"}
     assert len(result.failures) == len(result.computed) == 6
+
+
+def test_weights_that_change_after_the_plan_are_not_stored_under_the_old_ids(
+    fields: dict, tmp_path: Path
+) -> None:
+    model = tmp_path / "tiny"
+    shutil.copytree(fields["models"][0], model)
+    runner = Runner(Study.build(fields | {"models": [str(model)]}), tmp_path / "run", device="cpu")
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+    result = runner.execute()
+    assert not result.computed
+    assert {"changed after the study was planned" in failure.reason for failure in result.failures} == {True}
 
 
 def test_out_of_memory_at_a_random_batch(

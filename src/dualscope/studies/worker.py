@@ -16,6 +16,7 @@ from dualscope.studies.outcome import CellError, Event, Outcome, Started, is_ful
 from dualscope.studies.plan import IN_CONTEXT, ZERO_SHOT, RateJob
 from dualscope.studies.plugins import load_plugins
 from dualscope.studies.store import Run
+from dualscope.studies.weights import model_digest
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench, Learned
@@ -171,6 +172,12 @@ class Worker:
             logging.disable_progress_bar()  # the run has bars of its own
             self._model = self._zero_shot = None
             _release_memory()
+            if (
+                model_digest(place.model, self.setting.offline) != place.weights
+            ):  # ids would lie about the rows
+                raise CellError(
+                    f"the files of '{place.name}' changed after the study was planned: run it again"
+                )
             self._model = Model.load(
                 place.model,
                 device=self.setting.device,
@@ -218,6 +225,8 @@ class Worker:
         """The episode before the model. What it caches goes with it when the sitting is over."""
         from dualscope.learners import Bench
 
+        if self._tasks[sitting.task].digest != sitting.data:
+            raise CellError(f"the data of '{sitting.task}' changed after the study was planned: run it again")
         model = self.model(sitting.place)
         lesson = self._lesson(sitting, sitting.task, model)
         others = [learning.other_task for learning in _learnings(cells) if learning.other_task is not None]
