@@ -17,7 +17,7 @@ def photograph(page_file: Path, out: Path) -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS.split())
-        page = browser.new_page(viewport={"width": 1380, "height": 1240}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1380, "height": 1500}, color_scheme="light")
         page.goto(page_file.as_uri())
         page.wait_for_selector("html[data-ready]", state="attached")
         page.wait_for_timeout(1500)  # charts near the screen are drawn

@@ -173,6 +173,21 @@ def test_csv_has_the_numbers(look: Look) -> None:
     assert gd.split(",")[2] == "1"
 
 
+def test_long_tables_come_when_asked_for(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["<i>a</i>", "b"], layers=60, seeds=1)
+    look = Look(browser, write_report([run], tmp_path / "long.html"))
+    rows = "#layers-sim_aou tbody tr"
+    assert look.page.query_selector_all(rows) == []
+    look.page.uncheck("#tasks input[value='b']", force=True)
+    look.page.click("#layers-sim_aou summary")
+    look.page.wait_for_selector(rows)
+    assert len(look.page.query_selector_all(rows)) == 2 * 2 * 2 * 60
+    assert look.page.query_selector_all("#layers-sim_aou tbody i:text('a')") == []
+    assert not any(one.is_visible() for one in look.page.query_selector_all(f"{rows}[data-task='b']"))
+    look.is_clean()
+    look.page.close()
+
+
 def test_hostile_text_is_only_text(browser: Any, evil_run: Path, tmp_path: Path) -> None:
     look = Look(browser, write_report([evil_run], tmp_path / "evil.html"))
     for one in look.page.query_selector_all("details"):

@@ -46,8 +46,8 @@ def test_numbers_are_those_of_the_rows(plain_run: Path, page: Path) -> None:
             assert row[at].low < apart.mean() < row[at].high
             assert f"<b>{trained.mean():.3f}</b>" in page.read_text()
     assert found.lines == (
-        ("gd", "above the controls on both tasks"),
-        ("lcgd", "above the controls on both tasks"),
+        ("gd", "above the controls on all 2 tasks"),
+        ("lcgd", "above the controls on all 2 tasks"),
     )
 
 
@@ -58,7 +58,7 @@ def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], level=upside_down)
     found = judgement(run)
     assert found.remarks == ("Untrained beats trained for gd on sst2.",)
-    assert found.lines == (("gd", "not above on sst2"),)
+    assert found.lines == (("gd", "not above the controls on sst2"),)
     assert "Untrained beats trained for gd on sst2." in write_report([run], tmp_path / "r.html").read_text()
 
 

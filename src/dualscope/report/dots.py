@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +60,9 @@ def series_of(
     for learner in learners:
         for variant in variants:
             rows = {task: subject.get(task, learner, metric, variant, **wanted) for task in subject.tasks}
-            kept = {task: row for task, row in rows.items() if row is not None}
+            kept = {
+                task: row for task, row in rows.items() if row is not None and math.isfinite(row["value"])
+            }
             if kept:
                 name = learner if variant == "trained" else f"{learner}, {variant}"
                 found.append(Series(name, colour(learner), SYMBOLS[variant], kept))

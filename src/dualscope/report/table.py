@@ -62,7 +62,7 @@ class Number:
     @property
     def raw(self) -> tuple[str, str, str]:
         """Value, low and high for the CSV: to nine digits, empty where there is none."""
-        return tuple(f"{v:.9g}" if _finite(v) else "" for v in (self.value, self.low, self.high))  # type: ignore[return-value, arg-type]
+        return tuple(f"{v:.9g}" if _finite(v) else "" for v in (self.value, self.low, self.high))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

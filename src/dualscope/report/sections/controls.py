@@ -36,10 +36,12 @@ def section(data: Data) -> Section | None:
 
 def _everything(data: Data) -> Item:
     rows: list[list[Entry]] = []
+    measured = {row["metric"] for subject in data.subjects for row in subject.rows}
+    metrics = [name for name in CHANGES if name in measured]
     for subject in data.subjects:
         for task in subject.tasks:
             for learner in subject.learners:
-                found = [subject.get(task, learner, m, references=("in-context",)) for m in CHANGES]
+                found = [subject.get(task, learner, m, references=("in-context",)) for m in metrics]
                 if any(found):
                     rows.append([subject.name, task, learner, *(Number.of(row) for row in found)])
             for learner in subject.gradient_learners:
@@ -47,12 +49,12 @@ def _everything(data: Data) -> Item:
                     for name in _nulls(subject, task, learner, metric):
                         row = subject.get(task, learner, metric, references=(name,))
                         what = "in place of ICL" if metric == "sim_aou_to_null" else "in place of zero-shot"
-                        rest = [Number(None)] * (len(CHANGES) - 1)
+                        rest = [Number(None)] * (len(metrics) - 1)
                         rows.append([subject.name, task, f"{learner}: {name} {what}", Number.of(row), *rest])
     if not rows:
         return Note("No control was measured.", "missing")
     title = "Every learner and control against in-context learning, on the trained model"
-    return Table.build(["model", "task", "learner or control", *CHANGES], rows, title=title)
+    return Table.build(["model", "task", "learner or control", *metrics], rows, title=title)
 
 
 def _nulls(subject: Subject, task: str, learner: str, metric: str) -> list[str]:

@@ -45,6 +45,12 @@ def section(data: Data) -> Section | None:
     items: list[Item] = [Tabs("prediction-tabs", "Agreement of predictions", tuple(made))] if made else []
     if not made:
         items.append(Note("No learner's predictions were compared with in-context learning's.", "missing"))
+    measured = {row["metric"] for subject in data.subjects for row in subject.rows}
+    empty = [name for name in METRICS if name in measured and name not in dict(made)]
+    if empty:
+        items.append(
+            Note(f"No value: {', '.join(empty)}. The sets that they compare are empty on every task.")
+        )
     partition = _partition(data)
     if partition is not None:
         items.append(partition)

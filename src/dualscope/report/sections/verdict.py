@@ -15,6 +15,7 @@ from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
 KINDS = {"above the controls": "yes", "not above": "no", "inconclusive": "unclear", "not testable": "none"}
+WORDS = {word: "not above the controls" if word == "not above" else word for word in KINDS}
 EMBEDDED = (
     "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured "
     "on. Its "
@@ -88,11 +89,12 @@ def _lines(answers: Sequence[Row]) -> list[tuple[str, str]]:
     found = []
     for learner in dict.fromkeys(a["learner"] for a in answers):
         own = [a["answer"] for a in answers if a["learner"] == learner]
-        every = "both tasks" if len(own) == 2 else f"all {len(own)} tasks"
-        parts = [f"{word} on {own.count(word)}" for word in KINDS if word in own]
+        parts = [f"{WORDS[word]} on {own.count(word)}" for word in KINDS if word in own]
         parts[0] += f" of {len(own)} tasks"
         if len(set(own)) == 1:
-            parts = [f"{own[0]} on {every if len(own) > 1 else answers[0]['task']}"]
+            denied = own[0].startswith("not")
+            several = f"{'any of' if denied else 'all'} {len(own)} tasks"
+            parts = [f"{WORDS[own[0]]} on {several if len(own) > 1 else answers[0]['task']}"]
         found.append((learner, ", ".join(parts)))
     return found
 

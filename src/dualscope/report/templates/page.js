@@ -100,14 +100,27 @@
 
   // Tasks that are switched off go from charts and tables alike; one always stays.
   const filter = document.getElementById("tasks");
+  const off = () => new Set(filter ? all("input", filter).filter(input => !input.checked).map(input => input.value) : []);
+  const hide = (from = document) => {
+    const tasks = off();
+    for (const thing of all("[data-task]", from)) thing.hidden = tasks.has(thing.dataset.task);
+  };
   if (filter) filter.addEventListener("change", event => {
-    const inputs = all("input", filter);
-    if (!inputs.some(input => input.checked)) event.target.checked = true;
-    const off = new Set(inputs.filter(input => !input.checked).map(input => input.value));
+    if (!all("input", filter).some(input => input.checked)) event.target.checked = true;
     hiddenTasks.clear();
-    off.forEach(task => hiddenTasks.add(escaped(task)));
-    for (const thing of all("[data-task]")) thing.hidden = off.has(thing.dataset.task);
+    off().forEach(task => hiddenTasks.add(escaped(task)));
+    hide();
     redraw();
+  });
+
+  // Long tables wait as text until they are asked for, so that the page opens at once.
+  for (const details of all("details")) details.addEventListener("toggle", () => {
+    const waiting = details.querySelector('script[type="text/html"]');
+    if (!waiting) return;
+    const holder = document.createElement("div");
+    holder.innerHTML = waiting.textContent;
+    waiting.replaceWith(...holder.childNodes);
+    hide(details);
   });
 
   // A press on a legend's entry takes its series out of the figure, or puts it back.
