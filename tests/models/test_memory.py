@@ -59,12 +59,12 @@ def test_only_the_batch_that_failed_is_halved(
     assert model.counters["oom retries"] == 0
     real, sizes = read.read_batch, []
 
-    def full(model: Model, lesson: Any, batch: Any, *rest: Any) -> Any:
+    def full(reading: Any, batch: Any) -> Any:
         """The device cannot hold the four queries of three tokens that start with the fourth."""
         sizes.append(len(batch.queries))
         if 5 in batch.queries and len(batch.queries) > 1:
             raise error
-        return real(model, lesson, batch, *rest)
+        return real(reading, batch)
 
     monkeypatch.setattr(read, "read_batch", full)
     before = model.counters["batches"]

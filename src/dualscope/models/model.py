@@ -255,10 +255,11 @@ class Model:
         ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
         demonstrations and BOS), ``layer_inputs``, ``query_vectors``, ``context_scores``.
         """
-        from dualscope.models.read import read
+        from dualscope.models.read import Reading, read
 
         self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
-        return read(self, lesson, prefix, want, position_offset, batch_size, plain)
+        start = position_offset if prefix is None else len(prefix)
+        return read(Reading(self, lesson, prefix, want, start, plain), batch_size)
 
     def check(self, session: Session) -> None:
         """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""

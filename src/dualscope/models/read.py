@@ -1,6 +1,7 @@
 """Reading queries: in batches, after BOS or after a shared prefix."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,21 +21,29 @@ if TYPE_CHECKING:
 _STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass")
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What is read: which queries, after what, and what is asked for."""
+
+    model: "Model"
+    lesson: "Lesson"
+    prefix: Prefix | None
+    want: frozenset[str]
+    start: int  # position of the first token that is not the prefix's
+    plain: bool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float64 if self.model.dtype == torch.float64 else torch.float32
+
+
 @torch.no_grad()
-def read(
-    model: "Model",
-    lesson: "Lesson",
-    prefix: Prefix | None,
-    want: frozenset[str],
-    position_offset: int,
-    batch_size: int | None,
-    plain: bool,
-) -> Trace:
-    start = len(prefix) if prefix is not None else position_offset
+def read(reading: Reading, batch_size: int | None) -> Trace:
+    model, lesson = reading.model, reading.lesson
     gathered: dict[str, Tensor] = {}
     with model.running():
-        for batch in batches_of(model, lesson, prefix, batch_size):
-            for part, values in _with_retries(model, lesson, batch, prefix, want, start, plain):
+        for batch in batches_of(model, lesson, reading.prefix, batch_size):
+            for part, values in _with_retries(reading, batch):
                 _scatter(gathered, values, part.queries, len(lesson.queries))
     lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
     return Trace(
@@ -47,21 +56,14 @@ def read(
     )
 
 
-def _with_retries(
-    model: "Model",
-    lesson: "Lesson",
-    batch: Batch,
-    prefix: Prefix | None,
-    want: frozenset[str],
-    start: int,
-    plain: bool,
-) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
+def _with_retries(reading: Reading, batch: Batch) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
     """On out-of-memory this batch alone is halved, as often as needed."""
+    model = reading.model
     pending = [batch]
     while pending:
         part = pending.pop()
         try:
-            values = read_batch(model, lesson, part, prefix, want, start, plain)
+            values = read_batch(reading, part)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or len(part.queries) == 1:
                 raise
@@ -75,54 +77,46 @@ def _with_retries(
         yield part, values
 
 
-def read_batch(
-    model: "Model",
-    lesson: "Lesson",
-    batch: Batch,
-    prefix: Prefix | None,
-    want: frozenset[str],
-    start: int,
-    plain: bool,
-) -> dict[str, Tensor]:
+def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
     """One batch: the pass that is recorded, then a short one for each label of several tokens."""
+    model, lesson, want = reading.model, reading.lesson, reading.want
     several = any(len(answer) > 1 for answer in lesson.answers)
     session = Session(
-        prefix=prefix,
-        start=start,
+        prefix=reading.prefix,
+        start=reading.start,
         read=batch.read,
         lead=batch.lead,
         bos=len(lesson.bos),
         keep=several,
-        plain=plain,
+        plain=reading.plain,
         want=want,
         unembed=batch.prompt_end,
         exits=batch.prompt_end,
     )
     with capturing(model, session):
-        logits = model.forward(batch.tokens, start)
+        logits = model.forward(batch.tokens, reading.start)
     model.check(session)
     exits = session.stack("exits", model.device) if "exits" in want else None  # [batch, layers, 1, width]
     values = {
-        name: session.stack(name, model.device).to(_trace_dtype(model))
+        name: session.stack(name, model.device).to(reading.dtype)
         for name in ("attn_out", "attn_scores", "residual", *_STACKED)
         if name in session.seen
     }
-    values |= _score_labels(model, lesson, batch, session, logits, exits)
-    return values
+    return values | _score_labels(reading, batch, session, logits, exits)
 
 
 def _score_labels(
-    model: "Model", lesson: "Lesson", batch: Batch, session: Session, logits: Tensor, exits: Tensor | None
+    reading: Reading, batch: Batch, session: Session, logits: Tensor, exits: Tensor | None
 ) -> dict[str, Tensor]:
     """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
-    answers = lesson.answers
+    model, answers = reading.model, reading.lesson.answers
     several = any(len(answer) > 1 for answer in answers)
     final = _Scores(answers, _log_probabilities(logits))
     layers = None
     if exits is not None and not several:
         # One token a label: only these rows of the unembedding are needed, and a common constant is lost.
         only = torch.tensor([answer[0] for answer in answers], device=model.device)
-        at_layer = model.readout(exits.squeeze(2), rows=only).to(_trace_dtype(model)).log_softmax(-1)
+        at_layer = model.readout(exits.squeeze(2), rows=only).to(reading.dtype).log_softmax(-1)
     elif exits is not None:
         layers = _Scores(answers, _log_probabilities(model.readout(exits)))
     for label, answer in enumerate(answers):
@@ -131,11 +125,9 @@ def _score_labels(
             final.add(label, answer[1:], _log_probabilities(more))
             if layers is not None and more_exits is not None:
                 layers.add(label, answer[1:], _log_probabilities(model.readout(more_exits)))
-    values = {"label_logprobs": final.means.to(_trace_dtype(model))}
+    values = {"label_logprobs": final.means.to(reading.dtype)}
     if exits is not None:
-        values["label_logprobs_at_layer"] = (
-            at_layer if layers is None else layers.means.to(_trace_dtype(model))
-        )
+        values["label_logprobs_at_layer"] = at_layer if layers is None else layers.means.to(reading.dtype)
     return values
 
 
@@ -182,10 +174,6 @@ def _continue(
 def _log_probabilities(logits: Tensor) -> Tensor:
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return wide.log_softmax(-1)
-
-
-def _trace_dtype(model: "Model") -> torch.dtype:
-    return torch.float64 if model.dtype == torch.float64 else torch.float32
 
 
 def _scatter(gathered: dict[str, Tensor], values: dict[str, Tensor], queries: list[int], total: int) -> None:
