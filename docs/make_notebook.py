@@ -34,7 +34,7 @@ and measures all default metrics.""",
     ),
     (
         "code",
-        """result = dualscope.compare(model, task, learners=["gd", "lcgd"], shots=8, seed=0, queries=24, lr=0.1)
+        """result = dualscope.compare(model, task, learners=["gd", "lcgd"], shots=8, seed=0, queries=24)
 for row in result.table("accuracy").to_pylist():
     print(f"{row['learner']:12} {row['value']:.2f}")""",
     ),
@@ -66,7 +66,7 @@ study = {
     "tasks": ["embedded-sst2"],
     "variants": ["trained", "untrained"],
     "learners": ["gd", "random-update"],
-    "lr": [0.1],
+    "lr": [1.0],
     "shots": 8,
     "seeds": 1,
     "queries": 24,

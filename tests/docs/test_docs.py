@@ -108,7 +108,7 @@ def test_the_learner_of_the_page_learns(folder: Path) -> None:
             compile(blocks(DOCS / "add-learner.md", "python")[0], "add-learner.md", "exec"),
             {"__name__": "docs"},
         )
-    result = compare("embedded", "embedded-sst2", ["gd", "gd-half"], shots=2, queries=4, lr=0.1)
+    result = compare("embedded", "embedded-sst2", ["gd", "gd-half"], shots=2, queries=4, lr=1.0)
     size = {row["learner"]: row["value"] for row in result.table("change_norm").to_pylist()}
     assert 0 < size["gd-half"] < size["gd"]
 
