@@ -1,5 +1,7 @@
 """``dualscope regression``."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -23,6 +25,7 @@ def test_a_run_leaves_a_folder_and_prints_tables(tmp_path) -> None:
     assert result.exit_code == 0, result.output
     assert "Negative" in result.output
     assert {row["seed"] for row in load(out).to_pylist()} == {3, 5, None}
+    assert json.loads((out / "provenance.json").read_text())["quick"] is True
 
 
 def test_claims_that_do_not_hold_exit_with_1(tmp_path) -> None:

@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.report.made import make_run
 from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.report import write_figures, write_report
+from tests.report.made import make_run
 
 SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
 
@@ -93,3 +93,17 @@ def test_regression_has_its_section(tmp_path: Path) -> None:
         assert said in text
     assert "trained </script>" not in text
     assert 'id="verdict"' not in text
+
+
+def test_a_quick_regression_is_not_judged(tmp_path: Path) -> None:
+    from dualscope.regression import Results, VonOswald, save
+
+    results = Results("vonoswald")
+    results.over_seeds("gd", "loss", [0.9, 0.95], seeds=[0, 1])
+    results.check("the trained layer is a step", "0.5", False)
+    said = {}
+    for quick in (True, False):
+        place = save(results, VonOswald(), tmp_path / f"run-{quick}", 1.0, quick=quick)
+        text = write_report([place], tmp_path / "r.html").read_text()
+        said[quick] = [word for word in (">fails<", ">quick: not checked<") if word in text]
+    assert said == {True: [">quick: not checked<"], False: [">fails<"]}

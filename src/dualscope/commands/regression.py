@@ -54,7 +54,8 @@ def regression(
     chosen = _build(EXPERIMENTS[experiment.value], settings, quick)
     began = monotonic()
     results = _watched(chosen, experiment.value)
-    place = save(results, chosen, out or Path("runs") / f"regression-{experiment.value}", monotonic() - began)
+    folder = out or Path("runs") / f"regression-{experiment.value}"
+    place = save(results, chosen, folder, monotonic() - began, quick=quick)
     _show(results, quick)
     typer.echo(f"rows in {place}")
     if not quick and not all(check.holds for check in results.checks):

@@ -22,13 +22,19 @@ SCHEMA = pa.schema(
 )
 
 
-def save(results: Results, experiment: "Experiment", place: str | Path, seconds: float) -> Path:
-    """Write a finished experiment. The rows come last: once they are there, everything is."""
+def save(
+    results: Results, experiment: "Experiment", place: str | Path, seconds: float, quick: bool = False
+) -> Path:
+    """Write a finished experiment. The rows come last: once they are there, everything is.
+
+    ``quick`` is kept beside the checks, which then decide nothing: there were too few steps and seeds.
+    """
     run = Run.create(place)
     settings = {"experiment": results.experiment, **experiment.model_dump(mode="json")}
     run.folder.write(SETTINGS, yaml.safe_dump(settings, sort_keys=False).encode())
     checks = [vars(check) for check in results.checks]
-    run.write_json(PROVENANCE, {**software(), "seconds": round(seconds, 1), "checks": checks})
+    about = {**software(), "seconds": round(seconds, 1), "quick": quick, "checks": checks}
+    run.write_json(PROVENANCE, about)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd")
     run.folder.write(ROWS, bytes(sink.getvalue()))
