@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tests.models import oracle as reading
 from torch import Tensor, nn
 
 from dualscope.tasks import Lesson
+from tests.models import oracle as reading
 
 FAMILIES = ("gpt2", "llama", "gemma2", "xglm")
 

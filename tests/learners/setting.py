@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.models.tiny import tiny_model
 
 from dualscope.learners import Bench
 from dualscope.models.model import Model
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 from dualscope.tasks.config import TaskConfig
+from tests.models.tiny import tiny_model
 
 
 class Rows:

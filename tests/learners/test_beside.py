@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.learners import oracle
-from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 
 from dualscope.learners import Bench, beside, delta, descent, replay
 from dualscope.learners.descent import Step, Stride, Taken
 from dualscope.learners.samples import Filled, Sample
 from dualscope.models import Model
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 
 LR = 0.3
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 
 from dualscope.errors import InputError
 from dualscope.learners import LEARNERS, Bench, Delta
 from dualscope.models.model import Model
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 
 LR = 0.3
 

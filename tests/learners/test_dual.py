@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.learners import oracle
-from tests.learners.setting import tiny_bench
 
 from dualscope.errors import InputError
 from dualscope.learners import Delta, Dual, direct_attn_out
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench
 
 LR = 0.3
 WANT = frozenset({"dual", "layer_inputs"})

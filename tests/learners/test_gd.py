@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.learners import oracle
-from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
-from tests.models import oracle as reading
 
 from dualscope.errors import InputError
 from dualscope.learners import Bench, options_of
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
+from tests.models import oracle as reading
 
 LR = 0.3
 

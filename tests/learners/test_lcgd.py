@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.learners import oracle
-from tests.learners.setting import tiny_bench
 from torch import Tensor
 
 from dualscope.errors import InputError
 from dualscope.learners.weights import Weights
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench
 
 LR = 0.3
 

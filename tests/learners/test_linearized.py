@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from tests.learners import oracle
-from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
-from tests.models import oracle as reading
 from torch import Tensor
 from torch.func import functional_call, jvp
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from dualscope.learners import Bench, Delta
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
+from tests.models import oracle as reading
 
 LR = 0.5
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.learners.setting import wrapped
 from torch import Tensor
 
 from dualscope.learners.local import visiting
 from dualscope.models.capture import Session, capturing
+from tests.learners.setting import wrapped
 
 # What is fed exactly that stream, by family.
 FED = {

@@ -4,9 +4,6 @@ from collections import Counter
 
 import pytest
 import torch
-from tests.learners import oracle
-from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
-from tests.models import oracle as reading
 
 from dualscope.errors import InputError
 from dualscope.learners import Bench, choose_rate
@@ -15,6 +12,9 @@ from dualscope.learners.nulls import borrowed, scrambled, unlabelled
 from dualscope.learners.probe import softmax_regression
 from dualscope.learners.rate import GRID
 from dualscope.tasks import Episode
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
+from tests.models import oracle as reading
 
 LR = 0.3
 

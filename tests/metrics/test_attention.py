@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.metrics.cases import HEADS, LAYERS, QUERIES, WIDTH, cos, gradient, random_case, random_trace
 
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
 from dualscope.metrics.case import Case
 from dualscope.metrics.rows import compute
 from dualscope.metrics.values import PerQuery
+from tests.metrics.cases import HEADS, LAYERS, QUERIES, WIDTH, cos, gradient, random_case, random_trace
 
 
 def values(case: Case, name: str, reference: str | None = None) -> np.ndarray:

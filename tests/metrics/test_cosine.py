@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.metrics.cases import gradient, random_case, random_trace
 
 from dualscope.metrics import measure
 from dualscope.metrics.attention_output import sim_aou_mismatched
 from dualscope.metrics.cosine import cosine, layer_slices, unit
+from tests.metrics.cases import gradient, random_case, random_trace
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 vectors = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=10)

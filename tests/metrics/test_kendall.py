@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
-from tests.metrics.cases import HEADS, LAYERS, WIDTH, gradient, random_trace
 
 from dualscope.metrics.case import Case
 from dualscope.metrics.demonstrations import KENDALL_QUERIES, shared_tokens
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.rows import compute, measure
 from dualscope.tasks.lesson import DemonstrationTokens
+from tests.metrics.cases import HEADS, LAYERS, WIDTH, gradient, random_trace
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=70))

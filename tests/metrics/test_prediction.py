@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.metrics.cases import gradient, predicted_case, random_case, random_trace
 
 from dualscope.metrics.case import Case
 from dualscope.metrics.partition import PARTITION, partition
 from dualscope.metrics.rows import measure
+from tests.metrics.cases import gradient, predicted_case, random_case, random_trace
 
 # gold 0 throughout but the last; every part of the partition occurs
 LABELS = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.learners.setting import tiny_bench
-from tests.metrics.cases import gradient, random_trace
 
 from dualscope.learners import Bench, Learned
 from dualscope.metrics import METRICS, Case, measure
 from dualscope.theory.vonoswald import gd_layer, gd_steps, tokens_of
+from tests.learners.setting import tiny_bench
+from tests.metrics.cases import gradient, random_trace
 
 EVERYTHING = frozenset({"exits", "mass", "kendall", "direct"})
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.metrics.cases import HEADS, LAYERS, QUERIES, gradient, predicted_case, random_case, random_trace
 
 from dualscope.errors import InputError
 from dualscope.metrics import METRICS, measure
@@ -14,6 +13,7 @@ from dualscope.metrics.case import Case
 from dualscope.metrics.noise import SNR_THRESHOLD
 from dualscope.metrics.rows import compute
 from dualscope.models.trace import Trace
+from tests.metrics.cases import HEADS, LAYERS, QUERIES, gradient, predicted_case, random_case, random_trace
 
 COLUMNS = ["metric", "reference", "layer", "head", "step", "value", "low", "high", "n"]
 

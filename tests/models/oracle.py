@@ -14,10 +14,11 @@ from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
-from tests.models.tiny import default_dtype
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
+
+from tests.models.tiny import default_dtype
 
 NAME = "test_oracle"
 

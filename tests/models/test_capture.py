@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.lessons import random_lesson
-from tests.models.tiny import FAMILIES, WINDOW, tiny_model
 
 from dualscope.errors import InputError
 from dualscope.models import Model
 from dualscope.models.capture import capturing
 from dualscope.models.session import Session
+from tests.models.lessons import random_lesson
+from tests.models.tiny import FAMILIES, WINDOW, tiny_model
 
 
 def fingerprint(hf: Any) -> dict[str, object]:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.tiny import tiny_model
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.errors import InputError
 from dualscope.models.convert import convert
+from tests.models.tiny import tiny_model
 
 
 def pickled(folder: Path, family: str = "gpt2", head_first: bool = False) -> torch.nn.Module:

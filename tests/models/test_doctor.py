@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.tiny import tiny_model
 from typer.testing import CliRunner
 
 from dualscope import cli
 from dualscope.models import attend
+from tests.models.tiny import tiny_model
 
 
 def save(folder: Path, family: str) -> str:

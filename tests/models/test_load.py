@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.test_convert import pickled
-from tests.models.tiny import tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, T5Config
 
 from dualscope.errors import InputError
 from dualscope.models import Model, device, source
 from dualscope.models.digest import digest_of_files
+from tests.models.test_convert import pickled
+from tests.models.tiny import tiny_model
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.lessons import random_lesson
-from tests.models.tiny import tiny_model
 
 from dualscope.models import Model, device, memory, read
+from tests.models.lessons import random_lesson
+from tests.models.tiny import tiny_model
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+
+from dualscope.models import Model
+from dualscope.models.batches import batches_of
 from tests.models.lessons import random_lesson
 from tests.models.oracle import oracle
 from tests.models.test_oracle import EVERYTHING, TOLERANCE, assert_same
 from tests.models.tiny import tiny_model
-
-from dualscope.models import Model
-from dualscope.models.batches import batches_of
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt", "gpt_neox", "llama", "xglm", "gptj", "qwen3", "olmo2"])

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.models.lessons import random_lesson
-from tests.models.oracle import oracle, watch
-from tests.models.tiny import FAMILIES, tiny_model
 from torch import Tensor
 
 from dualscope.models import Model
+from tests.models.lessons import random_lesson
+from tests.models.oracle import oracle, watch
+from tests.models.tiny import FAMILIES, tiny_model
 
 EVERYTHING = frozenset({"exits", "mass", "layer_inputs", "query_vectors", "context_scores"})
 SEVERAL = ((16,), (19, 16), (19, 17, 20))  # labels of one, two and three tokens

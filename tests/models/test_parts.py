@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from tests.models.lessons import random_lesson
-from tests.models.tiny import FAMILIES, tiny_model
-from tests.models.unlisted import unlisted_model
 from torch import Tensor
 
 from dualscope.errors import InputError
 from dualscope.models import Model
 from dualscope.models.capture import capturing
 from dualscope.models.session import Session
+from tests.models.lessons import random_lesson
+from tests.models.tiny import FAMILIES, tiny_model
+from tests.models.unlisted import unlisted_model
 
 TOKENS = torch.tensor([random_lesson().context])
 NORMED_KEYS = ("qwen3", "gemma3_text", "olmo2")  # these norm the keys before they are used

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.models.tiny import FAMILIES, tiny_model, tiny_tokenizer
 
 

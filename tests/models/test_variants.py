@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.models.tiny import FAMILIES, tiny_model
 
 from dualscope.errors import InputError
 from dualscope.models import variants
+from tests.models.tiny import FAMILIES, tiny_model
 
 
 def _is_norm_or_outside(name: str, family: str) -> bool:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.lessons import random_lesson
-from tests.models.tiny import tiny_model
 
 from dualscope.models import Model
 from dualscope.models.attention import apply, variant_of
+from tests.models.lessons import random_lesson
+from tests.models.tiny import tiny_model
 
 VARIANTS: list[dict[str, Any]] = [
     {"name": "softmax"},

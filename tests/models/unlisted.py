@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from tests.models.tiny import WORDS, tiny_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM
+
+from tests.models.tiny import WORDS, tiny_tokenizer
 
 SIZES = {
     "hidden_size": 32,

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.report.made import make_run
 
 from dualscope.report import write_report
+from tests.report.made import make_run
 
 EVIL = (
     '<script>window.stolen = 1</script><img src=x onerror="window.stolen = 2"> "quoted" \'single\' '

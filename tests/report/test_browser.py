@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.made import make_run
 
 from dualscope.report import write_report
+from tests.report.made import make_run
 
 pytestmark = pytest.mark.browser
 ARGUMENTS = (

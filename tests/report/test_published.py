@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.report.made import make_run
 
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.sections import layers, published, similarity
 from dualscope.report.table import Badge, Number, Table
+from tests.report.made import make_run
 
 
 def compared(run: Path) -> list[tuple]:

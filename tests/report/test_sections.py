@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from tests.report.made import make_run, usual
 
 from dualscope.report.best import Marks
 from dualscope.report.chart import Chart, Section, Tabs
@@ -13,6 +12,7 @@ from dualscope.report.data import Data
 from dualscope.report.drawing import colours
 from dualscope.report.layers import combine, layer_lines
 from dualscope.report.sections import SECTIONS, axes, gradients
+from tests.report.made import make_run, usual
 
 
 def all_sections(*runs: Path) -> dict[str, Section]:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tests.report.made import make_run
 
 from dualscope.errors import InputError
 from dualscope.report import write_report
@@ -11,6 +10,7 @@ from dualscope.report.data import Data
 from dualscope.report.source import Source
 from dualscope.studies import summary
 from dualscope.studies.cell import fingerprint
+from tests.report.made import make_run
 
 
 def test_a_stale_summary_is_not_believed(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.report.made import make_run
 
 from dualscope.metrics.verdict import RULE
 from dualscope.report import write_report
 from dualscope.report.chart import Judgement
 from dualscope.report.data import Data
 from dualscope.report.sections import verdict
+from tests.report.made import make_run
 
 
 def judgement(folder: Path) -> Judgement:

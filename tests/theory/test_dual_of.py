@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.lessons import random_lesson
-from tests.models.oracle import watch
-from tests.models.tiny import FAMILIES, tiny_model
 
 from dualscope.errors import InputError
 from dualscope.models import Model
 from dualscope.models.attention.install import apply
 from dualscope.tasks import Episode, Task
 from dualscope.theory import dual_of
+from tests.models.lessons import random_lesson
+from tests.models.oracle import watch
+from tests.models.tiny import FAMILIES, tiny_model
 
 
 def tiny(family: str, dtype: torch.dtype = torch.float64) -> Model:
