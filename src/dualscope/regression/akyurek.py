@@ -22,11 +22,11 @@ class Akyurek(Experiment):
     """Linear attention layers, trained on prompts of 1 to n examples, noiseless and noisy; x uniform on
     (-1/2, 1/2), so that deep linear attention stays finite, and w ~ N(0, I).
 
-    Expected: least squares (of least norm where n < d) without noise, ridge with Bayes' penalty sigma^2
-    with it.
+    The ideal learner is least squares (of least norm where n < d) without noise, ridge with Bayes' penalty
+    sigma^2 with it; how near a few layers come is what is measured.
     """
 
-    summary: ClassVar[str] = "closed forms: least squares without noise, ridge with noise"
+    summary: ClassVar[str] = "closed forms: which is nearest to trained layers, without and with noise"
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0,),
         "steps": 40,
