@@ -123,3 +123,15 @@ def test_several_rates_leave_one_in_the_other_charts(tmp_path: Path) -> None:
 def test_learners_under_test_are_no_controls(plain_run: Path) -> None:
     assert Data([plain_run]).subjects[0].gradient_learners == ["gd", "lcgd"]
     assert usual("trained", "gd") > usual("untrained", "gd")
+
+
+def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
+    from dualscope.report.drawing import DASHES as DRAWN
+    from dualscope.report.drawing import MARKERS
+    from dualscope.report.palette import DASHES, SYMBOLS
+    from dualscope.studies.config import VARIANTS
+
+    assert set(VARIANTS) == set(DASHES) == set(SYMBOLS)
+    assert len(set(DASHES.values())) == len(set(SYMBOLS.values())) == len(VARIANTS)
+    assert set(DASHES.values()) <= set(DRAWN)
+    assert {symbol.removesuffix("-open") for symbol in SYMBOLS.values()} <= set(MARKERS)

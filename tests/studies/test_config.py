@@ -105,6 +105,31 @@ def test_what_is_wrong_is_named(fields: dict, words: list[str]) -> None:
     assert all(word in message for word in words), message
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seeds": "abc"}, "options: field 'seeds': expected a number of seeds (3) or the seeds"),
+        ({"seeds": "1,x"}, "found '1,x'"),
+        ({"lr": "foo"}, "options: field 'lr': expected auto, recorded, or rates above 0 such as 0.1,0.3"),
+        ({"lr": "0"}, "found '0'"),
+        ({"lr": "0.1,nan"}, "found '0.1,nan'"),
+        ({"variants": ["trainde"]}, "options: field 'variants[0]'"),
+    ],
+)
+def test_a_wrong_option_is_not_blamed_on_the_file(tmp_path: Path, options: dict, words: str) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text("seeds: 2\nlr: 0.1\nvariants: trained\n")
+    with pytest.raises(InputError) as caught:
+        Study.resolve(options, file)
+    assert words in str(caught.value)
+
+
+def test_every_variant_of_a_model_can_be_studied() -> None:
+    from dualscope.models.variants import VARIANTS
+
+    assert Study.build({"tasks": "sst2", "variants": list(VARIANTS)}).variants == tuple(VARIANTS)
+
+
 def test_unknown_preset() -> None:
     with pytest.raises(InputError, match="unknown preset 'quik': did you mean quick"):
         read_preset("quik")

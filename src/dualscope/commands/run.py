@@ -22,7 +22,7 @@ def run(
         [], "--model", "-m", help=f"embedded, a folder, or a hub name (name@revision). {MANY}"
     ),
     variant: list[str] = typer.Option(
-        [], "--variant", help=f"trained, untrained, trained-embeddings. {MANY}"
+        [], "--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}"
     ),
     task: list[str] = typer.Option([], "--task", "-t", help=f"A task's name or its YAML file. {MANY}"),
     learner: list[str] = typer.Option([], "--learner", "-l", help=f"A learner's name. {MANY}"),

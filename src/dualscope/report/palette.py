@@ -24,8 +24,13 @@ COLOURS = {
 }
 SPARE = ("@orange", "@purple", "@sky", "@olive", "@navy")
 PUBLISHED = "@purple"
-SYMBOLS = {"trained": "circle", "untrained": "circle-open", "trained-embeddings": "diamond-open"}
-DASHES = {"trained": "solid", "untrained": "dot", "trained-embeddings": "dash"}
+SYMBOLS = {
+    "trained": "circle",
+    "untrained": "circle-open",
+    "trained-embeddings": "diamond-open",
+    "shuffled": "square-open",
+}
+DASHES = {"trained": "solid", "untrained": "dot", "trained-embeddings": "dash", "shuffled": "dashdot"}
 OTHERS = ("square", "triangle-up", "x", "star", "hexagon", "cross")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from dualscope.configfile import Location, read_yaml, validated
 from dualscope.errors import InputError, suggest
 
 PRESETS = Path(__file__).parent / "presets"
-VARIANTS = ("trained", "untrained", "trained-embeddings")
+VARIANTS = ("trained", "untrained", "trained-embeddings", "shuffled")
 
 
 def _as_list(value: Any) -> Any:
@@ -25,7 +26,11 @@ def _as_seeds(value: Any) -> Any:
     """``3`` means 0, 1, 2; a list means exactly these; ``"2,3,4"`` is the command line's list."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",") if part.strip()]
-        value = parts if "," in value else (int(parts[0]) if parts and parts[0].isdigit() else value)
+        if not parts or not all(part.isdecimal() for part in parts):
+            raise ValueError(
+                f"expected a number of seeds (3) or the seeds themselves (2,3,4), found {value!r}"
+            )
+        value = parts if "," in value else int(parts[0])
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise ValueError("a number of seeds is at least 1")
@@ -34,9 +39,22 @@ def _as_seeds(value: Any) -> Any:
 
 
 def _as_rates(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("auto", "recorded"):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return [value] if isinstance(value, (int, float)) else value
+    """Rates as numbers: a list, one, or the command line's ``"0.1,0.3"``."""
+    if value is None or (isinstance(value, str) and value in ("auto", "recorded")):
+        return value
+    parts = value.split(",") if isinstance(value, str) else value
+    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    try:
+        rates = tuple(float(part) for part in parts if not isinstance(part, str) or part.strip())
+    except (TypeError, ValueError):
+        rates = ()
+    if (
+        not rates
+        or any(isinstance(part, bool) for part in parts)
+        or not all(0 < rate < math.inf for rate in rates)
+    ):
+        raise ValueError(f"expected auto, recorded, or rates above 0 such as 0.1,0.3; found {value!r}")
+    return rates
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
@@ -96,7 +114,7 @@ class Study(_Frozen):
 
     models: Names = ("embedded",)
     variants: Annotated[
-        tuple[Literal["trained", "untrained", "trained-embeddings"], ...],
+        tuple[Literal["trained", "untrained", "trained-embeddings", "shuffled"], ...],
         BeforeValidator(_as_list),
         Field(min_length=1),
     ] = ("trained",)
@@ -173,6 +191,8 @@ class Study(_Frozen):
         base = read_preset(preset or named or "quick")
         base = _overlay(base, written, keep_entries=False)
         source = str(file) if file is not None else f"preset {preset or named or 'quick'}"
+        for field, value in (options or {}).items():  # each by itself: its error is not the file's
+            cls.build({"tasks": ["any"], field: value}, "options")
         return cls.build(_overlay(base, dict(options or {}), keep_entries=True), source, lines)
 
     def dump(self) -> str:
