@@ -120,6 +120,19 @@ def test_failures_are_exit_code_1(
     assert "Traceback" not in result.out + result.err
 
 
+def test_a_study_of_failures_lists_them(
+    cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dualscope.studies.worker import Worker
+
+    monkeypatch.setattr(Worker, "_bench", lambda *rest: 1 / 0)
+    asked = [argument for argument in arguments if argument != "--no-report"]  # there is nothing to report
+    result = cli(*asked, "--variant", "trained")
+    assert result.code == 1
+    assert "6 failed" in result.out
+    assert "Traceback" not in result.out + result.err
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
@@ -128,6 +141,7 @@ def test_failures_are_exit_code_1(
         (["--lr", "fast"], "lr"),
         (["--seeds", "x"], "seeds"),
         (["--engine", "cloud"], "unknown engine 'cloud'"),
+        (["--device", "gpu"], "--device gpu: expected auto, cpu, cuda"),
         (["--learner", "gdd"], "did you mean gd"),
         (["--task", "sst3"], "unknown task 'sst3'"),
         (["--preset", "quik"], "did you mean quick"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from children import files, finish, rows
 
 from dualscope.errors import InputError
 from dualscope.learners import Bench
@@ -16,6 +15,8 @@ from dualscope.studies import Run, Study, run_study
 from dualscope.studies.cell import COLUMNS
 from dualscope.studies.jobs import suitable_jobs
 from dualscope.studies.runner import Runner
+from dualscope.studies.summary import summarise
+from tests.studies.children import files, finish, rows
 
 
 def test_a_run_holds_what_the_design_says(fields: dict, tmp_path: Path) -> None:
@@ -150,6 +151,21 @@ def test_metrics_get_the_other_learners_they_need(fields: dict, tmp_path: Path) 
     assert ("gd", "sim_aou_null", "null-context") in found
     assert ("gd-reorder", "sim_aou", "gd") in found
     assert ("gd", "snr", "zero-shot") in found
+
+
+def test_orders_are_no_further_seeds(fields: dict, tmp_path: Path) -> None:
+    """Orders of the same demonstrations are one draw of them, however many there are."""
+    result = run_study(fields | {"orders": [0, 1, 2]}, tmp_path / "run")
+    rows = summarise(result.run, result.cells)
+    similar = next(r for r in rows if r["metric"] == "sim_aou" and r["learner"] == "gd")
+    assert similar["seeds"] == 2
+    every = [
+        r["value"]
+        for r in result.run.rows().to_pylist()
+        if (r["learner"], r["metric"], r["layer"]) == ("gd", "sim_aou", None)
+    ]
+    assert len(every) == 6
+    assert similar["value"] == pytest.approx(sum(every) / 6)
 
 
 def test_shards_part_the_study(fields: dict, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ def run(
     resolved = Study.resolve({k: v for k, v in options.items() if v not in (None, [])}, study, preset)
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):  # said once, and not by every cell
+        raise InputError(f"--device {device}: expected auto, cpu, cuda, cuda:N or mps")
     place = out or f"runs/{study.stem if study else preset or 'quick'}"
     with Reporter(quiet=as_json) as reporter:
         runner = Runner(
@@ -162,7 +165,7 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     try:
         rows = summarise(result.run, result.cells)
         answers = verdicts(result.run, result.cells)
-        page = _report(result) if report else None
+        page = _report(result) if report and rows else None
     except OSError as error:
         if not is_full_disk(error):
             raise

@@ -83,9 +83,13 @@ def _summarise_group(
     queries = sorted({query for table in tables for query in table["query"].to_pylist()})
     place = {query: i for i, query in enumerate(queries)}
     where = [[place[query] for query in table["query"].to_pylist()] for table in tables]
+    seeds = [rows[0]["seed"] for _, rows in members]
+    drawn = sorted(set(seeds))
     by_seed, by_query = (
-        resample_counts(n, RESAMPLES, np.random.default_rng([n, 7])) for n in (len(members), len(queries))
+        resample_counts(n, RESAMPLES, np.random.default_rng([n, 7])) for n in (len(drawn), len(queries))
     )
+    # Orders and draws of weights of one seed are no further seeds: they come and go with it.
+    by_seed = by_seed[:, [drawn.index(seed) for seed in seeds]]
     found = []
     for metric, reference in dict.fromkeys(
         (r["metric"], r["reference"]) for _, rows in members for r in rows
@@ -104,9 +108,7 @@ def _summarise_group(
         if there.any():
             total = (by_query @ np.where(there, values, 0.0).T) * by_seed
             resampled = ratio(total.sum(1), ((by_query @ there.T.astype(float)) * by_seed).sum(1))
-        elif (
-            len(members) > 1
-        ):  # a share or a norm: no query has a value of its own, the seeds are what varies
+        elif len(drawn) > 1:  # a share or a norm: no query has a value of its own, the seeds are what varies
             there = np.isfinite(means)[:, None]
             resampled = ratio(
                 by_seed @ np.where(np.isfinite(means), means, 0.0), by_seed @ there[:, 0].astype(float)
@@ -116,6 +118,7 @@ def _summarise_group(
         low, high = _ends(resampled, rows)
         n = int(there.any(0).sum()) if there.shape[1] == len(queries) else len(queries)
         finite = means[np.isfinite(means)]
+        counted = {seed for seed, mean in zip(seeds, means, strict=True) if math.isfinite(mean)}
         row = {
             **key,
             "metric": metric,
@@ -123,7 +126,7 @@ def _summarise_group(
             "value": float(finite.mean()) if len(finite) else math.nan,
             "low": low,
             "high": high,
-            "seeds": len(finite),
+            "seeds": len(counted),
             "queries": n,
         }
         found.append((row, resampled))
@@ -134,7 +137,7 @@ def _ends(resampled: np.ndarray, rows: Sequence[Row | None]) -> tuple[float, flo
     if len(resampled):
         low, high = quantiles(resampled)
         return float(low), float(high)
-    only = rows[0]
+    only = rows[0] if len(rows) == 1 else None
     return (math.nan, math.nan) if only is None else (float(only["low"]), float(only["high"]))
 
 
