@@ -10,7 +10,7 @@ from dualscope.learners import Bench, choose_rate
 from dualscope.learners.lessons import redrawn, relabelled, reordered
 from dualscope.learners.nulls import borrowed, scrambled, unlabelled
 from dualscope.learners.probe import softmax_regression
-from dualscope.learners.rate import GRID
+from dualscope.learners.rate import GRID, _rank
 from dualscope.tasks import Episode
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
@@ -229,6 +229,26 @@ def test_choose_rate() -> None:
         total += 1
     row = next(row for row in choice.curve if row["lr"] == 0.3 and row["seed"] == 1)
     assert row["accuracy"] == pytest.approx(right / total)
+
+
+def test_rates_that_are_as_accurate_are_told_apart_by_likelihood_and_then_size() -> None:
+    """The same accuracies in another order of seeds are a tie, though their float sums differ."""
+    seeds = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.3, 0.1, 0.2)]
+    assert len({a + b + c for a, b, c in seeds}) > 1
+
+    def curve(nll: tuple[float, ...]) -> list[dict[str, float]]:
+        return [
+            {"lr": lr, "accuracy": accuracy, "nll": level, "n": 200}
+            for lr, level, of_seeds in zip((1.0, 0.1, 0.3), nll, seeds, strict=True)
+            for accuracy in of_seeds
+        ]
+
+    def best(nll: tuple[float, ...]) -> float:
+        return min((1.0, 0.1, 0.3), key=lambda lr: _rank(curve(nll), lr))
+
+    assert best((0.5, 0.7, 0.6)) == 1.0
+    assert best((0.5, 0.5, 0.5)) == 0.1
+    assert best((0.7, float("inf"), 0.6)) == 0.3
 
 
 def test_choose_rate_edges() -> None:

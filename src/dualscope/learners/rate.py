@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -94,5 +95,5 @@ def _row(trace: Trace, lr: float, seed: int) -> dict[str, Any]:
 
 def _rank(curve: list[dict[str, Any]], lr: float) -> tuple[float, float, float]:
     rows = [row for row in curve if row["lr"] == lr]
-    accuracy = sum(row["accuracy"] for row in rows) / len(rows)
-    return (-accuracy, sum(row["nll"] for row in rows) / len(rows), lr)
+    right = sum(round(row["accuracy"] * row["n"]) for row in rows)  # counts: rounding must not break a tie
+    return (-right, math.fsum(row["nll"] for row in rows) / len(rows), lr)
