@@ -17,7 +17,7 @@ from dualscope.cli import app
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OURS = ("quickstart.md", "add-task.md", "add-model.md", "add-learner.md", "add-metric.md")
+OURS = ("quickstart.md", "add-task.md", "add-model.md", "add-learner.md", "add-metric.md", "regression.md")
 
 
 def blocks(page: Path, language: str) -> list[str]:
