@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import CONTEXT, files, finish, rows, start
 
 from dualscope.studies import Run
+from tests.studies.children import CONTEXT, files, finish, rows, start
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import files
 
 from dualscope.studies import run_study
 from dualscope.studies.outcome import Event, Outcome
 from dualscope.studies.owner import Owner
+from tests.studies.children import files
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 
