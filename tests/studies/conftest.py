@@ -1,15 +1,12 @@
 """A tiny model in a folder, two small tasks and a study of them: what every test of studies runs."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-from tiny import tiny_model
+from tests.models.tiny import tiny_model
 
 WORDS = ("good", "great", "bad", "terrible", "film", "movie", "it", "is", "was", "not", "the", "a")
 
