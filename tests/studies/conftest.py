@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from tests.models.tiny import tiny_model
 
 WORDS = ("good", "great", "bad", "terrible", "film", "movie", "it", "is", "was", "not", "the", "a")
