@@ -54,6 +54,23 @@ def only(found: Verdict) -> tuple[str, str]:
     return answer.answer, " ".join(answer.sentences)
 
 
+def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
+    made = evidence(tasks=("sst2", "mr"))
+    rng = np.random.default_rng(1)
+    for task in made.tasks:
+        for seed in range(3):
+            made.add(task, "trained", seed, "lcgd", "sim_aou", QUERIES, 0.2 + 0.01 * rng.standard_normal(60))
+    found = verdict(made)
+    beside = {c.control: c for c in found["sst2", "lcgd"].comparisons}["gd"]
+    left, right = made.pair(("sst2", "trained", "lcgd", "sim_aou"), ("sst2", "trained", "gd", "sim_aou"))
+    assert beside.difference.mean == pytest.approx((left - right).mean())
+    assert not beside.decides
+    assert beside.p_holm >= beside.p
+    assert beside.sign_flip.smallest == 0.25
+    assert "Below gd" in " ".join(found["sst2", "lcgd"].sentences)
+    assert "gd" not in [c.control for c in found["sst2", "gd"].comparisons]
+
+
 def test_above_the_controls() -> None:
     found = verdict(evidence())
     word, text = only(found)

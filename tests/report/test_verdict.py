@@ -45,6 +45,10 @@ def test_numbers_are_those_of_the_rows(plain_run: Path, page: Path) -> None:
             assert row[at].value == pytest.approx(apart.mean())
             assert row[at].low < apart.mean() < row[at].high
             assert f"<b>{trained.mean():.3f}</b>" in page.read_text()
+    beside = found.table.columns.index("less gd")
+    apart = values(plain_run, "sst2", "trained", "lcgd") - values(plain_run, "sst2", "trained", "gd")
+    assert table["sst2", "lcgd"][beside].value == pytest.approx(apart.mean())
+    assert table["sst2", "gd"][beside].value is None
     assert found.lines == (
         ("gd", "above the controls on all 2 tasks"),
         ("lcgd", "above the controls on all 2 tasks"),

@@ -120,6 +120,19 @@ def test_failures_are_exit_code_1(
     assert "Traceback" not in result.out + result.err
 
 
+def test_a_clip_that_never_bites_is_said(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    study = tmp_path / "clip.yaml"
+    clips = "".join(
+        f"  - {{learner: lcgd-clipped, options: {{threshold: {threshold}}}}}\n"
+        for threshold in ("1.0e-6", "1.0e+6")
+    )
+    study.write_text(f"learners:\n{clips}")
+    plain = [a for i, a in enumerate(arguments) if "--learner" not in (a, arguments[i - 1])]
+    out = " ".join(cli(*plain, study, "--variant", "trained").out.split())  # lines are wrapped
+    assert 'lcgd-clipped {"threshold":1000000.0}, trained: no step was clipped on sst2 (lr 0.1)' in out
+    assert out.count("no step was clipped") == 1
+
+
 def test_a_study_of_failures_lists_them(
     cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

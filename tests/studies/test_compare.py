@@ -35,6 +35,14 @@ def test_compare_chooses_a_rate_and_takes_options(fields: dict) -> None:
     assert "lcgd[readout=attention]" in found.traces
 
 
+def test_compare_sets_learners_beside_every_null(fields: dict) -> None:
+    scrambled = {"learner": "null-context", "kind": "scrambled"}
+    learners = ["gd", "zero-shot-offset", scrambled]
+    found = compare(fields["models"][0], fields["tasks"][0], learners, shots=4, lr=0.1, queries=6)
+    against = found.table("sim_aou_to_null")["reference"].to_pylist()
+    assert sorted(against) == ["null-context[kind=scrambled]", "zero-shot-offset"]
+
+
 def test_compare_refuses_what_it_does_not_know(fields: dict) -> None:
     with pytest.raises(InputError, match="option 'read'"):
         compare(fields["models"][0], fields["tasks"][0], [{"learner": "lcgd", "read": 1}], shots=4, lr=0.1)

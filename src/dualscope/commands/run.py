@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,7 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
             raise
         result.failures.append(Outcome("summary", "summary of the run", "failed", reason=reason_for(error)))
     result.run.folder.sweep(stale=math.inf)
+    result.notes += _unclipped(rows)
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
     if as_json:
         content = {
@@ -207,6 +209,18 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
     if page:
         console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A clip that never bites is no clip: its learner is the plain one under another name."""
+    from dualscope.studies.summary import ALL_TASKS
+
+    tasks: dict[str, list[str]] = {}
+    for row in rows:
+        if row["metric"] == "clipped_steps" and row["value"] == 0 and row["task"] != ALL_TASKS:
+            name = row["learner"] if row["options"] in (None, "{}") else f"{row['learner']} {row['options']}"
+            tasks.setdefault(f"{name}, {row['variant']}", []).append(f"{row['task']} (lr {row['lr']:g})")
+    return [f"{name}: no step was clipped on {', '.join(found)}" for name, found in tasks.items()]
 
 
 def _report(result: Any) -> str | None:

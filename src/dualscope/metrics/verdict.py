@@ -22,6 +22,7 @@ NOT_UNDER_TEST = (
     "gd-reorder", "probe",
 )  # fmt: skip
 CEILING = "in-context-redraw"
+PLAIN = "gd"
 
 RULE = f"""\
 The question is the strong, per-layer correspondence: does gradient descent change the attention outputs as the \
@@ -165,6 +166,9 @@ class _Judge:
         yield "trained-embeddings", (task, "trained-embeddings", learner, PRIMARY), False
         for name in ("gd-random-labels", "gd-other-task"):
             yield name, (task, "trained", name, PRIMARY), False
+        _, several_rates, rate = learner.partition(" lr=")
+        if (plain := PLAIN + several_rates + rate) != learner:  # is this learner more like ICL than plain GD?
+            yield PLAIN, (task, "trained", plain, PRIMARY), False
 
     def _overlap(self, *keys: Key) -> bool:
         left, right = self.evidence.pair(*keys)

@@ -109,6 +109,7 @@ def compare(
     from dualscope.learners.learner import LEARNERS
     from dualscope.learners.rate import choose_rate
     from dualscope.metrics import METRICS, Case, expand, measure
+    from dualscope.metrics.case import NULLS
     from dualscope.models import Model
 
     model = Model.load(model) if isinstance(model, str) else model
@@ -140,7 +141,9 @@ def compare(
     rows: list[dict[str, Any]] = []
     for label, result in learned.items():
         others = {
-            other: learned[other] for other in learned if other in ("gd", "null-context") and other != label
+            other: found
+            for other, found in learned.items()
+            if other != label and (other == "gd" or other.startswith(NULLS))
         }
         case = Case(
             zero_shot=bench.zero_shot,

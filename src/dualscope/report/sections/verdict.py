@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dualscope.metrics.verdict import PRIMARY
+from dualscope.metrics.verdict import PLAIN, PRIMARY
 from dualscope.report.chart import Chart, Item, Judgement, Note, Panel, Section
 from dualscope.report.data import Data
 from dualscope.report.dots import Series, dots, span_of
@@ -134,7 +134,8 @@ def _matrix(answers: Sequence[Row]) -> tuple[tuple[str, tuple[tuple[Badge | None
 
 
 def _table(answers: Sequence[Row]) -> Table:
-    controls = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
+    shown = [c for a in answers for c in a["comparisons"] if c["decides"] or c["control"] == PLAIN]
+    controls = list(dict.fromkeys(c["control"] for c in shown))
     rows: list[list[Entry]] = []
     for a in answers:
         apart = {c["control"]: c for c in a["comparisons"]}
