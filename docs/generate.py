@@ -153,7 +153,8 @@ learn.
   does, and what a context that teaches nothing does, is not learning.
 
 A random direction, trained embeddings with all else untrained, and GD on random labels or on another task are
-shown beside them, and do not decide.
+shown beside them, and do not decide; nor does plain GD, beside which the report shows every other gradient
+learner (`lcgd` less `gd`, paired by seed and query).
 
 ## The ceiling
 
