@@ -168,6 +168,17 @@ def test_orders_are_no_further_seeds(fields: dict, tmp_path: Path) -> None:
     assert similar["value"] == pytest.approx(sum(every) / 6)
 
 
+def test_a_reference_goes_by_its_alias_too(fields: dict, tmp_path: Path) -> None:
+    def cells(reference: str) -> set[str]:
+        learners = [{"learner": "gd"}, {"learner": "lcgd", "reference": reference}]
+        return {
+            cell.id for cell in Runner(Study.build(fields | {"learners": learners}), tmp_path).plan().cells
+        }
+
+    assert cells("icl") == cells("in-context")
+    assert cells("ft") == cells("gd") != cells("icl")
+
+
 def test_shards_part_the_study(fields: dict, tmp_path: Path) -> None:
     whole = {cell.id for cell in Runner(Study.build(fields), tmp_path).plan().cells}
     parts = [
@@ -270,6 +281,7 @@ def test_unknown_names_are_refused_before_anything_runs(fields: dict, tmp_path: 
     for change, words in (
         ({"learners": ["gdd"]}, "unknown learner 'gdd'"),
         ({"learners": [{"learner": "gd", "options": {"epoch": 2}}]}, "option 'epoch'"),
+        ({"learners": [{"learner": "gd", "reference": "icll"}]}, "unknown learner 'icll'"),
         ({"metrics": ["sim_au"]}, "unknown metric 'sim_au'"),
         ({"models": ["./nowhere"]}, "no such folder"),
         (

@@ -71,6 +71,8 @@ def train(
         balance=_factors(balance),
         **sizes,
     )
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is a file; a model is a folder")
     with _watcher() as watch:
         run(
             settings,

@@ -144,17 +144,24 @@ class Planner:
             if resolved.needs_other and other is None:
                 continue
             learning = Learning(resolved.name, resolved.options, None, resolved.code, other)
+            reference = self._reference(entry)
             if not resolved.needs_rate:
-                learnings.append((learning, entry.reference))
+                learnings.append((learning, reference))
                 continue
             chosen = self._rates(entry, place, task)
             if isinstance(chosen, RateJob):
                 waiting.append(chosen)
             else:
-                learnings += [(replace(learning, lr=rate), entry.reference) for rate in chosen]
+                learnings += [(replace(learning, lr=rate), reference) for rate in chosen]
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
         learnings.sort(key=lambda pair: pair[0].lr or 0.0)
         return learnings, waiting
+
+    def _reference(self, entry: LearnerEntry) -> str:
+        """What the learner is compared with, by its own name; an unknown one is refused here, not in every cell."""
+        if entry.reference == IN_CONTEXT.learner:
+            return entry.reference
+        return self.resolver.learner(LearnerEntry(learner=entry.reference)).name
 
     def _rates(self, entry: LearnerEntry, place: Place, task: TaskEntry) -> tuple[float, ...] | RateJob:
         asked = entry.lr or task.lr or self.study.lr
