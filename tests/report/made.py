@@ -37,6 +37,7 @@ def make_run(
     rates: Sequence[float] = (0.1,),
     orders: Sequence[int] = (0,),
     noise: float = 0.05,
+    options: str = "{}",
 ) -> Path:
     """A run whose learners all learn; `level` says how like in-context learning each is."""
     run = Run.create(folder)
@@ -62,6 +63,7 @@ def make_run(
                 store(zero, [_row("accuracy", float((wrong == gold).mean()))], table)
                 for order, shown in [(o, d) for o in orders for d in demo_labels]:
                     here = {**base, "order": order, "shots": shots, "shots_used": shots, "demo_labels": shown}
+                    here["options"] = options
                     right = {**table, "prediction": gold}
                     gain = 1.0 - float((wrong == gold).mean())
                     rows = [_row("accuracy", 1.0), _row("icl_learned", gain, "zero-shot")]

@@ -54,6 +54,15 @@ def test_runs_stand_side_by_side(plain_run: Path, tmp_path: Path) -> None:
     assert {row[0] for row in chart.table.rows} == {"plain: tiny", "other: second"}
 
 
+def test_zero_shot_is_there_whatever_the_demonstrations_options(tmp_path: Path) -> None:
+    """The options of demonstrations are not zero-shot's, yet it is where every learner of them starts."""
+    options = '{"balanced":true,"gd_demonstrations":"all"}'
+    (subject,) = Data([make_run(tmp_path / "run", options=options)]).subjects
+    assert subject.learners[:3] == ["zero-shot", "in-context", "gd"]
+    assert subject.get("sst2", "zero-shot", "accuracy") is not None
+    assert {cell.columns["learner"] for cell in subject.cells} >= {"zero-shot", "in-context", "gd"}
+
+
 def test_best_is_marked_and_ties_are_ties(tmp_path: Path) -> None:
     clear = Data([make_run(tmp_path / "clear", seeds=3)]).subjects[0]
     assert Marks(clear).of("sst2", "sim_aou") == {"gd": "best"}

@@ -15,6 +15,8 @@ from dualscope.studies.config import VARIANTS
 from dualscope.studies.summary import ALL_TASKS
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
+UNSEEN = ("balanced", "gd_demonstrations")
+"""Options about demonstrations: zero-shot sees none, so its rows do not name them."""
 OWN_REFERENCE = ("in-context", "zero-shot", None)
 
 
@@ -45,8 +47,14 @@ class Subject:
         return [
             {**row, "label": label_of(row)}
             for row in self.source.summary
-            if row["model"] == self.model and _sitting(row) == self.sitting
+            if row["model"] == self.model and self._sits_here(row)
         ]
+
+    def _sits_here(self, columns: Row) -> bool:
+        if columns["learner"] != "zero-shot":
+            return _sitting(columns) == self.sitting
+        here = {key: value for key, value in json.loads(self.sitting).items() if key not in UNSEEN}
+        return _same_json(_sitting(columns), json.dumps(here))
 
     @cached_property
     def setting(self) -> Setting:
@@ -119,7 +127,7 @@ class Subject:
             cell
             for cell in self.source.cells
             if cell.columns["model"] == self.model
-            and _sitting(cell.columns) == self.sitting
+            and self._sits_here(cell.columns)
             and self.in_setting(cell.columns)
         ]
 
@@ -177,7 +185,8 @@ def subjects(sources: Sequence[Source]) -> list[Subject]:
     found = []
     for source in sources:
         if source.has_cells:
-            pairs = dict.fromkeys((row["model"], _sitting(row)) for row in source.summary)
+            taught = [row for row in source.summary if row["learner"] != "zero-shot"]
+            pairs = dict.fromkeys((row["model"], _sitting(row)) for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
             found += [Subject(source, model, sitting, several) for model, sitting in pairs]
     return found
