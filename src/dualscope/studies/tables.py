@@ -93,9 +93,10 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     against = f" (against {references.pop()})" if references != {None} and not tails else ""
     table = Table(title=title + against, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in (*heads, "learner", *tails):
-        table.add_column({"reference": "against"}.get(column, column))
+        # names are never cut: where room is short, an interval goes to a line of its own
+        table.add_column({"reference": "against"}.get(column, column), no_wrap=True)
     for variant in variants:
-        table.add_column(variant, justify="right", no_wrap=True)
+        table.add_column(variant, justify="right")
     previous: tuple[str, ...] = ()
     for key, found in lines.items():
         place = key[: len(heads)]
