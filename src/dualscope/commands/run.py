@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rich.markup import escape
 from dualscope.errors import InputError
 
 MANY = "May be given several times."
+WIDE = 110
 
 
 def run(
@@ -187,7 +189,8 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
         }
         typer.echo(json.dumps(content, indent=1))
         return
-    console = Console(highlight=False)
+    # Into a file or a pipe tables go at a width that cuts nothing; a terminal says its own.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     if rows:
         console.print(result_tables(rows))
     for answer in answers:

@@ -96,12 +96,13 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
         # names are never cut: where room is short, an interval goes to a line of its own
         table.add_column({"reference": "against"}.get(column, column), no_wrap=True)
     for variant in variants:
-        table.add_column(variant, justify="right")
+        table.add_column(variant, justify="right", overflow="fold")
     previous: tuple[str, ...] = ()
     for key, found in lines.items():
         place = key[: len(heads)]
         shown = ("",) * len(heads) + key[len(heads) :] if place == previous else key
-        table.add_row(*map(Text, shown), *(number(found.get(variant)) for variant in variants))
+        numbers = (number(found.get(variant)).replace(", ", ",\N{NO-BREAK SPACE}") for variant in variants)
+        table.add_row(*map(Text, shown), *numbers)
         previous = place
     return table
 
