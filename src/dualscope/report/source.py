@@ -20,6 +20,7 @@ from dualscope.studies import summary
 from dualscope.studies.cell import COLUMNS, Learning, fingerprint
 from dualscope.studies.folder import Folder
 from dualscope.studies.store import Run
+from dualscope.studies.verdicts import stamp_of
 
 Row = dict[str, Any]
 CELL = COLUMNS[: COLUMNS.index("metric")]
@@ -86,7 +87,7 @@ class Source:
     def verdicts(self) -> list[Row]:
         """As `verdict.json` has them, where that is of the same cells; else reached anew by the same rule."""
         known = self.run.read_json("verdict.json")
-        if known.get("of") == self._is_current:
+        if known.get("of") == stamp_of(self.run.stored()):
             return list(known["verdicts"])
         pairs = [
             (cell.columns, self.run.queries(cell.id))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from dualscope.metrics.evidence import Evidence
-from dualscope.metrics.verdict import verdict
+from dualscope.metrics.verdict import RULE, verdict
 from dualscope.studies.cell import Cell, fingerprint
 from dualscope.studies.store import Run
 
@@ -18,7 +18,7 @@ def verdicts(run: Run, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """For each model and setting (shots, labels): what it is, the sentences, and the answers in full."""
     stored = run.stored()
     ready = [cell for cell in cells if cell.id in stored]
-    stamp = fingerprint(sorted(cell.id for cell in ready))
+    stamp = stamp_of(cell.id for cell in ready)
     known = run.read_json(FILE)
     if known.get("of") != stamp:
         read = [(cell.columns(None), run.queries(cell.id)) for cell in ready if _is_evidence(cell)]
@@ -29,6 +29,11 @@ def verdicts(run: Run, cells: Sequence[Cell]) -> list[dict[str, Any]]:
         known = {"of": stamp, "verdicts": found}
         run.write_json(FILE, known)
     return list(known["verdicts"])
+
+
+def stamp_of(cells: Iterable[str]) -> str:
+    """What a stored verdict is of: these cells, and this rule."""
+    return fingerprint([RULE, *sorted(cells)])
 
 
 def _is_evidence(cell: Cell) -> bool:

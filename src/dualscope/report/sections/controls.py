@@ -18,11 +18,22 @@ CHANGES = (
     "sim_am_delta",
 )
 
+SIMILARITIES = (
+    "sim_aou",
+    "sim_aou_norm",
+    "sim_aou_centered",
+    "sim_am",
+    "sim_am_delta",
+    "sim_am_centered",
+    "sim_am_softmax",
+)
+CEILINGS = ("in-context-redraw", "in-context-reorder")
+
 
 def section(data: Data) -> Section | None:
     if not data.subjects:
         return None
-    items: list[Item] = [_everything(data), _histograms(data), _noise(data)]
+    items: list[Item] = [_everything(data), _shares(data), _histograms(data), _noise(data)]
     mass = _mass(data)
     if mass is not None:
         items.append(mass)
@@ -55,6 +66,31 @@ def _everything(data: Data) -> Item:
         return Note("No control was measured.", "missing")
     title = "Every learner and control against in-context learning, on the trained model"
     return Table.build(["model", "task", "learner or control", *metrics], rows, title=title)
+
+
+def _shares(data: Data) -> Item:
+    """Every similarity as a share of what in-context learning scores against itself, drawn or ordered anew."""
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        for task in subject.tasks:
+            for learner in subject.gradient_learners:
+                for metric in SIMILARITIES:
+                    value = subject.get(task, learner, metric, references=("in-context",))
+                    tops = [subject.get(task, top, metric, references=("in-context",)) for top in CEILINGS]
+                    if value is None or not any(tops):
+                        continue
+                    shares = [
+                        Number(value["value"] / top["value"] if top and top["value"] else None)
+                        for top in tops
+                    ]
+                    rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
+    if not rows:
+        return Note(
+            "No ceiling was measured: in-context-redraw or in-context-reorder would give one.", "missing"
+        )
+    columns = ["model", "task", "learner", "metric", "value", *(f"share of {top}" for top in CEILINGS)]
+    title = "Every similarity as a share of its ceiling: in-context learning against itself"
+    return Table.build(columns, rows, title=title)
 
 
 def _nulls(subject: Subject, task: str, learner: str, metric: str) -> list[str]:
