@@ -60,8 +60,11 @@ def test_two_nodes_and_a_killed_worker(
     local = run_study(study, tmp_path / "local", device="cpu")
     assert files(tmp_path / "ray") == files(tmp_path / "local")
     mine, theirs = result.run.rows().to_pandas(), local.run.rows().to_pandas()
+    # Noise is what it measures: where two readings happen to agree bitwise, the ratio is infinite and not counted.
+    mine, theirs = (
+        rows[~rows.metric.str.startswith("snr")].reset_index(drop=True) for rows in (mine, theirs)
+    )
     words = [name for name in mine if mine[name].dtype != np.float64]
     assert mine[words].equals(theirs[words])
-    same = ~mine.metric.str.startswith("snr")
-    np.testing.assert_allclose(mine[same].value, theirs[same].value, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-5, atol=1e-7)
     assert run_study(study, tmp_path / "ray", engine="ray", device="cpu").computed == []
