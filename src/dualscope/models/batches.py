@@ -69,8 +69,8 @@ def _mixed(
 ) -> Iterator[Batch]:
     """Queries of nearly equal length, the shorter ones filled up after the position that is read.
 
-    Nothing can be seen from there of what comes later, so the numbers are those of the query alone; and where a
-    device is waiting for work rather than working, a few large batches take a fraction of the time of many small ones.
+    Nothing can be seen from there of what comes later, so the numbers are those of the query alone; and a few large
+    batches take less time than many small ones: a fraction of it where a device waits for work rather than working.
     """
     by_length = sorted(range(len(lesson.queries)), key=lambda i: (-len(lesson.queries[i]), i))
     while by_length:

@@ -113,10 +113,10 @@ class Model:
 
     @cached_property
     def mixes_lengths(self) -> bool:
-        """Whether queries of different lengths may share a batch: on a GPU, where attention sees all that is before."""
+        """Whether queries of different lengths may share a batch: where attention sees all that came before."""
         windows = any(getattr(self.config, name, None) for name in ("sliding_window", "attention_types"))
         varied = getattr(self.config, "dualscope_attention", None) is not None
-        return self.device.type == "cuda" and not windows and not varied and self.family.positions != "alibi"
+        return not windows and not varied and self.family.positions != "alibi"
 
     @property
     def tied_embeddings(self) -> bool:
