@@ -58,7 +58,8 @@ def test_two_nodes_and_a_killed_worker(
     assert victims
     assert result.complete, result.failures
     assert len(result.run.stored()) == len(result.cells) == 12
-    local = run_study(study, tmp_path / "local", device="cpu")
+    # In processes of their own too: what other tests left behind in this one must not tell.
+    local = run_study(study, tmp_path / "local", jobs=2, device="cpu")
     assert files(tmp_path / "ray") == files(tmp_path / "local")
     mine, theirs = _comparable(result.run), _comparable(local.run)
     assert mine.keys() == theirs.keys()
