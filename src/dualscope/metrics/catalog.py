@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from importlib import import_module
 
-from dualscope.metrics.metric import METRICS
+from dualscope.metrics.metric import METRICS, Metric
 
 __all__ = ["DEFAULT", "METRICS", "expand"]
 
@@ -19,6 +19,15 @@ FAMILIES = (
 )
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")
+
+
+def _rank(metric: Metric) -> int:
+    """Whoever imports a family by itself first must not change the order of rows; a user's own metrics come last."""
+    family = metric.compute.__module__.rpartition(".")[2]
+    return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
+
+
+METRICS.arrange(_rank)
 DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
 
 
