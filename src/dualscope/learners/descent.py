@@ -113,6 +113,16 @@ def take(stride: Stride, gradient: Gradient) -> Taken:
 Step = Callable[[Stride, Sequence[Sample]], Taken]
 
 
+def stepping(gradient: Callable[[Stride, Sample, int], Gradient]) -> Step:
+    """The step along the mean over the samples of a gradient, which is told how many samples there are."""
+
+    def step(stride: Stride, batch: Sequence[Sample]) -> Taken:
+        found = mean_gradient(stride.weights, batch, lambda sample: gradient(stride, sample, len(batch)))
+        return take(stride, found)
+
+    return step
+
+
 def descend(
     bench: Bench,
     training: Sequence[DemonstrationTokens],

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from dualscope.learners.descent import (
-    DescentOptions,
-    Stride,
-    Taken,
-    descend,
-    mean_gradient,
-    take,
-)
+from dualscope.learners.descent import DescentOptions, Stride, descend, stepping
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.learners.samples import Objective, Sample
 from dualscope.learners.weights import Gradient
@@ -34,17 +26,10 @@ class Gd(Learner[DescentOptions]):
         return descend(bench, bench.lesson.training, self.rate(lr), options, gd_step)
 
 
-def gd_step(stride: Stride, batch: Sequence[Sample]) -> Taken:
-    """Forward, backward through the whole model, step."""
-
-    def gradient(sample: Sample) -> Gradient:
-        return _gradient(stride, sample, len(batch))
-
-    return take(stride, mean_gradient(stride.weights, batch, gradient))
-
-
+@stepping
 @torch.enable_grad()
-def _gradient(stride: Stride, sample: Sample, batch: int) -> Gradient:
+def gd_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
+    """Forward, backward through the whole model."""
     weights, recorder = stride.weights, stride.recorder
     logits = weights.model.forward(sample.tokens[None])[0, sample.rows]
     loss = Objective()(logits, sample)

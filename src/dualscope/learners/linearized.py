@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from dualscope.learners.descent import DescentOptions, Stride, Taken, descend, mean_gradient, take
+from dualscope.learners.descent import DescentOptions, Stride, descend, stepping
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.learners.samples import Sample
 from dualscope.learners.weights import Gradient
@@ -30,17 +29,10 @@ class GdLinearized(Learner[DescentOptions]):
         return descend(bench, training, self.rate(lr), options, linearized_step, tangent=True)
 
 
-def linearized_step(stride: Stride, batch: Sequence[Sample]) -> Taken:
-    """Forward with derivative (a jvp), backward at the original weights (a vjp), step."""
-
-    def gradient(sample: Sample) -> Gradient:
-        return _gradient(stride, sample, len(batch))
-
-    return take(stride, mean_gradient(stride.weights, batch, gradient))
-
-
+@stepping
 @torch.enable_grad()
-def _gradient(stride: Stride, sample: Sample, batch: int) -> Gradient:
+def linearized_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
+    """Forward with derivative (a jvp), backward at the original weights (a vjp)."""
     weights, recorder = stride.weights, stride.recorder
     with weights.along_change():
         logits, tangent = forward_ad.unpack_dual(weights.model.forward(sample.tokens[None])[0, sample.rows])
