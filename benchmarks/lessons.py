@@ -13,8 +13,8 @@ import numpy as np
 
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 
-_LENGTHS = json.loads((Path(__file__).parent / "lengths.json").read_text())
-TASKS = tuple(_LENGTHS)
+LENGTHS = json.loads((Path(__file__).parent / "lengths.json").read_text())
+TASKS = tuple(LENGTHS)
 BOS, SEPARATOR = (0,), (1,)
 
 
@@ -23,7 +23,7 @@ def real_lengths(
 ) -> Lesson:
     """As many of ``shots`` demonstrations as fit, and queries, of a task's real lengths."""
     rng = np.random.default_rng(seed)
-    lengths = _LENGTHS[task]
+    lengths = LENGTHS[task]
     demonstrations = list(islice(cycle(rng.permutation(lengths["demonstrations"])), shots))
     asked = list(islice(cycle(rng.permutation(lengths["queries"])), queries))
     return make(demonstrations, asked, lengths["classes"], vocabulary, seed, positions)

@@ -1,6 +1,6 @@
 """What reading costs on this machine: in-context, zero-shot, and the plain model on the same batches.
 
-    python benchmarks/prefix_cost.py [--rounds 3] [--threads N]
+    python -m benchmarks.prefix_cost [--rounds 7] [--threads N]
 
 A random GPT-2 of 10 layers and width 384 with 2,048 positions; 32 demonstrations of about 40 tokens; 500 queries
 with the lengths that 500 queries of Subj have. The encoding of the context is part of the in-context time. Each
@@ -89,7 +89,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()
     if options.threads:

@@ -4,11 +4,12 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dualscope.studies import run_study
+from dualscope.studies import Study, run_study
 from dualscope.studies.outcome import Event, Outcome
 from dualscope.studies.owner import Owner
 from tests.studies.children import files
@@ -30,17 +31,30 @@ def cluster() -> Iterator[str]:
     nodes.shutdown()
 
 
+SMALL = {"tasks": ["embedded-sst2", "embedded-cb"], "seeds": 1, "shots": 8, "queries": 24}
+
+
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(SMALL, id="small"),
+        pytest.param(
+            {},
+            id="whole",
+            marks=pytest.mark.skipif(
+                not os.environ.get("DUALSCOPE_WHOLE"),
+                reason="the whole default study twice takes minutes: DUALSCOPE_WHOLE=1 runs it",
+            ),
+        ),
+    ],
+)
 def test_two_nodes_and_a_killed_worker(
-    fields: dict,
-    task_files: tuple[str, str],
-    cluster: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    options: dict[str, Any], cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", cluster)
-    study = fields | {"tasks": list(task_files)}
+    study = Study.resolve(options, preset="quick")
     victims: list[int] = []
 
     def kill_one(event: Event) -> None:
@@ -56,12 +70,12 @@ def test_two_nodes_and_a_killed_worker(
     result = run_study(study, tmp_path / "ray", engine="ray", jobs=2, tell=kill_one, device="cpu")
     assert victims
     assert result.complete, result.failures
-    assert len(result.run.stored()) == len(result.cells) == 12
-    local = run_study(study, tmp_path / "local", device="cpu")
+    assert len(result.run.stored()) == len(result.cells) >= 30
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the actors have: sums depend on it in their last digits
+    local = run_study(study, tmp_path / "local", jobs=2, device="cpu")
     assert files(tmp_path / "ray") == files(tmp_path / "local")
     mine, theirs = result.run.rows().to_pandas(), local.run.rows().to_pandas()
     words = [name for name in mine if mine[name].dtype != np.float64]
     assert mine[words].equals(theirs[words])
-    same = ~mine.metric.str.startswith("snr")
-    np.testing.assert_allclose(mine[same].value, theirs[same].value, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-5)
     assert run_study(study, tmp_path / "ray", engine="ray", device="cpu").computed == []

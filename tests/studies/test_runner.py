@@ -247,6 +247,20 @@ if __name__ == "__main__":
 """
 
 
+def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict, tmp_path: Path) -> None:
+    only = {"learner": "zero-shot-offset", "variants": ["trained"]}
+    study = fields | {"variants": ["trained", "untrained"], "learners": ["gd", only]}
+    result = run_study(study, tmp_path / "run", device="cpu")
+    found = {(cell.sitting.place.variant, cell.learning.learner) for cell in result.cells}
+    everywhere = {"zero-shot", "in-context", "gd"}
+    assert found == {("trained", "zero-shot-offset")} | {
+        (variant, learner) for variant in ("trained", "untrained") for learner in everywhere
+    }
+    assert result.notes == []
+    alone = run_study(study | {"variants": ["untrained"]}, tmp_path / "alone", device="cpu")
+    assert [note for note in alone.notes if "left out zero-shot-offset" in note]
+
+
 def test_jobs_that_suit(fields: dict) -> None:
     assert suitable_jobs(fields["models"], "cpu") >= 1
     assert suitable_jobs(fields["models"], "cuda") == 1

@@ -9,7 +9,6 @@ import torch
 from dualscope.errors import InputError
 from dualscope.models import device as devices
 from dualscope.models import variants
-from dualscope.models.digest import digest_of_files
 from dualscope.models.memory import in_words, weight_bytes
 from dualscope.models.positions import max_positions
 from dualscope.models.precision import dtype_of, name_of
@@ -57,7 +56,7 @@ def load(
         revision=source.commit(),
         variant=variant,
         init_seed=init_seed,
-        digest=digest_of_files(files),
+        files=files,
         precision=dtype,
     )
 

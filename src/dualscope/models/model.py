@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from dualscope.errors import InputError
 from dualscope.models import precision as precisions
 from dualscope.models.capture import capturing
-from dualscope.models.digest import digest_of_module
+from dualscope.models.digest import digest_of_files, digest_of_module
 from dualscope.models.families import Family, family_of
 from dualscope.models.parts import Part
 from dualscope.models.positions import max_positions
@@ -42,6 +43,7 @@ class Model:
         init_seed: int | None = None,
         precision: str | None = None,
         digest: str | None = None,
+        files: Sequence[Path] = (),
     ) -> None:
         self.hf: Any = hf
         self.tokenizer = tokenizer
@@ -53,7 +55,7 @@ class Model:
         self.precision = precision or precisions.name_of(self.dtype)
         self.family: Family = family_of(hf)
         self.counters: Counter[str] = Counter()
-        self._digest = digest
+        self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
         if self.family.positions != "alibi" and "position_ids" not in self._accepts:
             raise InputError(
@@ -126,7 +128,7 @@ class Model:
     def digest(self) -> str:
         """A hash of the weights: of the files they came from, or else of the tensors themselves."""
         if self._digest is None:
-            self._digest = digest_of_module(self.hf)
+            self._digest = digest_of_files(self._files) if self._files else digest_of_module(self.hf)
         return self._digest
 
     @cached_property

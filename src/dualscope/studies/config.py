@@ -60,6 +60,11 @@ def _as_rates(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_as_seeds), Field(min_length=1)]
+Variants = Annotated[
+    tuple[Literal["trained", "untrained", "trained-embeddings", "shuffled"], ...],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+]
 Numbers = Annotated[tuple[Seed, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rates = Annotated[
@@ -80,12 +85,13 @@ class TaskEntry(_Frozen):
 
 
 class LearnerEntry(_Frozen):
-    """A learner of a study: its options, rates of its own, and what it is compared with."""
+    """A learner of a study: its options, rates of its own, what it is compared with, and on which variants only."""
 
     learner: str
     options: dict[str, Any] = Field(default_factory=dict)
     lr: Rates | None = None
     reference: str = "in-context"
+    variants: Variants | None = None
 
 
 def _entries(key: str) -> BeforeValidator:
@@ -113,11 +119,7 @@ class Study(_Frozen):
     """
 
     models: Names = ("embedded",)
-    variants: Annotated[
-        tuple[Literal["trained", "untrained", "trained-embeddings", "shuffled"], ...],
-        BeforeValidator(_as_list),
-        Field(min_length=1),
-    ] = ("trained",)
+    variants: Variants = ("trained",)
     init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(_as_seeds)] = None
     """Draws of an untrained variant's weights; by default the cell's seed."""
     tasks: Annotated[tuple[TaskEntry, ...], _entries("task"), Field(min_length=1)]

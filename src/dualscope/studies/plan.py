@@ -140,6 +140,9 @@ class Planner:
             resolved = self.resolver.learner(entry)
             if resolved.name in (ZERO_SHOT.learner, IN_CONTEXT.learner):
                 continue
+            if entry.variants is not None and place.variant not in entry.variants:
+                self._note_absence(resolved.name, entry.variants)
+                continue
             other = self._other(resolved, task)
             if resolved.needs_other and other is None:
                 continue
@@ -156,6 +159,13 @@ class Planner:
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
         learnings.sort(key=lambda pair: pair[0].lr or 0.0)
         return learnings, waiting
+
+    def _note_absence(self, learner: str, variants: tuple[str, ...]) -> None:
+        if not set(variants) & set(self.study.variants):
+            asked = " or ".join(variants)
+            self._notes[
+                f"left out {learner}: it is asked for on {asked} only, which the study does not have"
+            ] = None
 
     def _reference(self, entry: LearnerEntry) -> str:
         """What the learner is compared with, by its own name; an unknown one is refused here, not in every cell."""
