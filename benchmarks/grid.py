@@ -30,9 +30,9 @@ from dualscope.tasks import Task
 FEWEST = 64  # examples of a split: shorter ones are repeated
 
 
-def write_model(folder: Path, shape: str) -> None:
+def write_model(folder: Path, shape: str, device: str) -> None:
     """A checkpoint of random weights with a tokenizer of one token to a word."""
-    model = random_model(shape)
+    model = random_model(shape, device=device)
     model.hf.save_pretrained(folder)
     known = ["<s>", "</s>", "<unk>", *template_words()]
     words = [*known, *(f"w{i}" for i in range(VOCABULARY - len(known)))]
@@ -87,7 +87,7 @@ def main() -> None:
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         work = Path(folder)
-        write_model(work / "model", args.shape)
+        write_model(work / "model", args.shape, args.device)
         write_data(work / "data")
         study = Study.resolve(
             {

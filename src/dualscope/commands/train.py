@@ -35,7 +35,7 @@ def train(
         None, help="Attention variant, as 'momentum' or '{name: momentum, eta: 0.5}'."
     ),
     balance: str | None = typer.Option(
-        None, help="A factor a layer, as 8,4,4,8,1,1: the same model, its layers less sensitive to GD."
+        None, help="A factor a layer, as 32,16,16,32,1,1: the same model, its layers less sensitive to GD."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, ..."),
     workers: int | None = typer.Option(None, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."),
@@ -92,7 +92,7 @@ def _factors(text: str | None) -> tuple[float, ...] | None:
     try:
         return None if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"--balance {text}: expected a factor a layer, for example 8,4,4,8,1,1") from None
+        raise InputError(f"--balance {text}: expected a factor a layer, for example 32,16,16,32,1,1") from None
 
 
 def _attention(text: str | None) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -58,7 +59,7 @@ def measure(
     [('sim_aou', None, 0.707, 2), ('sim_aou', 0, 0.707, 2)]
     """
     names = expand(metrics)
-    counts = resample_counts(len(case.trace), resamples, seed)
+    counts = _counts(len(case.trace), resamples, seed)
     rows: list[Row] = []
     columns = _query_columns(case)
     for values in _computed(case, names, subset):
@@ -71,6 +72,9 @@ def measure(
         else:
             rows += _logged_rows(values)
     return Measurement(rows, pa.table(columns))
+
+
+_counts = lru_cache(maxsize=2)(resample_counts)  # the cells of a sitting resample alike
 
 
 def _computed(case: Case, names: Sequence[str], subset: str) -> Iterator[Values]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LARGE, PIECE = 2**22, 2**20
+LARGE, PIECE = 2**22, 2**18
 _FILLS = {torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default}
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dualscope.errors import InputError
 from dualscope.models import precision as precisions
+from dualscope.models.activations import stepwise
 from dualscope.models.capture import capturing
 from dualscope.models.digest import digest_of_files, digest_of_module
 from dualscope.models.families import Family, family_of
@@ -138,6 +139,10 @@ class Model:
     @cached_property
     def attentions(self) -> list[nn.Module]:
         return [block.get_submodule(self.family.attention) for block in self.blocks]
+
+    @cached_property
+    def stepwise_activations(self) -> list[nn.Module]:
+        return stepwise(self.hf)
 
     def parts(
         self, layers: Iterable[int] | None = None, roles: Sequence[str] = ("key", "value")

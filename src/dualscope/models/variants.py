@@ -68,7 +68,7 @@ def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
             raise InputError(
                 f"the weight '{name}' is not part of {type(hf).__name__}: no variant can redraw it"
             )
-        parameter.copy_(drawn[name])
+        parameter.copy_(drawn[name].to(parameter.dtype))  # narrowed first: less to bring to the device
 
 
 def _outside_blocks_and_norms(hf: nn.Module) -> set[str]:

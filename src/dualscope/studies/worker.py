@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dualscope.models import Model, Trace
     from dualscope.tasks import Lesson, Task
 
-REREAD_QUERIES, REREAD_BATCH = 10, 3  # for the signal to noise: a few queries, at an unusual batch size
+REREAD_QUERIES, REREAD_BATCH = 10, 5  # for the signal to noise: a few queries, at an unusual batch size
 
 
 @dataclass(frozen=True)
