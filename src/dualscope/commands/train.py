@@ -92,7 +92,9 @@ def _factors(text: str | None) -> tuple[float, ...] | None:
     try:
         return None if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"--balance {text}: expected a factor a layer, for example 32,16,16,32,1,1") from None
+        raise InputError(
+            f"--balance {text}: expected a factor a layer, for example 32,16,16,32,1,1"
+        ) from None
 
 
 def _attention(text: str | None) -> dict[str, Any] | None:
