@@ -149,12 +149,14 @@ learn.
 - **A random update of GD's size.** Any push of the weights of that size moves attention outputs somewhere.
 - **Mismatched queries.** One query's ICL change against another's GD change: a drift that all queries share
   scores here as well.
+- **GD on random labels, GD on another task.** If these are as much like it, the likeness is not about what the
+  demonstrations teach.
 - **Position and null contexts.** In context, a query stands a thousand tokens later. What moving it there
   does, and what a context that teaches nothing does, is not learning.
 
-A random direction, trained embeddings with all else untrained, and GD on random labels or on another task are
-shown beside them, and do not decide; nor does plain GD, beside which the report shows every other gradient
-learner (`lcgd` less `gd`, paired by seed and query).
+A random direction, and trained embeddings with all else untrained, are shown beside them, and do not decide; nor
+does plain GD, beside which the report shows every other gradient learner (`lcgd` less `gd`, paired by seed and
+query).
 
 ## The ceiling
 

@@ -90,6 +90,17 @@ def test_not_above() -> None:
     assert "mismatched" in text
 
 
+@pytest.mark.parametrize("control", ["gd-random-labels", "gd-other-task"])
+@pytest.mark.parametrize(("level", "answer"), [(0.1, "above the controls"), (0.3, "not above")])
+def test_gd_that_was_taught_something_else_decides(control: str, level: float, answer: str) -> None:
+    made = evidence()
+    for seed in range(3):
+        made.add("sst2", "trained", seed, control, "sim_aou", QUERIES, np.full(len(QUERIES), level))
+    word, said = only(verdict(made))
+    assert word == answer
+    assert control in said
+
+
 def test_not_testable() -> None:
     for gains in ({"in-context": 0.0, "gd": 0.2}, {"in-context": 0.3, "gd": -0.1}, {"in-context": 0.3}):
         word, text = only(verdict(evidence(gains=gains)))

@@ -31,8 +31,9 @@ demonstrations in the context do? It is asked of every task and gradient learner
 2. Not testable: unless in-context learning and the gradient learner each beat zero-shot in accuracy, with an interval \
 that excludes 0, there is no learning to compare.
 3. Controls that decide: the untrained model (the same learner, weights drawn anew); a random update of the size of \
-GD's; mismatched queries (one query's ICL change against another's GD change); the query moved to ICL's positions \
-without a context, and contexts that teach nothing, in place of ICL. Differences are paired by seed and query.
+GD's; mismatched queries (one query's ICL change against another's GD change); GD on random labels and on another \
+task; the query moved to ICL's positions without a context, and contexts that teach nothing, in place of ICL. \
+Differences are paired by seed and query.
 4. Above the controls: against every deciding control that was measured, the difference is above 0 with an interval \
 that excludes 0 and a p-value below {ALPHA:g} after Holm's correction over tasks; the untrained model and at least one \
 other control must have been measured, over at least {SEEDS} seeds.
@@ -162,10 +163,10 @@ class _Judge:
                     (task, "trained", learner, metric),
                     True,
                 )
+        for name in ("gd-random-labels", "gd-other-task"):
+            yield name, (task, "trained", name, PRIMARY), True
         yield "random direction", (task, "trained", learner, "sim_aou_random"), False
         yield "trained-embeddings", (task, "trained-embeddings", learner, PRIMARY), False
-        for name in ("gd-random-labels", "gd-other-task"):
-            yield name, (task, "trained", name, PRIMARY), False
         _, several_rates, rate = learner.partition(" lr=")
         if (plain := PLAIN + several_rates + rate) != learner:  # is this learner more like ICL than plain GD?
             yield PLAIN, (task, "trained", plain, PRIMARY), False
