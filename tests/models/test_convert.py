@@ -95,3 +95,5 @@ def test_what_cannot_be_converted_is_explained(tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     with pytest.raises(InputError, match="not an empty folder"):
         convert(str(tmp_path / "old"), tmp_path / "full")
+    with pytest.raises(InputError, match="cannot be made"):
+        convert(str(tmp_path / "old"), tmp_path / "full" / "file" / "new")

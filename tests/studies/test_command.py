@@ -164,12 +164,13 @@ def test_a_study_of_failures_lists_them(
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_2(
-    cli: Callable, arguments: list[Any], extra: list[str], words: str
+    cli: Callable, arguments: list[Any], extra: list[str], words: str, tmp_path: Path
 ) -> None:
     result = cli(*arguments, *extra)
     assert result.code == 2
     assert words in result.err
     assert "Traceback" not in result.err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -104,6 +104,8 @@ def test_opening_what_is_no_run(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(InputError, match="is a file"):
         Run.create(file)
+    with pytest.raises(InputError, match="cannot be made"):
+        Run.create(file / "run")
 
 
 def test_one_claim_at_a_time_and_the_dead_hold_none(tmp_path: Path) -> None:

@@ -41,7 +41,10 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
         raise InputError(f"'{out}' exists and is not an empty folder; give a new one")
     if source.file("config.json") is None:
         raise InputError(f"model '{name}' has no config.json: it is not a transformers model")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"'{out}' cannot be made ({error.strerror})") from None
     for text in TEXTS:
         path = source.file(text)
         if path is not None:

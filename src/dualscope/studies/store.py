@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,15 +51,13 @@ class Run:
 
     @classmethod
     def create(cls, place: str | Path) -> Run:
-        """A run folder to write to, new or not; what dead processes left half-written is swept away."""
+        """A run folder to write to, new or not; what dead processes left half-written is swept away.
+
+        A new one is made with its first file: a study that is refused leaves nothing behind.
+        """
         folder = Folder.at(place)
         if not isinstance(folder, RemoteFolder):
-            if folder.root.is_file():
-                raise InputError(f"--out {place}: is a file; a run is a folder")
-            try:
-                folder.root.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"--out {place}: cannot be made ({error.strerror})") from None
+            _check_place(folder.root)
         folder.sweep(STALE)
         return cls(folder)
 
@@ -218,6 +217,19 @@ class Run:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.folder.write(name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _check_place(root: Path) -> None:
+    try:
+        there = next(path for path in (root, *root.absolute().parents) if path.exists())
+        if root.is_file():
+            raise InputError(f"--out {root}: is a file; a run is a folder")
+        if not there.is_dir():
+            raise InputError(f"--out {root}: cannot be made ({there} is a file)")
+        if not os.access(there, os.W_OK):
+            raise InputError(f"--out {root}: cannot be made ({there} is not yours to write to)")
+    except OSError as error:
+        raise InputError(f"--out {root}: cannot be made ({error.strerror})") from None
 
 
 def _parquet(table: pa.Table) -> bytes:
