@@ -10,7 +10,7 @@ from dualscope.report.best import Marks
 from dualscope.report.chart import Chart, Section, Tabs
 from dualscope.report.data import Data
 from dualscope.report.drawing import colours
-from dualscope.report.layers import combine, layer_lines
+from dualscope.report.layers import Line, combine, layer_lines
 from dualscope.report.sections import SECTIONS, axes, gradients
 from tests.report.made import make_run, usual
 
@@ -80,6 +80,15 @@ def test_intervals_over_seeds() -> None:
     assert (high - low) / 2 == pytest.approx(1.96 * spread)
     assert np.isnan(combine([(np.nan, np.nan, np.nan)])[0])
     assert combine([(np.inf, np.inf, np.inf), (np.inf, np.inf, np.inf)])[0] == np.inf
+
+
+def test_orders_are_no_further_seeds_of_a_layers_line() -> None:
+    one = Line.over_seeds({0: {0: [(0.4, 0.3, 0.5)], 1: [(0.6, 0.5, 0.7)]}})
+    orders = Line.over_seeds(
+        {0: {0: [(0.3, 0.2, 0.4), (0.5, 0.4, 0.6)], 1: [(0.6, 0.5, 0.7), (0.6, 0.5, 0.7)]}}
+    )
+    assert orders.values == pytest.approx(one.values)
+    assert orders.lows == pytest.approx(one.lows)
 
 
 def test_layers_are_means_over_seeds(plain_run: Path) -> None:

@@ -14,6 +14,8 @@ from dualscope.report.subject import Subject, label_of
 NORMAL = 1.96
 Key = tuple[str, str, str, str, str | None]
 """task, variant, learner, metric, reference"""
+Reach = tuple[float, float, float]
+"""a value and the ends of its interval"""
 
 
 @dataclass(frozen=True)
@@ -22,18 +24,22 @@ class Line:
     values: tuple[float, ...]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    cells: int
 
     @classmethod
-    def over_cells(cls, found: dict[int, list[tuple[float, float, float]]]) -> Line:
+    def over_seeds(cls, found: dict[int, dict[int, list[Reach]]]) -> Line:
+        """By layer and seed; several cells of a seed (orders, draws of weights) are no further seeds."""
         layers = sorted(found)
-        ends = [combine(found[layer]) for layer in layers]
+        ends = [combine([_mean(cells) for cells in found[layer].values()]) for layer in layers]
         values, lows, highs = zip(*ends, strict=True) if ends else ((), (), ())
-        cells = max((len(parts) for parts in found.values()), default=0)
-        return cls(tuple(layers), values, lows, highs, cells)
+        return cls(tuple(layers), values, lows, highs)
 
 
-def combine(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+def _mean(cells: Sequence[Reach]) -> Reach:
+    value, low, high = (math.fsum(column) / len(cells) for column in zip(*cells, strict=True))
+    return value, low, high
+
+
+def combine(parts: Sequence[Reach]) -> Reach:
     """The mean over seeds of (value, low, high), with a 95 % interval.
 
     The seeds' spread over the number of seeds, plus the variance within a seed (from its interval over queries), which
@@ -61,7 +67,7 @@ def combine(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float, 
 
 def layer_lines(subject: Subject) -> dict[Key, Line]:
     """Every metric that has layers, for the cells of the subject's setting."""
-    found: dict[Key, dict[int, list[tuple[float, float, float]]]] = {}
+    found: dict[Key, dict[int, dict[int, list[Reach]]]] = {}
     for cell in subject.cells:
         table = subject.source.tables[cell.id]
         kept = table.filter(pc.and_(pc.is_valid(table["layer"]), pc.is_null(table["step"])))
@@ -72,5 +78,5 @@ def layer_lines(subject: Subject) -> dict[Key, Line]:
         for metric, reference, layer, *numbers in zip(*columns, strict=True):
             value, low, high = (math.nan if n is None else n for n in numbers)
             line = found.setdefault((*where, metric, reference), {})
-            line.setdefault(layer, []).append((value, low, high))
-    return {key: Line.over_cells(layers) for key, layers in found.items()}
+            line.setdefault(layer, {}).setdefault(cell.columns["seed"], []).append((value, low, high))
+    return {key: Line.over_seeds(layers) for key, layers in found.items()}
