@@ -119,6 +119,23 @@ def test_probabilities_are_of_the_linearised_logits() -> None:
             torch.testing.assert_close(learned.trace.label_logprobs[i, label], expected)
 
 
+def test_the_last_layers_exit_is_the_linearised_models_own_answer() -> None:
+    bench = tiny_bench("gpt2", want=frozenset({"exits"}), shots=2, queries=5)
+    trace = bench.learned("gd-linearized", LR).trace
+    assert trace.label_logprobs_at_layer is not None
+    torch.testing.assert_close(trace.label_logprobs_at_layer[:, -1], trace.label_logprobs)
+    assert "readout" not in vars(bench.model)
+
+
+def test_an_activation_with_a_backward_of_its_own_has_a_linearisation_too() -> None:
+    bench = tiny_bench("bloom", shots=2, queries=3)
+    learned, eps = bench.learned("gd-linearized", LR), 1e-5
+    assert learned.delta is not None
+    up, down = (_moved(bench, learned.delta, sign * eps) for sign in (1, -1))
+    slope = (up.attn_out - down.attn_out) / (2 * eps)
+    torch.testing.assert_close(learned.trace.attn_out, bench.zero_shot.attn_out + slope, rtol=1e-6, atol=1e-6)
+
+
 def _rms(x: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
 

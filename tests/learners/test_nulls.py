@@ -131,6 +131,32 @@ def test_redrawn(balanced: bool) -> None:
     assert redrawn(lesson, bench.model, 2).context != again.context
 
 
+def test_a_redraw_keeps_to_all_demonstrations_and_says_how_many_it_used() -> None:
+    model = wrapped("gpt2")
+    for seed in range(12):
+        lesson = tiny_lesson(model, shots=6, seed=seed, max_positions=100, gd_demonstrations="all")
+        again = redrawn(lesson, model)
+        assert len(again.training) == 6
+        assert Bench(model, lesson).learned("in-context-redraw").shots_used == again.shots_used
+        assert Bench(model, lesson).learned("gd-redraw", LR).shots_used == 6
+
+
+@pytest.mark.parametrize("corrupt", ["both", "icl"])
+def test_random_labels_are_others_than_the_episodes_own_random_ones(corrupt: str) -> None:
+    lesson = tiny_bench(shots=12, demo_labels="random", corrupt=corrupt).lesson
+    taught = [d.label_index for d in relabelled(lesson)]
+    assert taught != list(lesson.episode.labels("icl"))
+    assert taught != [d.label_index for d in lesson.training]
+
+
+def test_nulls_can_be_read_again_at_another_batch_size() -> None:
+    bench = tiny_bench(shots=3, queries=5)
+    for name in ("null-context", "zero-shot-offset", "in-context-redraw", "in-context-reorder"):
+        learned = bench.learned(name)
+        assert learned.again is not None
+        torch.testing.assert_close(learned.again(bench.lesson, 2).attn_out, learned.trace.attn_out)
+
+
 def test_reordered() -> None:
     bench = tiny_bench(shots=4, demo_labels="random")
     lesson = bench.lesson
@@ -259,7 +285,9 @@ def test_choose_rate_edges() -> None:
     with pytest.raises(InputError, match=r"17 are left; give the rate yourself: --lr"):
         choose_rate(model, tiny_task(), seeds=[0], shots=3, queries=5)
     # A rate that blows the model up is not chosen, whatever its NaNs would be taken for.
-    choice = choose_rate(model, tiny_task(n=120), seeds=[0], shots=3, queries=5, grid=(0.1, 1e30), limit=50)
+    task = tiny_task(n=140)
+    task.source._rows[60]["text"] = "film " * 1000  # type: ignore[attr-defined]
+    choice = choose_rate(model, task, seeds=[0], shots=3, queries=5, grid=(0.1, 1e30), limit=50)
     assert choice.rate == 0.1
     assert choice.at_edge
     assert choice.curve[-1]["accuracy"] == 0

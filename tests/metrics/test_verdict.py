@@ -91,7 +91,7 @@ def test_not_above() -> None:
 
 
 @pytest.mark.parametrize("control", ["gd-random-labels", "gd-other-task"])
-@pytest.mark.parametrize(("level", "answer"), [(0.1, "above the controls"), (0.3, "not above")])
+@pytest.mark.parametrize(("level", "answer"), [(0.1, "above the controls"), (0.4, "not above")])
 def test_gd_that_was_taught_something_else_decides(control: str, level: float, answer: str) -> None:
     made = evidence()
     for seed in range(3):
@@ -99,6 +99,44 @@ def test_gd_that_was_taught_something_else_decides(control: str, level: float, a
     word, said = only(verdict(made))
     assert word == answer
     assert control in said
+
+
+def test_controls_of_several_rates_decide_too() -> None:
+    """Where there are several rates, names have the rate added: a control is found at the learner's own."""
+    cells = []
+    for seed, rate in [(s, r) for s in range(3) for r in (0.1, 0.3)]:
+        for learner, level in (("gd", 0.4), ("random-update", 0.5)):
+            columns = {
+                "model": "m",
+                "variant": "trained",
+                "task": "sst2",
+                "seed": seed,
+                "learner": learner,
+                "lr": rate,
+            }
+            table = [{"query": q, "label": 1, "prediction": 1, "sim_aou": level} for q in QUERIES]
+            cells.append((columns | {"shots": 4}, table))
+    (made,) = Evidence.collect(cells).values()
+    found = verdict(made)
+    assert {answer.learner for answer in found.answers} == {"gd lr=0.1", "gd lr=0.3"}
+    assert all([c.control for c in answer.comparisons] == ["random-update"] for answer in found.answers)
+
+
+def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
+    made = evidence()
+    for seed in range(3):
+        for learner, level in (("gd[layers=[2]]", 0.3), ("random-update[layers=[2]]", 0.35)):
+            made.add("sst2", "trained", seed, learner, "sim_aou", QUERIES, np.full(len(QUERIES), level))
+    comparisons = verdict(made)["sst2", "gd[layers=[2]]"].comparisons
+    assert [(c.control, round(c.control_value.mean, 2)) for c in comparisons] == [("random-update", 0.35)]
+
+
+def test_a_control_of_too_few_seeds_decides_nothing() -> None:
+    made = evidence(seeds=4)
+    for key in [("sst2", "untrained", "gd", "sim_aou"), ("sst2", "trained", "random-update", "sim_aou")]:
+        made.values[key] = {0: made.values[key][0]}
+    word, _ = only(verdict(made))
+    assert word == "inconclusive"
 
 
 def test_not_testable() -> None:

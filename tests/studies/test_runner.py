@@ -153,6 +153,19 @@ def test_metrics_get_the_other_learners_they_need(fields: dict, tmp_path: Path) 
     assert ("gd", "snr", "zero-shot") in found
 
 
+def test_a_learner_with_options_beside_its_plain_form(fields: dict, tmp_path: Path) -> None:
+    twice = {"learner": "gd", "options": {"epochs": 2}, "reference": "gd"}
+    study = fields | {"seeds": 1, "learners": [twice, "gd", "null-context"]}
+    rows = run_study(study, tmp_path, device="cpu").run.rows().to_pylist()
+    found = {
+        r["reference"]: r["value"] for r in rows if r["metric"] == "sim_aou" and '"epochs"' in r["options"]
+    }
+    assert None not in found
+    assert found["gd"] < 1
+    noise = [r for r in rows if r["learner"] == "null-context" and r["metric"] == "snr"]
+    assert noise
+
+
 def test_orders_are_no_further_seeds(fields: dict, tmp_path: Path) -> None:
     """Orders of the same demonstrations are one draw of them, however many there are."""
     result = run_study(fields | {"orders": [0, 1, 2]}, tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from dualscope.learners.descent import DescentOptions, descend
 from dualscope.learners.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
 from dualscope.learners.lessons import redrawn, reordered
+from dualscope.learners.nulls import after
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -45,8 +47,7 @@ class InContextReorder(Learner[AgainOptions]):
 
 
 def _in_context(bench: Bench, lesson: Lesson) -> Learned:
-    prefix = bench.model.prefix(lesson.context)
-    return Learned(bench.model.read(bench.lesson, prefix, want=bench.read_want))
+    return after(bench, lesson.context, bench.read_want, lesson.shots_used)
 
 
 @LEARNERS.register("gd-redraw")
@@ -58,7 +59,8 @@ class GdRedraw(Learner[GdAgainOptions]):
 
     def learn(self, bench: Bench, lr: float | None, options: GdAgainOptions) -> Learned:
         training = redrawn(bench.lesson, bench.model, options.draw).training
-        return descend(bench, training, self.rate(lr), options, gd_step)
+        learned = descend(bench, training, self.rate(lr), options, gd_step)
+        return replace(learned, shots_used=len(training))
 
 
 @LEARNERS.register("gd-reorder")

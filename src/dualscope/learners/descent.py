@@ -42,6 +42,8 @@ class DescentOptions(Options):
     def slots(self, model: Model) -> list[Slot]:
         if self.layers is not None and (wrong := [n for n in self.layers if not 0 <= n < model.n_layers]):
             raise InputError(f"layers: {model.name} has layers 0 to {model.n_layers - 1}; found {wrong}")
+        if self.layers is not None and len(set(self.layers)) < len(self.layers):
+            raise InputError(f"layers: each is named once; found {list(self.layers)}")
         roles = {"kv": ("key", "value"), "k": ("key",), "v": ("value",)}[self.parameters]
         return [part for part in model.parts(self.layers, roles) if self.biases or part.kind == "weight"]
 

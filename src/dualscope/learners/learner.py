@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
@@ -15,6 +16,7 @@ from dualscope.registry import Registry
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.learners.delta import Delta
+    from dualscope.tasks.lesson import Lesson
 
 
 class Options(BaseModel):
@@ -58,6 +60,10 @@ class Learned:
     trace: Trace
     delta: Delta | None = None
     log: Log = field(default_factory=Log)
+    shots_used: int | None = None  # where these were not the lesson's own demonstrations
+    again: Callable[[Lesson, int], Trace] | None = (
+        None  # reads some queries at another batch size, for the noise
+    )
 
 
 class Learner(Generic[O]):

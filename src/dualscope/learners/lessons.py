@@ -10,7 +10,7 @@ import numpy as np
 
 from dualscope.errors import InputError
 from dualscope.tasks.episode import arrangement
-from dualscope.tasks.lesson import DemonstrationTokens, GdDemonstrations, Lesson, make_lesson
+from dualscope.tasks.lesson import DemonstrationTokens, Lesson, make_lesson
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -34,7 +34,7 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
             f"needed, and only {len(drawn)} are there; ask for fewer queries or shots"
         )
     again = replace(episode, seed=seed, order=0, demonstrations=tuple(drawn))
-    return make_lesson(again, model.tokenizer, model.max_positions, lesson.read_at, _which(lesson))
+    return make_lesson(again, model.tokenizer, model.max_positions, lesson.read_at, lesson.gd_demonstrations)
 
 
 def _take(episode: Episode, candidates: list[Example]) -> list[Example]:
@@ -48,10 +48,6 @@ def _take(episode: Episode, candidates: list[Example]) -> list[Example]:
             room[example.label] -= 1
             taken.append(example)
     return taken
-
-
-def _which(lesson: Lesson) -> GdDemonstrations:
-    return "all" if len(lesson.training) > len(lesson.demonstrations) else "same"
 
 
 def reordered(lesson: Lesson, draw: int = 1) -> Lesson:
@@ -94,8 +90,14 @@ def _laid_out(
 
 
 def relabelled(lesson: Lesson) -> tuple[DemonstrationTokens, ...]:
-    """What gradient learners are taught, with labels drawn uniformly over the classes."""
-    random = replace(lesson.episode, demo_labels="random", corrupt="gd").labels("gd")
+    """What gradient learners are taught, with labels drawn uniformly over the classes.
+
+    An episode whose own labels are random has used the draw that others take: here it is another one.
+    """
+    episode = lesson.episode
+    if episode.demo_labels == "random":
+        episode = replace(episode, seed=episode.seed + _FAR)
+    random = replace(episode, demo_labels="random", corrupt="gd").labels("gd")
     return tuple(
         replace(taught, label_index=label, label=lesson.answers[label])
         for taught, label in zip(lesson.training, random, strict=False)

@@ -26,16 +26,20 @@ def linearised(value: Tensor) -> Tensor:
 def read_along(weights: Weights, bench: Bench) -> Trace:
     """The trace of f + J.delta: scores and outputs linearised, and probabilities of the linearised logits."""
     # Attention is the plain one, because fused kernels have no forward-mode derivative.
-    hook = weights.model.hf.register_forward_hook(_linearised_logits)
+    model = weights.model
+    hook = model.hf.register_forward_hook(_linearised_logits)
+    plain_readout = model.readout
+    model.__dict__["readout"] = lambda *args, **options: linearised(plain_readout(*args, **options))
     try:
         with weights.along_change():
-            trace = weights.model.read(bench.lesson, want=bench.read_want, plain=True)
+            trace = model.read(bench.lesson, want=bench.read_want, plain=True)
             values: dict[str, Any] = {f.name: getattr(trace, f.name) for f in fields(trace)}
             values |= {name: linearised(v) for name, v in values.items() if isinstance(v, Tensor)}
             values["extras"] = {name: linearised(v) for name, v in trace.extras.items()}
             return Trace(**values)
     finally:
         hook.remove()
+        del model.__dict__["readout"]
 
 
 def _linearised_logits(module: nn.Module, args: Any, output: Any) -> Any:

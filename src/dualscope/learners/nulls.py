@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +19,7 @@ from dualscope.learners.lessons import relabelled
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import Lesson
 
 
@@ -43,8 +46,19 @@ class NullContext(Learner[NullContextOptions]):
             context = scrambled(lesson)
         else:
             context = borrowed(lesson, bench.other)
-        prefix = bench.model.prefix(context)
-        return Learned(bench.model.read(lesson, prefix, want=bench.context_want))
+        return after(bench, context, bench.context_want)
+
+
+def after(
+    bench: Bench, context: Sequence[int], want: frozenset[str], shots_used: int | None = None
+) -> Learned:
+    """What reading the queries after a context leaves, the lesson's own or not."""
+    prefix = bench.model.prefix(context)
+
+    def again(lesson: Lesson, batch_size: int) -> Trace:
+        return bench.model.read(lesson, prefix, batch_size=batch_size)
+
+    return Learned(bench.model.read(bench.lesson, prefix, want=want), shots_used=shots_used, again=again)
 
 
 def unlabelled(lesson: Lesson) -> tuple[int, ...]:
@@ -98,7 +112,9 @@ class GdOtherTask(Learner[DescentOptions]):
         return True
 
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
-        return descend(bench, bench.other.training, self.rate(lr), options, gd_step)
+        training = bench.other.training
+        learned = descend(bench, training, self.rate(lr), options, gd_step)
+        return replace(learned, shots_used=len(training))
 
 
 class RandomUpdateOptions(DescentOptions):

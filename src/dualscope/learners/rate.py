@@ -14,9 +14,11 @@ from dualscope.learners.bench import Bench
 from dualscope.models.trace import Trace
 from dualscope.tasks.episode import Episode, spare
 from dualscope.tasks.lesson import Lesson, make_lesson
+from dualscope.tasks.tokens import answer_tokens, encode
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
+    from dualscope.tasks.example import Example
     from dualscope.tasks.task import Task
 
 GRID = tuple(float(f"{10 ** (-4 + k / 2):.3g}") for k in range(11))  # 1e-4 .. 10, two a decade
@@ -56,7 +58,7 @@ def choose_rate(
     trained model: the rate is then used for every learner, seed and variant, as in the papers.
     """
     episodes = [Episode.draw(task, shots, seed, queries, balanced=balanced) for seed in seeds]
-    examples = spare(task, episodes, limit)
+    examples = _that_fit(spare(task, episodes, len(task.train)), task, model, limit)
     if len(examples) < ENOUGH:
         raise InputError(
             f"task '{task.name}': a learning rate is chosen on at least {ENOUGH} training examples that are neither "
@@ -78,9 +80,26 @@ def choose_rate(
 def _asking(episode: Episode, examples: tuple[Any, ...], model: Model, gd_demonstrations: Any) -> Lesson:
     """The study's own lesson, its demonstrations as the study's queries let them fit, asking other queries."""
     own = make_lesson(episode, model.tokenizer, model.max_positions, gd_demonstrations=gd_demonstrations)
-    few = replace(episode, demonstrations=episode.demonstrations[:1], shots=1, order=0)
-    asking = make_lesson(replace(few, queries=examples), model.tokenizer, model.max_positions)
-    return replace(own, queries=asking.queries, labels=asking.labels, query_ids=asking.query_ids)
+    prompts = encode([episode.task.prompt(example) for example in examples], model.tokenizer)
+    return replace(
+        own,
+        queries=tuple(prompts),
+        labels=tuple(example.label for example in examples),
+        query_ids=tuple(example.id for example in examples),
+    )
+
+
+def _that_fit(examples: Sequence[Example], task: Task, model: Model, limit: int) -> tuple[Example, ...]:
+    """The first ones that the model can see whole: a few long texts are no reason to choose no rate."""
+    room = model.max_positions - 1 - max(map(len, answer_tokens(task, model.tokenizer)))
+    kept: list[Example] = []
+    for first in range(0, len(examples), limit):
+        some = examples[first : first + limit]
+        prompts = encode([task.prompt(example) for example in some], model.tokenizer)
+        kept += [example for example, prompt in zip(some, prompts, strict=True) if 0 < len(prompt) <= room]
+        if len(kept) >= limit:
+            break
+    return tuple(kept[:limit])
 
 
 def _row(trace: Trace, lr: float, seed: int) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.models.trace import Trace
+    from dualscope.tasks.lesson import Lesson
 
 
 @LEARNERS.register("zero-shot", "zsl")
@@ -25,4 +27,8 @@ class ZeroShotOffset(Learner[Options]):
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         lesson = bench.lesson
         offset = len(lesson.context) - len(lesson.bos)
-        return Learned(bench.model.read(lesson, want=bench.read_want, position_offset=offset))
+
+        def again(lesson: Lesson, batch_size: int) -> Trace:
+            return bench.model.read(lesson, position_offset=offset, batch_size=batch_size)
+
+        return Learned(bench.model.read(lesson, want=bench.read_want, position_offset=offset), again=again)

@@ -116,7 +116,7 @@ def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 def _gradients(case: Case) -> dict[str, Learned]:
-    return {n: o for n, o in case.others.items() if o.delta is not None and n != case.learner}
+    return {n: o for n, o in case.others.items() if o.delta is not None and n != case.name}
 
 
 _add = family(_family, lambda case: case.is_pair and case.has_attention)

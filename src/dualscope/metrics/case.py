@@ -34,6 +34,7 @@ class Case:
     reference: Trace  # in-context, unless said otherwise
     learned: Learned
     learner: str
+    label: str = ""  # the learner with its options, as rows would name it; by default its name
     reference_name: str = "in-context"
     relative_positions: bool = False  # rotary or ALiBi: layer 0 cannot see that a context was there
     seed: int = 0
@@ -45,7 +46,7 @@ class Case:
 
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids
-        named = {self.reference_name: self.reference, self.learner: self.learned.trace}
+        named = {self.reference_name: self.reference, self.name: self.learned.trace}
         named |= {name: other.trace for name, other in self.others.items()}
         for name, trace in named.items():
             if trace.query_ids != ids:
@@ -61,7 +62,11 @@ class Case:
     @property
     def is_pair(self) -> bool:
         """Is there a change to compare with the reference's?"""
-        return self.learner not in ("zero-shot", self.reference_name)
+        return self.learner != "zero-shot" and self.name != self.reference_name
+
+    @property
+    def name(self) -> str:
+        return self.label or self.learner
 
     @property
     def is_gradient(self) -> bool:
@@ -74,7 +79,11 @@ class Case:
 
     @property
     def nulls(self) -> dict[str, Learned]:
-        return {name: other for name, other in self.others.items() if name.startswith(NULLS)}
+        """Where positions are relative, moving a query moves nothing: what is seen of it is rounding, and no null."""
+        moved = "zero-shot-offset" if self.relative_positions else None
+        return {
+            name: other for name, other in self.others.items() if name.startswith(NULLS) and name != moved
+        }
 
     def turned_right(self) -> Tensor:
         """Queries that both the reference and the learner turn from wrong to right: [queries], boolean."""

@@ -231,7 +231,7 @@ def _pooled_row(values: Pooled, counts: np.ndarray) -> Row:
 
 def _logged_rows(values: Logged) -> list[Row]:
     found = _array(values.values)
-    rows: list[Row] = [_row(values, np.mean(found) if found.size else math.nan, n=1)]
+    rows: list[Row] = [_row(values, _nanmean(found.reshape(-1), 0), n=1)]
     if found.ndim == 2:
         rows += [_row(values, value, layer=layer, n=len(found)) for layer, value in enumerate(found.mean(0))]
         rows += [

@@ -62,6 +62,8 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
+        if self.difference.seeds < SEEDS:
+            return "unclear"
         if self.difference.high < SMALL:
             return "not above"
         return "above" if self.difference.low > 0 and self.p_holm < ALPHA else "unclear"
@@ -124,6 +126,17 @@ def _is_under_test(learner: str) -> bool:
     return not learner.startswith(NOT_UNDER_TEST)
 
 
+def _parts(learner: str) -> tuple[str, str, str]:
+    """A learner's name, options and rate, as evidence calls it.
+
+    >>> _parts("lcgd[readout=attention] lr=0.1"), _parts("gd")
+    (('lcgd', '[readout=attention]', ' lr=0.1'), ('gd', '', ''))
+    """
+    rest, sign, rate = learner.partition(" lr=")
+    name, bracket, options = rest.partition("[")
+    return name, bracket + options, sign + rate
+
+
 class _Judge:
     """Computes the numbers; the resamples of a shape are drawn once."""
 
@@ -154,7 +167,7 @@ class _Judge:
     def _controls(self, task: str, learner: str) -> Iterator[tuple[str, Key, bool]]:
         """Name, where its values are, and whether it decides; the others are shown."""
         yield "untrained", (task, "untrained", learner, PRIMARY), True
-        yield "random-update", (task, "trained", "random-update", PRIMARY), True
+        yield "random-update", self._beside(task, learner, "random-update"), True
         yield "mismatched", (task, "trained", learner, "sim_aou_mismatched"), True
         for metric in self.evidence.metrics(task, learner):
             if metric.startswith("sim_aou_to_null["):
@@ -164,12 +177,26 @@ class _Judge:
                     True,
                 )
         for name in ("gd-random-labels", "gd-other-task"):
-            yield name, (task, "trained", name, PRIMARY), True
+            yield name, self._beside(task, learner, name), True
         yield "random direction", (task, "trained", learner, "sim_aou_random"), False
         yield "trained-embeddings", (task, "trained-embeddings", learner, PRIMARY), False
-        _, several_rates, rate = learner.partition(" lr=")
-        if (plain := PLAIN + several_rates + rate) != learner:  # is this learner more like ICL than plain GD?
-            yield PLAIN, (task, "trained", plain, PRIMARY), False
+        plain = self._beside(task, learner, PLAIN, plainly=True)
+        if plain[2] != learner:  # is this learner more like ICL than plain GD?
+            yield PLAIN, plain, False
+
+    def _beside(self, task: str, learner: str, control: str, plainly: bool = False) -> Key:
+        """Where a control of the learner's own options and rate is, or else the one that was run.
+
+        Layers that do not learn are left out of a learner's mean, so one of some layers has only controls of the same.
+        """
+        _, options, rate = _parts(learner)
+        forms = [control + options + rate, control + options, control + rate, control]
+        if "layers=" in options:
+            forms = forms[:2]
+        elif plainly:
+            forms = forms[2:]
+        keys: list[Key] = [(task, "trained", form, PRIMARY) for form in forms]
+        return next((key for key in keys if key in self.evidence), keys[0])
 
     def _overlap(self, *keys: Key) -> bool:
         left, right = self.evidence.pair(*keys)
@@ -192,7 +219,8 @@ class _Judge:
         return self._interval(difference(after, before)) if after.size else None
 
     def _share(self, own: Key, ceiling: Key) -> Interval | None:
-        if ceiling not in self.evidence or not self._overlap(own, ceiling):
+        some_layers = "layers=" in _parts(own[2])[1]
+        if some_layers or ceiling not in self.evidence or not self._overlap(own, ceiling):
             return None
         left, right = self.evidence.pair(own, ceiling)
         return self.crossed(*left.shape).ratio(left, right)
@@ -229,7 +257,7 @@ def _decide(draft: Answer) -> Answer:
     answer: Word
     if not (_beats(draft.icl_gain) and _beats(draft.gd_gain)):
         answer = "not testable"
-    elif draft.value.seeds < SEEDS:
+    elif min(found.seeds for found in (draft.value, draft.icl_gain, draft.gd_gain) if found) < SEEDS:
         answer = "inconclusive"
     elif any(c.outcome == "not above" for c in deciding):
         answer = "not above"

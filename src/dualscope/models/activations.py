@@ -7,8 +7,10 @@ from functools import partial
 
 from torch import nn
 from transformers.activations import NewGELUActivation
+from transformers.models.bloom.modeling_bloom import BloomGelu, bloom_gelu_forward
 
 gelu_tanh = partial(nn.functional.gelu, approximate="tanh")
+bloom_gelu = bloom_gelu_forward  # a function of tensors, where the module is one of a custom backward
 
 
 def stepwise(hf: nn.Module) -> list[nn.Module]:
@@ -20,3 +22,8 @@ def stepwise(hf: nn.Module) -> list[nn.Module]:
     (True, [NewGELUActivation()])
     """
     return [module for module in hf.modules() if type(module) is NewGELUActivation]
+
+
+def without_jvp(hf: nn.Module) -> list[nn.Module]:
+    """Bloom's, which have a backward of their own and no forward-mode derivative; ``bloom_gelu`` has both."""
+    return [module for module in hf.modules() if type(module) is BloomGelu]

@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, eager_mask
 
 from dualscope.models import attend, varied
-from dualscope.models.activations import gelu_tanh
+from dualscope.models.activations import bloom_gelu, gelu_tanh
 from dualscope.models.adapters import ADAPTERS
 from dualscope.models.attention.variant import Variant
 from dualscope.models.records import record_mass, record_scores
@@ -125,10 +125,14 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
             if session.read is not None:
                 for handle in _hooks(model, session, layer, block, module):
                     stack.callback(handle.remove)
-        if not session.plain:
-            for module in model.stepwise_activations:
-                module.forward = gelu_tanh
-                stack.callback(module.__dict__.pop, "forward")
+        kernel, activations = (
+            (bloom_gelu, model.activations_without_jvp)
+            if session.plain
+            else (gelu_tanh, model.stepwise_activations)
+        )
+        for activation in activations:
+            activation.forward = kernel
+            stack.callback(activation.__dict__.pop, "forward")
         if session.unembed is not None:
             head = model.hf.get_output_embeddings()
             stack.callback(head.register_forward_pre_hook(_only(session.unembed)).remove)

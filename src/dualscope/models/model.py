@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dualscope.errors import InputError
 from dualscope.models import precision as precisions
-from dualscope.models.activations import stepwise
+from dualscope.models.activations import stepwise, without_jvp
 from dualscope.models.capture import capturing
 from dualscope.models.digest import digest_of_files, digest_of_module
 from dualscope.models.families import Family, family_of
@@ -143,6 +143,10 @@ class Model:
     @cached_property
     def stepwise_activations(self) -> list[nn.Module]:
         return stepwise(self.hf)
+
+    @cached_property
+    def activations_without_jvp(self) -> list[nn.Module]:
+        return without_jvp(self.hf)
 
     def parts(
         self, layers: Iterable[int] | None = None, roles: Sequence[str] = ("key", "value")

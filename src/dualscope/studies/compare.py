@@ -124,7 +124,9 @@ def compare(
         recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
         lr = (
             recorded.get((model.name, task.name))
-            or choose_rate(model, task, [seed], shots, queries=queries).rate
+            or choose_rate(
+                model, task, [seed], shots, queries=queries, balanced=bool(episode.get("balanced"))
+            ).rate
         )
     drawn = Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)

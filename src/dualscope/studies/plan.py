@@ -219,7 +219,7 @@ def _with_company(
         if reference == IN_CONTEXT.learner:
             against = IN_CONTEXT
         else:
-            found = [other for other in same_rate if other.learner == reference]
+            found = [other for other in same_rate if other.learner == reference and other.options == "{}"]
             against = found[0] if found else Learning(reference, lr=learning.lr)
         yield learning, against, beside
 

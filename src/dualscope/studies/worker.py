@@ -127,6 +127,7 @@ class Worker:
             reference=_learned(bench, reference).trace,
             learned=learned,
             learner=cell.learning.learner,
+            label=cell.learning.label,
             reference_name=reference.label,
             relative_positions=bench.model.relative_positions,
             seed=cell.sitting.seed,
@@ -143,7 +144,7 @@ class Worker:
             seed=cell.sitting.seed,
             **options,
         )
-        columns = cell.columns(bench.lesson.shots_used)
+        columns = cell.columns(learned.shots_used or bench.lesson.shots_used)
         self.run.store(
             cell.id,
             [columns | row for row in measured.rows],
@@ -317,6 +318,8 @@ def _reread(bench: Bench, learning: Learning, learned: Learned) -> Trace | None:
     )
     if learning == IN_CONTEXT:
         return bench.model.read(lesson, bench.prefix, batch_size=REREAD_BATCH)
+    if learned.again is not None:
+        return learned.again(lesson, REREAD_BATCH)
     if learned.delta is None or learning.learner in ("gd-linearized", "probe"):
         return None
     with learned.delta.applied(bench.model):

@@ -41,6 +41,7 @@ class Lesson:
     read_at: ReadAt
     shots: int
     shots_used: int
+    gd_demonstrations: GdDemonstrations = "same"
 
     def own_tokens(self, i: int) -> Tokens:
         """What query ``i`` adds after the context; a trace is read at the last of these."""
@@ -108,6 +109,7 @@ def make_lesson(
         read_at=read_at,
         shots=episode.shots,
         shots_used=len(demonstrations),
+        gd_demonstrations=gd_demonstrations,
     )
 
 
