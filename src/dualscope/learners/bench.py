@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,15 @@ class Bench:
     @cached_property
     def in_context(self) -> Trace:
         return self.model.read(self.lesson, self.prefix, want=self.context_want)
+
+    def after(self, context: Sequence[int], want: frozenset[str], shots_used: int | None = None) -> Learned:
+        """What reading the queries after a context leaves that is not the lesson's own."""
+        prefix = self.model.prefix(context)
+
+        def again(lesson: Lesson, batch_size: int) -> Trace:
+            return self.model.read(lesson, prefix, batch_size=batch_size)
+
+        return Learned(self.model.read(self.lesson, prefix, want=want), shots_used=shots_used, again=again)
 
     @property
     def other(self) -> Lesson:

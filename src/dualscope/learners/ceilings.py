@@ -11,7 +11,6 @@ from dualscope.learners.descent import DescentOptions, descend
 from dualscope.learners.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
 from dualscope.learners.lessons import redrawn, reordered
-from dualscope.learners.nulls import after
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -47,7 +46,7 @@ class InContextReorder(Learner[AgainOptions]):
 
 
 def _in_context(bench: Bench, lesson: Lesson) -> Learned:
-    return after(bench, lesson.context, bench.read_want, lesson.shots_used)
+    return bench.after(lesson.context, bench.read_want, lesson.shots_used)
 
 
 @LEARNERS.register("gd-redraw")

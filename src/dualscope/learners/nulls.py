@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +18,6 @@ from dualscope.learners.lessons import relabelled
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
-    from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import Lesson
 
 
@@ -46,19 +44,7 @@ class NullContext(Learner[NullContextOptions]):
             context = scrambled(lesson)
         else:
             context = borrowed(lesson, bench.other)
-        return after(bench, context, bench.context_want)
-
-
-def after(
-    bench: Bench, context: Sequence[int], want: frozenset[str], shots_used: int | None = None
-) -> Learned:
-    """What reading the queries after a context leaves, the lesson's own or not."""
-    prefix = bench.model.prefix(context)
-
-    def again(lesson: Lesson, batch_size: int) -> Trace:
-        return bench.model.read(lesson, prefix, batch_size=batch_size)
-
-    return Learned(bench.model.read(bench.lesson, prefix, want=want), shots_used=shots_used, again=again)
+        return bench.after(context, bench.context_want)
 
 
 def unlabelled(lesson: Lesson) -> tuple[int, ...]:
