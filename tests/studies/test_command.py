@@ -1,7 +1,9 @@
 """`dualscope run` as a person meets it."""
 
+import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +98,44 @@ def test_json(cli: Callable, arguments: list[Any]) -> None:
     assert {row["learner"] for row in accuracy} == {"zero-shot", "in-context", "gd"}
     assert all(row["low"] <= row["value"] <= row["high"] for row in accuracy)
     assert content["verdicts"][0]["setting"]["model"] == "tiny"
+
+
+def test_metrics_without_accuracy(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("metrics: [sim_aou, snr]")
+    result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:])
+    assert result.code == 0, result.err
+    assert "sim_aou" in result.out
+
+
+def test_what_has_no_room_in_the_context_is_said(cli: Callable, arguments: list[Any]) -> None:
+    result = cli(*arguments, "--shots", "40", "--seeds", "1")
+    assert re.search(r"sst2: \d+ of 40 demonstrations fit", result.out.replace("\n", " ")), result.out
+
+
+def test_shards_are_summed_up_together(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    for shard in ("1/2", "2/2"):
+        assert cli(*arguments, "--shard", shard).code == 0
+    whole = (tmp_path / "run/summary.csv").read_text()
+    cli(*arguments)
+    assert (tmp_path / "run/summary.csv").read_text() == whole
+    assert "2" in {line["seeds"] for line in csv.DictReader(whole.splitlines())}
+
+
+def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
+    cli: Callable, arguments: list[Any], tmp_path: Path
+) -> None:
+    from dualscope.report.source import Source
+
+    said = {}
+    for queries in ("6", "10", "6"):
+        assert cli(*arguments, "--queries", queries).code == 0
+        summary = list(csv.DictReader((tmp_path / "run/summary.csv").read_text().splitlines()))
+        source = Source(tmp_path / "run")
+        assert [row["value"] for row in source.summary] == pytest.approx(
+            [float(row["value"]) for row in summary], nan_ok=True
+        )
+        said[queries] = source.superseded
+    assert said["10"] > 0
 
 
 def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from dualscope.errors import InputError
 from dualscope.learners import LEARNERS, Learned, Learner, Options
 from dualscope.models import Model
 from dualscope.studies import Result, Study, run_study
@@ -149,6 +150,28 @@ def test_an_unreadable_cell_is_computed_again(fields: dict, tmp_path: Path) -> N
     assert second.computed == [broken]
     assert any(broken in note and "could not be read" in note for note in second.notes)
     assert repr(second.run.rows().to_pydict()) == before
+
+
+@pytest.mark.parametrize("content", [None, b"bad"])
+def test_a_cell_without_its_queries_is_computed_again(
+    fields: dict, tmp_path: Path, content: bytes | None
+) -> None:
+    run = run_study(fields, tmp_path, device="cpu").run
+    victim = sorted((tmp_path / "queries").iterdir())[0]
+    victim.unlink()
+    if content is not None:
+        victim.write_bytes(content)
+    again = run_study(fields, tmp_path, device="cpu")
+    assert again.computed == [victim.stem]
+    assert run.queries(victim.stem).num_rows
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "null", "3", "{"])
+def test_a_damaged_provenance_is_one_message(fields: dict, tmp_path: Path, content: str) -> None:
+    run_study(fields | {"seeds": 1}, tmp_path, device="cpu")
+    (tmp_path / "provenance.json").write_text(content)
+    with pytest.raises(InputError, match="delete it, it is written again"):
+        run_study(fields, tmp_path, device="cpu")
 
 
 def test_a_full_disk(fields: dict, tmp_path: Path) -> None:

@@ -30,11 +30,13 @@ def regression(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps (variants: epochs; cheng: rates tried).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder [runs/regression-EXPERIMENT].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (runs/regression-EXPERIMENT if not given).")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds, not minutes: to look, not to believe.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="For momentum: cpu, cuda, ... [cpu]")] = None,
+    device: Annotated[str | None, typer.Option(help="For momentum: cpu (if not given), cuda, ...")] = None,
 ) -> None:
     """In-context regression with small transformers: do trained layers compute gradient descent?
 
@@ -48,13 +50,15 @@ def regression(
     from time import monotonic
 
     from dualscope.regression import EXPERIMENTS, save
+    from dualscope.regression.folder import check_place
 
     given: dict[str, Any] = {"seeds": seeds, "steps": steps, "device": device}
     settings = {name: value for name, value in given.items() if value is not None}
     chosen = _build(EXPERIMENTS[experiment.value], settings, quick)
+    folder = out or Path("runs") / f"regression-{experiment.value}"
+    check_place(folder, experiment.value)
     began = monotonic()
     results = _watched(chosen, experiment.value)
-    folder = out or Path("runs") / f"regression-{experiment.value}"
     place = save(results, chosen, folder, monotonic() - began, quick=quick)
     _show(results, quick)
     typer.echo(f"rows in {place}")

@@ -11,7 +11,7 @@ def report(
     ),
     out: Path | None = typer.Option(
         None,
-        help="The page [report.html in the run folder; in the current folder for several or remote runs].",
+        help="The page (if not given: report.html in the run folder; in the current one for several or remote runs).",
     ),
     figures: Path | None = typer.Option(
         None, metavar="DIR", help="Also write figures for papers there, as PDF and SVG (extra: plots)."

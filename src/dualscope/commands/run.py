@@ -166,15 +166,15 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
 
     rows, answers, page = [], [], None
     try:
-        rows = summarise(result.run, result.cells)
-        answers = verdicts(result.run, result.cells)
+        rows = summarise(result.run, result.whole)
+        answers = verdicts(result.run, result.whole)
         page = _report(result) if report and rows else None
     except OSError as error:
         if not is_full_disk(error):
             raise
         result.failures.append(Outcome("summary", "summary of the run", "failed", reason=reason_for(error)))
     result.run.folder.sweep(stale=math.inf)
-    result.notes += _unclipped(rows)
+    result.notes += [*_cut_short(result), *_unclipped(rows)]
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
     if as_json:
         content = {
@@ -212,6 +212,24 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
     if page:
         console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _cut_short(result: Any) -> list[str]:
+    """Where a context had no room for all the demonstrations that were asked for."""
+    found: dict[tuple[str, str, int], list[int]] = {}
+    stored = result.run.stored()
+    for cell in result.cells:
+        sitting = cell.sitting
+        if cell.learning.learner == "in-context" and cell.id in stored:
+            used = result.run.rows([cell.id])["shots_used"]
+            if len(used) and used[0].as_py() < sitting.shots:
+                key = (sitting.place.name, sitting.task, sitting.shots)
+                found.setdefault(key, []).append(used[0].as_py())
+    return [
+        f"{model}, {task}: {min(used)}{f' to {max(used)}' if len(set(used)) > 1 else ''} of {shots} demonstrations "
+        "fit in the context"
+        for (model, task, shots), used in found.items()
+    ]
 
 
 def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from dualscope.errors import InputError
+from dualscope.files import share
 from dualscope.models.source import PICKLED, Source, find
 
 TEXTS = (
@@ -54,6 +55,7 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
     for i, pickle in enumerate(pickles, 1):
         target = out / (f"model-{i:05}-of-{len(pickles):05}.safetensors" if several else "model.safetensors")
         _convert_one(name, pickle, target)
+        share(target)
         written.append(target)
     if several:
         _write_index(written, out)

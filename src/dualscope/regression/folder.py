@@ -41,6 +41,17 @@ def save(
     return Path(place)
 
 
+def check_place(place: str | Path, experiment: str) -> None:
+    """Before minutes are spent: whether the folder can be written to, and holds nothing else."""
+    run = Run.create(place)
+    if run.folder.exists("study.yaml"):
+        raise InputError(f"--out {place}: holds a study's run; give a folder of its own")
+    if run.folder.exists(SETTINGS):
+        there = (yaml.safe_load(run.folder.read(SETTINGS)) or {}).get("experiment")
+        if there != experiment:
+            raise InputError(f"--out {place}: holds the experiment '{there}'; give a folder of its own")
+
+
 def load(place: str | Path) -> pa.Table:
     """The rows of a finished experiment."""
     path = Path(place) / ROWS

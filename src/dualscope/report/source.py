@@ -56,7 +56,26 @@ class Source:
         for cell in sorted(self.run.stored() - self.broken.keys()):
             table = self.run.rows([cell])
             found[cell] = table.filter(pc.is_null(table["head"]))
-        return found
+        return {cell: table for cell, table in found.items() if cell not in self._superseded(found)}
+
+    def _superseded(self, tables: Mapping[str, pa.Table]) -> set[str]:
+        """Cells of earlier runs in this folder that rows could not tell from those of the last one.
+
+        Other queries, an edited template or plugin make other cells with the same columns; a mean over both would be of
+        no experiment.
+        """
+        last = set(self.provenance.get("cells") or ())
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for cell, table in tables.items():
+            if table.num_rows:
+                key = (*(table[name][0].as_py() for name in CELL), _reference(table))
+                alike.setdefault(key, []).append(cell)
+        groups = [set(cells) for cells in alike.values() if len(cells) > 1 and last & set(cells)]
+        return {cell for cells in groups for cell in cells - last}
+
+    @property
+    def superseded(self) -> int:
+        return len(self.run.stored() - self.broken.keys()) - len(self.tables)
 
     @cached_property
     def broken(self) -> dict[str, str]:
@@ -73,7 +92,7 @@ class Source:
 
     @cached_property
     def _is_current(self) -> str:
-        return fingerprint(sorted(self.run.stored()))
+        return fingerprint(sorted(self.tables))
 
     @cached_property
     def summary(self) -> list[Row]:
@@ -87,7 +106,7 @@ class Source:
     def verdicts(self) -> list[Row]:
         """As `verdict.json` has them, where that is of the same cells; else reached anew by the same rule."""
         known = self.run.read_json("verdict.json")
-        if known.get("of") == stamp_of(self.run.stored()):
+        if known.get("of") == stamp_of(self.tables):
             return list(known["verdicts"])
         pairs = [
             (cell.columns, self.run.queries(cell.id))
@@ -131,7 +150,12 @@ class Source:
     def _yaml(self, name: str) -> Row:
         if not self.run.folder.exists(name):
             return {}
-        content = yaml.safe_load(self.run.folder.read(name))
+        try:
+            content = yaml.safe_load(self.run.folder.read(name))
+        except yaml.YAMLError:
+            raise InputError(
+                f"{self.run.folder.path(name)}: not valid YAML; the command that made the run writes it again"
+            ) from None
         return dict(content) if isinstance(content, Mapping) else {}
 
 

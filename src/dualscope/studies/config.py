@@ -164,7 +164,8 @@ class Study(_Frozen):
     def _no_repeats(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         for i, value in enumerate(values or ()):
             if value in (values or ())[:i]:
-                raise ValueError(f"{value!r} is there twice")
+                name = getattr(value, "task", None) or getattr(value, "learner", None) or value
+                raise ValueError(f"{name!r} is there twice")
         return values
 
     @classmethod

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dualscope.files import share
 from dualscope.studies.owner import Owner
 
 ASIDE = "aside"
@@ -58,6 +59,7 @@ class Folder:
 
         def put(aside: Path, target: Path) -> None:
             writer(aside)
+            share(aside)
             os.replace(aside, target)
 
         self._by_way_of_aside(name, put)

@@ -45,6 +45,7 @@ class Plan:
     cells: list[Cell] = field(default_factory=list)
     rates: list[RateJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    whole: list[Cell] = field(default_factory=list)  # the cells of all shards
 
     def sittings(self) -> dict[Sitting, list[Cell]]:
         """The cells by what they share, models first: a model's sittings follow one another."""
@@ -91,7 +92,7 @@ class Planner:
             plan.cells.append(Cell(alone, ZERO_SHOT, **shared))
             plan.cells += [Cell(sitting, *what, **shared) for what in _with_company(learnings)]
         plan.cells = list(dict.fromkeys(plan.cells))
-        plan.rates, plan.notes = list(jobs.values()), list(self._notes)
+        plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
         return plan
 
     def _sittings(self) -> Iterator[tuple[Place, TaskEntry, Sitting]]:

@@ -42,6 +42,7 @@ def record(
             **{resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
         },
         "episodes": episodes,
+        "cells": sorted(cell.id for cell in plan.whole),
         "plugins": resolver.plugins,
         "names": resolver.memory,
     }

@@ -35,6 +35,7 @@ class Result:
     computed: list[str] = field(default_factory=list)
     failures: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    whole: list[Cell] = field(default_factory=list)  # the cells of all shards, stored or not
 
     @property
     def complete(self) -> bool:
@@ -95,11 +96,11 @@ class Runner:
     def execute(self) -> Result:
         """Compute what is missing. An interruption leaves a run that the same command resumes."""
         plan = self.plan()
-        result = Result(self.run, plan.cells, notes=plan.notes)
+        result = Result(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
         if plan.rates:
             self._settle_rates(plan, result)
             plan = self.plan()
-            result.cells = plan.cells
+            result.cells, result.whole = plan.cells, plan.whole
         try:
             self.run.folder.write("study.yaml", self.study.dump().encode())
             provenance.record(self.run, self.resolver, plan, self.weights, self.where)

@@ -106,6 +106,7 @@ class Run:
         for cell in sorted(cells):
             try:
                 self._read_rows(cell)
+                pq.read_schema(pa.BufferReader(self.folder.read(f"queries/{cell}.parquet")))
             except (OSError, pa.ArrowException) as error:
                 broken[cell] = (str(error).strip() or type(error).__name__).splitlines()[0]
         return broken
@@ -207,7 +208,10 @@ class Run:
     def read_json(self, name: str) -> dict[str, Any]:
         """A JSON file of the run; empty where there is none."""
         try:
-            return dict(json.loads(self.folder.read(name)))
+            content = json.loads(self.folder.read(name))
+            if not isinstance(content, dict):
+                raise ValueError("not an object")
+            return content
         except FileNotFoundError:
             return {}
         except ValueError as error:

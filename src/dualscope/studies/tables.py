@@ -90,7 +90,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     for row, name in zip(rows, _names(rows), strict=True):
         key = (*(row[head] for head in heads), name, *(row[tail] or "" for tail in tails))
         lines.setdefault(key, {})[row["variant"]] = row
-    against = f" (against {references.pop()})" if references != {None} and not tails else ""
+    against = f" (against {references.pop()})" if references - {None} and not tails else ""
     table = Table(title=title + against, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in (*heads, "learner", *tails):
         # names are never cut: where room is short, an interval goes to a line of its own
@@ -109,7 +109,9 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
 
 def result_tables(rows: Sequence[Row]) -> RenderableType:
     """Everything that is printed of a summary."""
-    parts: list[RenderableType] = [accuracy_table(rows)]
+    parts: list[RenderableType] = []
+    if any(row["metric"] == "accuracy" for row in rows):
+        parts.append(accuracy_table(rows))
     for metric in SHOWN:
         if any(row["metric"] == metric for row in rows):
             parts.append(similarity_table(rows, metric))

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.errors import InputError
+from dualscope.files import share
 from dualscope.tasks.generate.lexicon import LEXICON
 from dualscope.training.balance import rebalance
 from dualscope.training.checkpoint import load_checkpoint, load_state, save_checkpoint
@@ -160,6 +161,8 @@ def train(
 def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None:
     """A folder in Hugging Face's format, weights in half precision, with ``training.json`` beside."""
     copy.deepcopy(model).cpu().half().save_pretrained(out)
+    for file in out.glob("*.safetensors"):
+        share(file)
     make_tokenizer().save_pretrained(out)
     (out / "training.json").write_text(json.dumps(facts, indent=1))
 

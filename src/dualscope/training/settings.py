@@ -40,6 +40,10 @@ class Settings:
         for name in ("steps", "batch", "length", "layers", "width", "heads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
+        for name, least in (("lr", 0.0), ("seed", -1), ("minutes", 0.0)):
+            value = getattr(self, name, None)
+            if value is not None and not value > least:
+                raise InputError(f"{name} must be {'0 or more' if least else 'above 0'}, found {value}")
         if self.width % self.heads:
             raise InputError(
                 f"width must be a multiple of heads, found width {self.width} and {self.heads} heads"

@@ -118,8 +118,8 @@ def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], 
         place = axis.place(row)
         if place is not None:
             found.setdefault((row["task"], row["label"]), {})[place] = row
-    if len({place for points in found.values() for place in points}) < 2:
-        return {}
+    # Rates that differ from task to task are no axis: each of them has one point.
+    found = {key: points for key, points in found.items() if len(points) > 1}
     return {
         key: sorted(points.items(), key=lambda p: (p[0] != "gold", p[0]))
         if axis.name == "labels"

@@ -27,7 +27,7 @@ def section(data: Data) -> Section | None:
     else:
         items.append(
             Note(
-                "Kendall's tau was not measured: it is on request (`metrics: [kendall, ...]` in a study).",
+                "Kendall's tau was not measured: it is on request (`metrics: [default, kendall]` in a study).",
                 "missing",
             )
         )

@@ -22,7 +22,7 @@ def section(data: Data) -> Section | None:
     items: list[Item] = [_versions(data)]
     for source in data.sources:
         head = f"{source.name}: " if len(data.sources) > 1 else ""
-        items += [_failures(source, head), *_rates(source, head)]
+        items += [_failures(source, head), *_superseded(source, head), *_rates(source, head)]
         if source.study:
             items.append(_text(f"{head}the study", yaml.safe_dump(source.study, sort_keys=False)))
         if source.regression_settings:
@@ -72,6 +72,15 @@ def _failures(source: Source, head: str) -> Item:
         return Note(f"{head}no cell failed." if source.has_cells else f"{head}no cells: a regression run.")
     lines = tuple((key[:8], reason.strip()) for key, reason in failures.items())
     return Listing(f"{head}{len(lines)} failed cell{'s' * (len(lines) != 1)}", lines)
+
+
+def _superseded(source: Source, head: str) -> list[Item]:
+    left = source.superseded if source.has_cells else 0
+    cells = f"{left} cells" if left != 1 else "1 cell"
+    said = (
+        f"{head}{cells} of earlier runs in this folder left out: the last run has others of the same setting."
+    )
+    return [Note(said)] if left else []
 
 
 def _rates(source: Source, head: str) -> list[Item]:
