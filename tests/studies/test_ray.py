@@ -31,7 +31,7 @@ def cluster() -> Iterator[str]:
     nodes.shutdown()
 
 
-SMALL = {"tasks": ["embedded-sst2", "embedded-cb"], "seeds": 1, "shots": 8, "queries": 24}
+SMALL = {"tasks": ["embedded-sst2"], "seeds": 1, "shots": 4, "queries": 12}
 
 
 @pytest.mark.ray
@@ -70,7 +70,7 @@ def test_two_nodes_and_a_killed_worker(
     result = run_study(study, tmp_path / "ray", engine="ray", jobs=2, tell=kill_one, device="cpu")
     assert victims
     assert result.complete, result.failures
-    assert len(result.run.stored()) == len(result.cells) >= 30
+    assert len(result.run.stored()) == len(result.cells) >= 18
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the actors have: sums depend on it in their last digits
     local = run_study(study, tmp_path / "local", jobs=2, device="cpu")
     assert files(tmp_path / "ray") == files(tmp_path / "local")
