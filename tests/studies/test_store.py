@@ -56,7 +56,7 @@ def test_failures_are_kept_until_the_cell_is_stored(run: Run) -> None:
 
 def test_a_damaged_file_is_found(tmp_path: Path) -> None:
     run = Run.create(tmp_path)
-    run.store("a", [ROW | {"value": float(i)} for i in range(500)], queries=pa.table({"query": ["q"]}))
+    run.store("a", [ROW | {"value": float(i)} for i in range(500)])
     file = tmp_path / "cells/a.parquet"
     whole = bytearray(file.read_bytes())
     assert run.unreadable(["a"]) == {}

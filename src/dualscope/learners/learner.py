@@ -61,9 +61,7 @@ class Learned:
     delta: Delta | None = None
     log: Log = field(default_factory=Log)
     shots_used: int | None = None  # where these were not the lesson's own demonstrations
-    again: Callable[[Lesson, int], Trace] | None = (
-        None  # reads some queries at another batch size, for the noise
-    )
+    again: Callable[[Lesson, int], Trace] | None = None  # some queries, at another batch size: for the noise
 
 
 class Learner(Generic[O]):

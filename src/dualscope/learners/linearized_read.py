@@ -28,7 +28,7 @@ def read_along(weights: Weights, bench: Bench) -> Trace:
     # Attention is the plain one, because fused kernels have no forward-mode derivative.
     model = weights.model
     hook = model.hf.register_forward_hook(_linearised_logits)
-    plain_readout = model.readout
+    plain_readout = model.readout  # early exits go through it, and to a softmax, like the logits
     model.__dict__["readout"] = lambda *args, **options: linearised(plain_readout(*args, **options))
     try:
         with weights.along_change():

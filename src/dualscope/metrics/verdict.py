@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from dualscope.metrics.answer import (
+    ALPHA,
+    PRIMARY,
+    SEEDS,
+    SMALL,
+    Answer,
+    Comparison,
+    Word,
+    beats,
+    sentences_of,
+)
 from dualscope.metrics.evidence import Evidence, Key
-from dualscope.metrics.statistics import Crossed, Interval, SignFlip, difference, holm, sign_flip
+from dualscope.metrics.statistics import Crossed, Interval, difference, holm, sign_flip
 
-PRIMARY = "sim_aou"
-ALPHA = 0.05
-SMALL = 0.02
-SEEDS = 3
 RESAMPLES = 2000
 NOT_UNDER_TEST = (
     "zero-shot", "in-context", "null-context", "random-update", "gd-random-labels", "gd-other-task", "gd-redraw",
@@ -43,51 +50,6 @@ Intervals are 95 % bootstrap intervals that resample seeds and queries; with few
 number of seeds stands beside each, and beside it the p-value of a sign-flip test over seeds, which cannot fall below \
 2^(1 - seeds), whatever the data.\
 """
-
-Outcome = Literal["above", "not above", "unclear"]
-Word = Literal["above the controls", "not above", "not testable", "inconclusive"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The learner's similarity beside a control's."""
-
-    control: str
-    decides: bool
-    control_value: Interval
-    difference: Interval
-    p: float
-    p_holm: float
-    sign_flip: SignFlip
-
-    @property
-    def outcome(self) -> Outcome:
-        if self.difference.seeds < SEEDS:
-            return "unclear"
-        if self.difference.high < SMALL:
-            return "not above"
-        return "above" if self.difference.low > 0 and self.p_holm < ALPHA else "unclear"
-
-    @property
-    def beaten(self) -> bool:
-        """Does the control score higher than the learner, beyond its interval?"""
-        return self.difference.high < 0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What can be said of one learner on one task."""
-
-    task: str
-    learner: str
-    answer: Word
-    value: Interval
-    icl_gain: Interval | None
-    gd_gain: Interval | None
-    comparisons: tuple[Comparison, ...]
-    missing: tuple[str, ...]
-    share_of_ceiling: Interval | None
-    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -255,7 +217,7 @@ def _corrected(drafts: Sequence[Answer]) -> list[Answer]:
 def _decide(draft: Answer) -> Answer:
     deciding = [c for c in draft.comparisons if c.decides]
     answer: Word
-    if not (_beats(draft.icl_gain) and _beats(draft.gd_gain)):
+    if not (beats(draft.icl_gain) and beats(draft.gd_gain)):
         answer = "not testable"
     elif min(found.seeds for found in (draft.value, draft.icl_gain, draft.gd_gain) if found) < SEEDS:
         answer = "inconclusive"
@@ -266,54 +228,7 @@ def _decide(draft: Answer) -> Answer:
     else:
         answer = "above the controls"
     decided = replace(draft, answer=answer)
-    return replace(decided, sentences=tuple(_sentences(decided)))
-
-
-def _beats(gain: Interval | None) -> bool:
-    return gain is not None and gain.low > 0
-
-
-def _text(interval: Interval) -> str:
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
-
-
-def _sentences(answer: Answer) -> Iterator[str]:
-    yield (
-        f"{answer.task}, {answer.learner}: {answer.answer}. {PRIMARY} is {_text(answer.value)} ({answer.value.label})."
-    )
-    for who, gain in (("in-context learning", answer.icl_gain), (answer.learner, answer.gd_gain)):
-        if gain is None:
-            yield f"Whether {who} beats zero-shot was not measured."
-        elif not _beats(gain):
-            yield f"There is no learning to compare: {who} against zero-shot gains {_text(gain)} in accuracy."
-    for comparison in answer.comparisons:
-        yield _against(answer, comparison)
-    if answer.share_of_ceiling is not None:
-        yield f"That is {_text(answer.share_of_ceiling)} of what ICL scores against ICL with other demonstrations."
-    for name in answer.missing:
-        yield f"Evidence is missing: {name} not measured."
-    if answer.value.seeds < SEEDS:
-        yield f"{answer.value.seeds} seed(s) cannot decide; the rule asks for {SEEDS}."
-
-
-def _against(answer: Answer, comparison: Comparison) -> str:
-    apart, flip = comparison.difference, comparison.sign_flip
-    if comparison.control == "untrained" and comparison.beaten:
-        start = (
-            f"Untrained beats trained: the untrained model scores {comparison.control_value.mean:.3f}, "
-            f"the trained one {answer.value.mean:.3f}; difference"
-        )
-    elif comparison.outcome == "above":
-        start = f"Above {comparison.control} by"
-    elif comparison.beaten:
-        start = f"Below {comparison.control}: difference"
-    else:
-        start = f"Not clearly above {comparison.control}: difference"
-    shown = "" if comparison.decides else "; shown, does not decide"
-    return (
-        f"{start} {_text(apart)} (p = {comparison.p_holm:.3g} after Holm; sign-flip p = {flip.p:.3g}, "
-        f"{flip.seeds} seeds cannot go below {flip.smallest:.3g}{shown})."
-    )
+    return replace(decided, sentences=tuple(sentences_of(decided)))
 
 
 def _summary(answers: Sequence[Answer]) -> Iterator[str]:

@@ -56,7 +56,8 @@ class Source:
         for cell in sorted(self.run.stored() - self.broken.keys()):
             table = self.run.rows([cell])
             found[cell] = table.filter(pc.is_null(table["head"]))
-        return {cell: table for cell, table in found.items() if cell not in self._superseded(found)}
+        superseded = self._superseded(found)
+        return {cell: table for cell, table in found.items() if cell not in superseded}
 
     def _superseded(self, tables: Mapping[str, pa.Table]) -> set[str]:
         """Cells of earlier runs in this folder that rows could not tell from those of the last one.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
 _NUMBERS = {"lr", "value", "low", "high"}
+WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
 SCHEMA = pa.schema(
     [
         (name, pa.int64() if name in _INTEGERS else pa.float64() if name in _NUMBERS else pa.string())
@@ -97,7 +98,8 @@ class Run:
         if queries is not None:
             self.folder.write(f"queries/{cell}.parquet", _parquet(queries))
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
-        self.folder.write(f"cells/{cell}.parquet", _parquet(table.replace_schema_metadata(dict(notes or {}))))
+        about = dict(notes or {}) | ({WITHOUT_QUERIES: "yes"} if queries is None else {})
+        self.folder.write(f"cells/{cell}.parquet", _parquet(table.replace_schema_metadata(about)))
         self.forgive(cell)
 
     def unreadable(self, cells: Iterable[str]) -> dict[str, str]:
@@ -106,7 +108,8 @@ class Run:
         for cell in sorted(cells):
             try:
                 self._read_rows(cell)
-                pq.read_schema(pa.BufferReader(self.folder.read(f"queries/{cell}.parquet")))
+                if WITHOUT_QUERIES not in self.notes(cell):
+                    _schema(self.folder.read(f"queries/{cell}.parquet"))
             except (OSError, pa.ArrowException) as error:
                 broken[cell] = (str(error).strip() or type(error).__name__).splitlines()[0]
         return broken
@@ -117,7 +120,7 @@ class Run:
 
     def notes(self, cell: str) -> dict[str, str]:
         """What was noted beside a cell's rows: how many seconds it took, and where."""
-        schema = pq.read_schema(pa.BufferReader(self.folder.read(f"cells/{cell}.parquet")))
+        schema = _schema(self.folder.read(f"cells/{cell}.parquet"))
         return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
 
     # failures
@@ -240,6 +243,10 @@ def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
+
+
+def _schema(data: bytes) -> pa.Schema:
+    return pq.read_schema(pa.BufferReader(data))
 
 
 def _read(data: bytes) -> pa.Table:

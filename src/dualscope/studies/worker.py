@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dualscope.studies.cell import Cell, Learning, Place, Sitting
+from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.claims import Claims
 from dualscope.studies.config import Study
+from dualscope.studies.learnings import forget, learnings, reread, result_of
 from dualscope.studies.outcome import CellError, Event, Outcome, Started, is_full_disk, reason_for, report_of
-from dualscope.studies.plan import IN_CONTEXT, ZERO_SHOT, RateJob
+from dualscope.studies.plan import ZERO_SHOT, RateJob
 from dualscope.studies.plugins import load_plugins
 from dualscope.studies.store import Run
 from dualscope.studies.weights import model_digest
 
 if TYPE_CHECKING:
-    from dualscope.learners import Bench, Learned
+    from dualscope.learners import Bench
     from dualscope.models import Model, Trace
     from dualscope.tasks import Lesson, Task
-
-REREAD_QUERIES, REREAD_BATCH = 10, 5  # for the signal to noise: a few queries, at an unusual batch size
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Worker:
         broken: Exception | None = None
         for place, cell in enumerate(cells):
             if bench is not None:
-                _forget(bench, cells[:place], cells[place:])
+                forget(bench, cells[:place], cells[place:])
             if self._is_done(cell):  # another process was here between the plan and the claim
                 tell(Outcome(cell.id, str(cell), "was there"))
                 continue
@@ -119,12 +118,12 @@ class Worker:
     def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
         from dualscope.metrics import Case, measure
 
-        learned = _learned(bench, cell.learning)
+        learned = result_of(bench, cell.learning)
         _check_finite(learned.trace, cell)
         reference = ZERO_SHOT if cell.reference is None else cell.reference
         case = Case(
             zero_shot=bench.zero_shot,
-            reference=_learned(bench, reference).trace,
+            reference=result_of(bench, reference).trace,
             learned=learned,
             learner=cell.learning.learner,
             label=cell.learning.label,
@@ -132,8 +131,8 @@ class Worker:
             relative_positions=bench.model.relative_positions,
             seed=cell.sitting.seed,
             lesson=bench.lesson,
-            others={other.label: _learned(bench, other) for other in cell.beside},
-            reread=_reread(bench, cell.learning, learned),
+            others={other.label: result_of(bench, other) for other in cell.beside},
+            reread=reread(bench, cell.learning, learned),
         )
         options = {} if cell.metrics is None else {"metrics": cell.metrics}
         measured = measure(
@@ -230,7 +229,7 @@ class Worker:
             raise CellError(f"the data of '{sitting.task}' changed after the study was planned: run it again")
         model = self.model(sitting.place)
         lesson = self._lesson(sitting, sitting.task, model)
-        others = [learning.other_task for learning in _learnings(cells) if learning.other_task is not None]
+        others = [learning.other_task for learning in learnings(cells) if learning.other_task is not None]
         other = self._lesson(sitting, others[0][0], model) if others else None
         want = _wanted(self.setting.study, cells)
         key = (sitting.place, sitting.task, sitting.data, sitting.read_at, want, lesson.query_ids)
@@ -260,31 +259,6 @@ class Worker:
             tell(Outcome(job.key, str(job), "stored", time.perf_counter() - began))
 
 
-def _learned(bench: Bench, learning: Learning) -> Learned:
-    from dualscope.learners import Learned
-
-    if learning.learner == ZERO_SHOT.learner:
-        return Learned(bench.zero_shot)
-    if learning == IN_CONTEXT:
-        return Learned(bench.in_context)
-    return bench.learned(learning.learner, lr=learning.lr, **learning.settings)
-
-
-def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
-    """Only what cells to come still need is held: memory does not grow with the number of rates."""
-    for learning in set(_learnings(past[-1:])) - set(_learnings(future)):
-        if learning not in (ZERO_SHOT, IN_CONTEXT):
-            bench.forget(learning.learner, lr=learning.lr, **learning.settings)
-
-
-def _learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
-    for cell in cells:
-        yield cell.learning
-        yield from cell.beside
-        if cell.reference is not None:
-            yield cell.reference
-
-
 def _check_finite(trace: Trace, cell: Cell) -> None:
     """A prediction read off NaN would be class 0, and look like an answer."""
     bad = int((~trace.label_logprobs.isfinite()).any(-1).sum())
@@ -307,23 +281,6 @@ def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
     chosen = cells[0].metrics
     names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
     return frozenset().union(*(METRICS[name].wants for name in names))
-
-
-def _reread(bench: Bench, learning: Learning, learned: Learned) -> Trace | None:
-    """A few queries of the same learner at another batch size, where the model itself can be read again."""
-    few = slice(0, REREAD_QUERIES)
-    lesson = bench.lesson
-    lesson = replace(
-        lesson, queries=lesson.queries[few], labels=lesson.labels[few], query_ids=lesson.query_ids[few]
-    )
-    if learning == IN_CONTEXT:
-        return bench.model.read(lesson, bench.prefix, batch_size=REREAD_BATCH)
-    if learned.again is not None:
-        return learned.again(lesson, REREAD_BATCH)
-    if learned.delta is None or learning.learner in ("gd-linearized", "probe"):
-        return None
-    with learned.delta.applied(bench.model):
-        return bench.model.read(lesson, batch_size=REREAD_BATCH)
 
 
 def _release_memory() -> None:
