@@ -25,7 +25,7 @@ demo: $(VENV)/.installed
 	$(BIN)/dualscope run
 
 test: $(VENV)/.installed-dev browser lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

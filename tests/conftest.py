@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,6 +135,20 @@ labels: [Negative, Positive]
 @pytest.fixture(scope="session")
 def tiny_task(tiny_task_file: Path) -> Task:
     return Task.load(tiny_task_file)
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """What a test registers, other tests do not see."""
+    from dualscope.learners import LEARNERS
+    from dualscope.metrics import METRICS
+
+    before = [(registry, dict(registry._items), dict(registry._aliases)) for registry in (LEARNERS, METRICS)]
+    yield
+    for registry, items, aliases in before:
+        registry._items, registry._aliases = items, aliases
+    for name in [name for name in sys.modules if name.startswith("dualscope_plugin_")]:
+        del sys.modules[name]
 
 
 class Result(NamedTuple):

@@ -34,6 +34,12 @@ def test_importing_the_package_imports_almost_nothing():
     python("import sys, dualscope; assert not {'numpy', 'pydantic', 'yaml', 'torch'} & set(sys.modules)")
 
 
+def test_what_runs_no_model_does_not_wait_for_transformers():
+    python(
+        "import sys, dualscope.learners, dualscope.studies.worker; assert 'transformers' not in sys.modules"
+    )
+
+
 def test_version(cli):
     assert cli("--version") == (0, f"dualscope {dualscope.__version__}\n", "")
 

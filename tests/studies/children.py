@@ -6,10 +6,23 @@ from typing import Any
 
 from dualscope.studies import Run, run_study
 
-# A server that has imported torch and forks: a child begins to compute at once, and can be killed while it does.
+# A server that has imported what a run imports, and forks: a child computes at once, and can be killed while it does.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["dualscope.studies.worker", "dualscope.learners", "dualscope.metrics.rows", "transformers"]
+    [
+        *(
+            "dualscope.studies.worker",
+            "dualscope.learners",
+            "dualscope.metrics.rows",
+            "dualscope.models.load",
+        ),
+        *(
+            "dualscope.tasks",
+            "transformers.models.auto.modeling_auto",
+            "transformers.models.auto.tokenization_auto",
+        ),
+        *("transformers.models.gpt2.modeling_gpt2", "transformers.models.bloom.modeling_bloom", "pandas"),
+    ]
 )
 
 

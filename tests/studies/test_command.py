@@ -215,7 +215,9 @@ def test_bad_input_is_one_message_and_exit_code_2(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_is_130_and_the_run_resumes(arguments: list[Any], tmp_path: Path, jobs: int) -> None:
+def test_ctrl_c_is_130_and_the_run_resumes(
+    cli: Callable, arguments: list[Any], tmp_path: Path, jobs: int
+) -> None:
     command = [sys.executable, "-c", REPORTING, *map(str, arguments), "--jobs", str(jobs), *MORE]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
@@ -228,7 +230,6 @@ def test_ctrl_c_is_130_and_the_run_resumes(arguments: list[Any], tmp_path: Path,
     assert "exit code 130" in err, err
     left = len(os.listdir(cells))
     assert 0 < left < 18
-    done = _python(*arguments, *MORE)
-    assert f"18 cells, {18 - left} computed now" in done.stdout
+    assert f"18 cells, {18 - left} computed now" in cli(*arguments, *MORE).out
     assert not (tmp_path / "run/claims").exists()
     assert not (tmp_path / "run/aside").exists()

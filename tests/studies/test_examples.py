@@ -3,29 +3,16 @@
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from dualscope.learners import LEARNERS
-from dualscope.metrics import METRICS
 from dualscope.studies import Study, run_study
 from dualscope.studies.runner import Runner
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN, RECOMPUTE = (REPOSITORY / "examples" / f"{name}.py" for name in ("plugin", "recompute"))
-
-
-@pytest.fixture
-def forget() -> Iterator[None]:
-    """Other tests do not see the plugin."""
-    yield
-    LEARNERS._items.pop("gd-twice", None)
-    METRICS._items.pop("certainty", None)
-    for name in [name for name in sys.modules if name.startswith("dualscope_plugin_")]:
-        del sys.modules[name]
 
 
 def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> None:

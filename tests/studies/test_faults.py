@@ -46,12 +46,10 @@ class Starves(Learner):
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> str:
+def plugin(forget: None, tmp_path: Path) -> str:
     file = tmp_path / "faults.py"
     file.write_text(PLUGIN)
-    yield str(file)
-    for name in ("raises", "makes-nan", "starves"):
-        LEARNERS._items.pop(name, None)
+    return str(file)
 
 
 def _reasons(result: Result) -> dict[str, str]:

@@ -108,16 +108,31 @@ def test_opening_what_is_no_run(tmp_path: Path) -> None:
         Run.create(file / "run")
 
 
-def test_one_claim_at_a_time_and_the_dead_hold_none(tmp_path: Path) -> None:
+@pytest.fixture
+def dead() -> bytes:
+    """The claim of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return f"{Owner(Owner.me().host, process.pid, '1').encode()}\nx\n".encode()
+
+
+def test_the_claims_of_the_dead_are_cleared_and_no_more(tmp_path: Path, dead: bytes) -> None:
+    folder = Folder(tmp_path)
+    folder.write("claims/b", dead)
+    with Claims(folder) as mine:
+        assert mine.take("a")
+        Claims(folder).clear_stale()
+        assert folder.names("claims") == ["a"]
+
+
+def test_one_claim_at_a_time_and_the_dead_hold_none(tmp_path: Path, dead: bytes) -> None:
     folder = Folder(tmp_path)
     with Claims(folder) as mine, Claims(folder) as other:
         assert mine.take("a")
         assert not other.take("a")
         mine.release("a")
         assert other.take("a")
-        dead = subprocess.Popen([sys.executable, "-c", ""])
-        dead.wait()
-        folder.write("claims/b", f"{Owner(Owner.me().host, dead.pid, '1').encode()}\nx\n".encode())
+        folder.write("claims/b", dead)
         assert mine.take("b")
     assert folder.names("claims") == []
 

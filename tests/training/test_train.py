@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,9 @@ def test_an_attention_variant_is_recorded_and_applied(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on(tmp_path: Path) -> None:
+def test_a_killed_training_goes_on(cli: Callable, tmp_path: Path) -> None:
     out = tmp_path / "model"
     command = [
-        sys.executable,
-        "-m",
-        "dualscope.cli",
         "train",
         "--steps",
         "60",
@@ -91,20 +89,14 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
         str(out),
         "--device",
         "cpu",
-    ]
-    command += [
         "--batch",
         "2",
         "--length",
         "64",
-        "--width",
-        "32",
-        "--save-every",
-        "5",
-        "--evaluate-every",
-        "0",
     ]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command += ["--width", "32", "--save-every", "5", "--evaluate-every", "0"]
+    program = [sys.executable, "-m", "dualscope.cli"]
+    running = subprocess.Popen([*program, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (out / "checkpoint" / "state.json").exists():
         assert running.poll() is None, "it ended before its first checkpoint"
         time.sleep(0.02)
@@ -112,7 +104,7 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     running.wait()
     assert not (out / "model.safetensors").exists()
     saved = json.loads((out / "checkpoint" / "state.json").read_text())["step"]
-    subprocess.run(command, check=True, capture_output=True)
+    assert cli(*command).code == 0
     facts = json.loads((out / "training.json").read_text())
     assert 0 < saved < facts["steps_done"] == 60
 

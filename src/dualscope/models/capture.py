@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import causal_mask_function, eager_mask
 
 from dualscope.models import attend, varied
 from dualscope.models.activations import bloom_gelu, gelu_tanh
 from dualscope.models.adapters import ADAPTERS
 from dualscope.models.attention.variant import Variant
+from dualscope.models.interface import register
 from dualscope.models.records import record_mass, record_scores
 from dualscope.models.session import Rows, Session, at, some
 
@@ -93,26 +92,25 @@ def _by_variant(
     return out.transpose(1, 2)
 
 
-def mask(*args: Any, mask_function: Any = causal_mask_function, **kwargs: Any) -> Tensor | None:
+def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
     """None where the pattern is plainly causal, else (windows, padding) transformers' own additive mask.
 
     While a CUDA graph is recorded transformers cannot look whether sequences are packed, and takes them for packed;
     ours never are, and windows are known to the attention itself.
     """
+    from transformers.masking_utils import causal_mask_function, eager_mask
+
+    mask_function = mask_function or causal_mask_function
     recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if recording or (mask_function is causal_mask_function and kwargs.get("attention_mask") is None):
         return None
     return eager_mask(*args, mask_function=mask_function, **kwargs)
 
 
-# The two belong together: an attention without its mask function silently loses causality.
-AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, mask)
-
-
 @contextmanager
 def capturing(model: "Model", session: Session) -> Iterator[Session]:
     """Inside, the model's attention is ours and what it does is recorded in the session."""
+    register(NAME, attention, mask)
     with ExitStack() as stack:
         stack.enter_context(_implementation(model.hf, NAME))
         for layer, (block, module) in enumerate(zip(model.blocks, model.attentions, strict=True)):

@@ -16,8 +16,7 @@ class Definition:
 
 
 def glossary(metrics: Iterable[str], learners: Iterable[str]) -> list[Definition]:
-    """The named metrics and learners, in the registries' order; what a plugin defines elsewhere is said to "
-    "be so."""
+    """The named metrics and learners, in the registries' order; what a plugin defines is said to be so."""
     from dualscope.learners import LEARNERS
     from dualscope.metrics import METRICS
 

@@ -63,6 +63,13 @@ class Claims:
         self._held.discard(key)
         self.folder.remove(f"claims/{key}")
 
+    def clear_stale(self) -> None:
+        """Remove the claims of those who are gone: also on work that was stored before they went, which nobody takes
+        again."""
+        for key in self.folder.names("claims"):
+            with contextlib.suppress(OSError):  # a full disk; the next run tidies up
+                self._clear_stale(f"claims/{key}")
+
     def _signature(self) -> bytes:
         return f"{Owner.me().encode()}\n{uuid.uuid4().hex}\n".encode()
 

@@ -12,6 +12,7 @@ from dualscope.errors import InputError
 from dualscope.models.source import EMBEDDED
 from dualscope.studies import provenance, rates
 from dualscope.studies.cell import Cell
+from dualscope.studies.claims import Claims
 from dualscope.studies.config import Study
 from dualscope.studies.engines import ENGINES
 from dualscope.studies.jobs import suitable_jobs
@@ -113,6 +114,7 @@ class Runner:
         try:
             self._do(works, result)
         finally:
+            Claims(self.run.folder).clear_stale()
             self.run.folder.sweep(stale=float("inf"))
         if result.computed and result.complete:
             provenance.note_devices(self.run, result.computed)

@@ -2,26 +2,28 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.masking_utils import eager_mask
 
 from dualscope.errors import InputError
 from dualscope.models.attention.attend import attend
 from dualscope.models.attention.augmented import Adapter, Augmented
 from dualscope.models.attention.variant import Variant, make_variant
 from dualscope.models.families import Family, family_of
+from dualscope.models.interface import register
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 NAME = "dualscope-variant"
 _ADAPTERS = "dualscope_adapters"
 _VARIANT = "_dualscope_variant"
 
 
-def apply(hf: PreTrainedModel, options: Mapping[str, Any]) -> Variant:
+def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> Variant:
     """Make a model's attention the variant that ``options`` describe, and write them to its configuration.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -43,12 +45,13 @@ def apply(hf: PreTrainedModel, options: Mapping[str, Any]) -> Variant:
         module.__dict__[_VARIANT] = variant  # not a submodule: nothing to save but the configuration
         for path in {family.fused} if family.fused else {family.key, family.value}:
             _adapt(module.get_submodule(path), path, family, hf.config.get_text_config(), variant)
+    register(NAME, _attention)
     hf.set_attn_implementation(NAME)
     hf.config.dualscope_attention = variant.described()
     return variant
 
 
-def restore(hf: PreTrainedModel, folder: Path | None = None) -> Variant | None:
+def restore(hf: "PreTrainedModel", folder: Path | None = None) -> Variant | None:
     """Apply the variant that a loaded model's configuration records, with the adapters saved beside it, if
     any.
 
@@ -72,7 +75,7 @@ def restore(hf: PreTrainedModel, folder: Path | None = None) -> Variant | None:
     return variant
 
 
-def variant_of(hf: PreTrainedModel) -> Variant | None:
+def variant_of(hf: "PreTrainedModel") -> Variant | None:
     """The variant that ``apply`` switched on in a model, or None."""
     found = (installed(module) for module in hf.modules())
     return next((variant for variant in found if variant is not None), None)
@@ -108,11 +111,6 @@ def _attention(
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     output, weights = attend(query, key, value, variant, attention_mask, scaling, softcap, dropout)
     return output.transpose(1, 2).contiguous(), weights
-
-
-# The two belong together: an attention without its mask function silently loses causality.
-AttentionInterface.register(NAME, _attention)
-AttentionMaskInterface.register(NAME, eager_mask)
 
 
 class _Adapters(nn.ModuleDict):
