@@ -253,6 +253,33 @@ def test_evidence_from_cells() -> None:
     assert verdict(Evidence.collect(as_lists)[Setting("tiny", 16)]).sentences == verdict(sixteen).sentences
 
 
+@pytest.mark.parametrize(
+    ("corrupt", "icl", "gd", "answer"),
+    [
+        ("both", 0.1, 0.2, "above the controls"),  # each says the other label, as it was shown
+        ("both", 0.9, 0.8, "not testable"),  # neither followed
+        ("icl", 0.1, 0.8, "above the controls"),
+        ("gd", 0.1, 0.8, "not testable"),
+    ],
+)
+def test_flipped_labels_are_learned_where_they_are_followed(
+    corrupt: str, icl: float, gd: float, answer: str
+) -> None:
+    right = {"zero-shot": 0.5, "in-context": icl, "gd": gd}
+    levels = {"sim_aou": 0.3, "sim_aou_mismatched": 0.1}
+    found = [
+        (
+            columns
+            | ({} if columns["learner"] == "zero-shot" else {"demo_labels": "flipped", "corrupt": corrupt}),
+            table(levels if columns["variant"] == "trained" else {"sim_aou": 0.1}, right[columns["learner"]]),
+        )
+        for columns, _ in cells()
+        if columns["learner"] in right
+    ]
+    (evidence,) = Evidence.collect(found).values()
+    assert verdict(evidence)["sst2", "gd"].answer == answer
+
+
 def test_pairs_align_by_seed_and_query() -> None:
     made = Evidence()
     made.add("t", "trained", 0, "gd", "m", ["a", "b", "c"], [1.0, 2.0, 3.0])

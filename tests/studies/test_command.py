@@ -145,6 +145,9 @@ def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
     assert not (tmp_path / "run/cells").exists()
     assert "18 of 18 cells to do" in cli(*arguments, "--dry-run").out
     assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
+    refused = cli(*arguments, "--dry-run", "--shots", "81")
+    assert (refused.code, refused.out) == (2, "")
+    assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err
 
 
 def test_failures_are_exit_code_1(
@@ -228,6 +231,7 @@ def test_ctrl_c_is_130_and_the_run_resumes(
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     _, err = process.communicate(timeout=60)
     assert "exit code 130" in err, err
+    assert "the same command goes on" in err
     left = len(os.listdir(cells))
     assert 0 < left < 18
     assert f"18 cells, {18 - left} computed now" in cli(*arguments, *MORE).out

@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,17 @@ def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> N
     norms = {row["learner"]: row["value"] for row in rows if row["metric"] == "accuracy"}
     assert set(norms) == {"zero-shot", "in-context", "gd", "gd-twice"}
     assert run_study(study, tmp_path / "run", device="cpu").computed == []
+
+
+def test_the_plugins_names_are_listed(cli: Callable, forget: None) -> None:
+    assert "gd-twice" not in cli("list", "learners").out
+    for kind, name in (("learners", "gd-twice"), ("metrics", "certainty")):
+        listed = cli("list", kind, "--plugin", PLUGIN)
+        assert listed.code == 0
+        assert f"\n{name} " in listed.out
+    missing = cli("list", "learners", "--plugin", "nowhere.py")
+    assert missing.code == 2
+    assert "nowhere.py" in missing.err
 
 
 def test_a_changed_plugin_makes_new_cells_of_its_own_learners(

@@ -1,6 +1,7 @@
 """dualscope list: the names that other commands accept, with a line about each."""
 
 from enum import StrEnum
+from pathlib import Path
 
 import typer
 
@@ -14,8 +15,20 @@ class Kind(StrEnum):
     presets = "presets"
 
 
-def list_names(kind: Kind = typer.Argument(..., help="What to list.")) -> None:
-    """List the models, variants, tasks, learners, metrics or presets there are."""
+def list_names(
+    kind: Kind = typer.Argument(..., help="What to list."),
+    plugin: list[Path] = typer.Option(
+        [], "--plugin", help="A Python file with your learners and metrics. May be given several times."
+    ),
+) -> None:
+    """List the models, variants, tasks, learners, metrics or presets there are.
+
+    Learners and metrics of installed plugins are among them; those of a file with --plugin FILE.py.
+    """
+    if plugin or kind in (Kind.learners, Kind.metrics):
+        from dualscope.studies.plugins import load_plugins
+
+        load_plugins([str(file) for file in plugin])
     rows = _ROWS[kind]()
     width = max((len(name) for name, _ in rows), default=0)
     for name, about in rows:

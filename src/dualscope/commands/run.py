@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from dualscope.commands.resumable import resumable
 from dualscope.errors import InputError
 
 MANY = "May be given several times."
@@ -104,7 +105,8 @@ def run(
         if dry_run:
             _show_plan(runner, as_json)
             return
-        result = runner.execute()
+        with resumable(place):
+            result = runner.execute()
     _show_result(result, as_json, report=not no_report)
     if not result.complete:
         raise typer.Exit(1)
@@ -123,8 +125,10 @@ def _show_plan(runner: Any, as_json: bool) -> None:
     from rich.table import Table
 
     from dualscope.studies.estimate import Estimator
+    from dualscope.studies.provenance import episodes
 
     plan = runner.plan()
+    episodes(plan, runner.resolver, {})  # what the run would refuse is refused now
     stored = runner.run.stored()
     estimator = Estimator(runner.run, plan.cells, runner.resolver)
     lines = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 import yaml
 
+from dualscope.commands.resumable import resumable
 from dualscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def train(
     )
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file; a model is a folder")
-    with _watcher() as watch:
+    with _watcher() as watch, resumable(out):
         run(
             settings,
             out,

@@ -39,7 +39,8 @@ class Setting:
 class Evidence:
     """Values by task, variant, learner and metric, then by seed, then by query.
 
-    The metric `correct` is 1 where a query is predicted correctly; the others are named as in the tables of queries.
+    The metric `correct` is 1 where a query is predicted correctly, and `follows` where the prediction is what flipped
+    demonstrations teach; the others are named as in the tables of queries.
 
     >>> evidence = Evidence()
     >>> evidence.add("sst2", "trained", 0, "gd", "sim_aou", ["a", "b"], [0.2, 0.4])
@@ -48,6 +49,13 @@ class Evidence:
     """
 
     values: dict[Key, dict[int, list[Part]]] = field(default_factory=dict)
+    flipped: tuple[str, ...] = ()
+    """Whose demonstrations had flipped labels: `icl`, `gd`."""
+
+    def learned(self, learner: str) -> str:
+        """The metric that says whether a learner learned what it was shown."""
+        side = "icl" if learner.startswith("in-context") else "gd"
+        return "follows" if side in self.flipped else "correct"
 
     def add(
         self,
@@ -109,9 +117,11 @@ class Evidence:
         of dicts. Zero-shot sees no demonstrations, so its cells count in every setting of its model. Where a learner
         was run at several rates, its name has the rate added.
         """
-        read = [(dict(columns), _columns(table)) for columns, table in cells]
-        settings = sorted({_setting(c) for c, _ in read if c["learner"] != "zero-shot"}, key=repr)
-        found = {setting: cls() for setting in settings}
+        pairs = [(dict(columns), table) for columns, table in cells]
+        settings = sorted({_setting(c) for c, _ in pairs if c["learner"] != "zero-shot"}, key=repr)
+        found = {setting: cls(flipped=_flipped(setting)) for setting in settings}
+        used = ("label_logprobs",) if any(evidence.flipped for evidence in found.values()) else ()
+        read = [(columns, _columns(table, used)) for columns, table in pairs]
         rates: dict[tuple[str, str, Setting], set[float | None]] = {}
         for c, _ in read:
             rates.setdefault((c["task"], _name(c), _setting(c)), set()).add(c.get("lr"))
@@ -135,14 +145,23 @@ class Evidence:
             if _is_used(name) and name not in ("query", "label", "prediction"):
                 self.add(*where, name, table["query"], column)
         if "prediction" in table and "label" in table:
-            right = np.asarray(table["prediction"]) == np.asarray(table["label"])
-            self.add(*where, "correct", table["query"], right.astype(float))
+            said, gold = np.asarray(table["prediction"]), np.asarray(table["label"])
+            self.add(*where, "correct", table["query"], (said == gold).astype(float))
+            if self.flipped and len(gold):
+                classes = len(table["label_logprobs"][0])
+                self.add(*where, "follows", table["query"], (said == (gold + 1) % classes).astype(float))
 
 
 def _is_used(column: str) -> bool:
     return column in ("query", "label", "prediction", *USED) or (
         column.startswith("sim_aou_to_null[") and column.endswith("]")
     )
+
+
+def _flipped(setting: Setting) -> tuple[str, ...]:
+    if setting.demo_labels != "flipped":
+        return ()
+    return ("icl", "gd") if setting.corrupt == "both" else (setting.corrupt,)
 
 
 def _setting(cell: Mapping[str, Any]) -> Setting:
@@ -164,9 +183,10 @@ def _name(cell: Mapping[str, Any]) -> str:
     return f"{cell['learner']}[{own}]" if own else str(cell["learner"])
 
 
-def _columns(table: Any) -> dict[str, Sequence[Any]]:
+def _columns(table: Any, more: Sequence[str] = ()) -> dict[str, Sequence[Any]]:
     if hasattr(table, "column_names"):
-        return {name: table[name].to_pylist() for name in table.column_names if _is_used(name)}
+        used = [name for name in table.column_names if _is_used(name) or name in more]
+        return {name: table[name].to_pylist() for name in used}
     rows = list(table)
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}

@@ -36,7 +36,8 @@ The question is the strong, per-layer correspondence: does gradient descent chan
 demonstrations in the context do? It is asked of every task and gradient learner by itself, on the trained model.
 1. The measure is {PRIMARY}: the cosine of the two changes of the attention output, mean over layers and queries.
 2. Not testable: unless in-context learning and the gradient learner each beat zero-shot in accuracy, with an interval \
-that excludes 0, there is no learning to compare.
+that excludes 0, there is no learning to compare. (Accuracy is against what the demonstrations teach: where their \
+labels are flipped, against the flipped labels; where they are random, against the right ones.)
 3. Controls that decide: the untrained model (the same learner, weights drawn anew); a random update of the size of \
 GD's; mismatched queries (one query's ICL change against another's GD change); GD on random labels and on another \
 task; the query moved to ICL's positions without a context, and contexts that teach nothing, in place of ICL. \
@@ -174,7 +175,8 @@ class _Judge:
         return Comparison(name, decides, self._interval(right), interval, p, p, sign_flip(apart))
 
     def _gain(self, task: str, learner: str) -> Interval | None:
-        keys: list[Key] = [(task, "trained", name, "correct") for name in (learner, "zero-shot")]
+        learned = self.evidence.learned(learner)
+        keys: list[Key] = [(task, "trained", name, learned) for name in (learner, "zero-shot")]
         if not all(key in self.evidence for key in keys):
             return None
         after, before = self.evidence.pair(*keys)

@@ -26,11 +26,6 @@ def record(
 ) -> None:
     """Write provenance.json: versions and settings of this run, beside the facts of earlier ones."""
     known = run.read_json(FILE)
-    episodes = dict(known.get("episodes", {}))
-    for sitting in plan.sittings():
-        key = _episode_key(sitting)
-        if sitting.shots and key not in episodes:
-            episodes[key] = _draw(sitting, resolver)
     content = {
         **known,
         **software(),
@@ -41,13 +36,23 @@ def record(
             **known.get("tasks", {}),
             **{resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
         },
-        "episodes": episodes,
+        "episodes": episodes(plan, resolver, known.get("episodes", {})),
         "cells": sorted(cell.id for cell in plan.whole),
         "plugins": resolver.plugins,
         "names": resolver.memory,
     }
     if content != known:
         run.write_json(FILE, content)
+
+
+def episodes(plan: Plan, resolver: Resolver, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Every episode of the plan, beside those that are known; one that cannot be drawn is an `InputError`."""
+    found = dict(known)
+    for sitting in plan.sittings():
+        key = _episode_key(sitting)
+        if sitting.shots and key not in found:
+            found[key] = _draw(sitting, resolver)
+    return found
 
 
 def software() -> dict[str, Any]:
