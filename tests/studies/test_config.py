@@ -6,6 +6,7 @@ import pytest
 
 from dualscope.errors import InputError
 from dualscope.studies.config import Study, preset_names, read_preset
+from dualscope.studies.paths import anchored
 
 
 def test_every_preset_is_a_study() -> None:
@@ -122,6 +123,34 @@ def test_a_wrong_option_is_not_blamed_on_the_file(tmp_path: Path, options: dict,
     with pytest.raises(InputError) as caught:
         Study.resolve(options, file)
     assert words in str(caught.value)
+
+
+def test_paths_are_beside_the_study_file_or_else_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, here = tmp_path / "studies", tmp_path / "here"
+    for folder, names in (
+        (beside, ("mine.yaml", "data", "plug.py")),
+        (here, ("mine.yaml", "other.yaml", "model")),
+    ):
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch() if "." in name else (folder / name).mkdir()
+    monkeypatch.chdir(here)
+    (beside / "study.yaml").write_text(
+        "tasks: [{task: mine.yaml, seeds: 2}, other.yaml, sst2]\ndata: data\nplugins: plug.py\nmodels: [model, a/b]\n"
+    )
+    study = Study.resolve(file="../studies/study.yaml")
+    assert [entry.task for entry in study.tasks] == [str(beside / "mine.yaml"), "other.yaml", "sst2"]
+    assert (study.data, study.plugins) == (str(beside / "data"), (str(beside / "plug.py"),))
+    run = Study.build(anchored(study.model_dump(), here))  # as a run records it
+    assert [entry.task for entry in run.tasks] == [
+        str(beside / "mine.yaml"),
+        str(here / "other.yaml"),
+        "sst2",
+    ]
+    assert run.models == (str(here / "model"), "a/b")
+    assert run.tasks[0].seeds == (0, 1)
 
 
 def test_every_variant_of_a_model_can_be_studied() -> None:

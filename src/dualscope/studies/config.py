@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from dualscope.configfile import Location, read_yaml, validated
 from dualscope.errors import InputError, suggest
+from dualscope.studies.paths import anchored
 
 PRESETS = Path(__file__).parent / "presets"
 VARIANTS = ("trained", "untrained", "trained-embeddings", "shuffled")
@@ -184,10 +185,14 @@ class Study(_Frozen):
     ) -> Study:
         """Options over the study file over the preset (``quick`` where none is named).
 
+        Paths in the file are looked for beside it, and else in the working folder.
+
         >>> Study.resolve({"seeds": "2,3"}, preset="revisited").tasks[0].seeds is None
         True
         """
         written, lines = read_yaml(Path(file)) if file is not None else ({}, {})
+        if file is not None:
+            written = anchored(written, Path(file).parent)
         named = written.pop("preset", None)
         if named is not None and not isinstance(named, str):
             raise InputError(f"{file}: preset: {named!r} is not a preset's name")

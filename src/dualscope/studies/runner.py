@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.errors import InputError
-from dualscope.models.source import EMBEDDED
 from dualscope.studies import provenance, rates
 from dualscope.studies.cell import Cell
 from dualscope.studies.claims import Claims
@@ -17,6 +16,7 @@ from dualscope.studies.config import Study
 from dualscope.studies.engines import ENGINES
 from dualscope.studies.jobs import suitable_jobs
 from dualscope.studies.outcome import Event, Outcome
+from dualscope.studies.paths import anchored
 from dualscope.studies.plan import Plan, Planner
 from dualscope.studies.recorded import recorded_rates
 from dualscope.studies.resolve import Resolver
@@ -64,7 +64,7 @@ class Runner:
         tell: Callable[[Event], None] = lambda event: None,
         begin: Callable[[int, int], None] = lambda total, there: None,
     ) -> None:
-        self.study = _anchored(study)
+        self.study = Study.build(anchored(study.model_dump(), Path.cwd()))  # workers may run elsewhere
         self.engine = ENGINES[engine]
         self.shard, self.offline = shard, offline
         self.tell, self.begin = tell, begin
@@ -179,17 +179,6 @@ class Runner:
             if todo or not work.cells:
                 missing.append(Work(work.sitting, todo))
         return missing
-
-
-def _anchored(study: Study) -> Study:
-    """Folders by their full path: workers may run elsewhere."""
-    models = tuple(
-        str(Path(model).expanduser().resolve())
-        if model != EMBEDDED and Path(model).expanduser().is_dir()
-        else model
-        for model in study.models
-    )
-    return study.model_copy(update={"models": models})
 
 
 def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> Result:

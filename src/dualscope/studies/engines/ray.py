@@ -43,18 +43,6 @@ def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[E
     ray = _ray()
     if "://" not in setting.run:  # actors have a working directory of their own
         setting = replace(setting, run=str(Path(setting.run).resolve()))
-    study = setting.study
-    paths = {
-        "data": str(Path(study.data).resolve()) if study.data else None,
-        "plugins": tuple(str(Path(file).resolve()) for file in study.plugins),
-        "tasks": tuple(
-            entry.model_copy(update={"task": str(Path(entry.task).resolve())})
-            if entry.task.endswith((".yaml", ".yml"))
-            else entry
-            for entry in study.tasks
-        ),
-    }
-    setting = replace(setting, study=study.model_copy(update=paths))
     started = not ray.is_initialized()
     if started:
         ray.init(

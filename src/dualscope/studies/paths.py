@@ -1,0 +1,46 @@
+"""Where a study's own files are: models, tasks, data and plugins by full paths, as workers elsewhere need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dualscope.models.source import EMBEDDED
+
+
+def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A study's fields with the full paths of what there is in a folder; other names stay as they are.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()).resolve()
+    >>> (folder / "mine.yaml").touch()
+    >>> found = anchored({"tasks": ["mine.yaml", {"task": "sst2", "seeds": 3}], "models": "embedded"}, folder)
+    >>> found["tasks"][0] == str(folder / "mine.yaml"), found["tasks"][1], found["models"]
+    (True, {'task': 'sst2', 'seeds': 3}, 'embedded')
+    """
+
+    def full(text: str) -> str:
+        path = (folder / Path(text).expanduser()).resolve()
+        return str(path) if path.exists() else text
+
+    def model(name: str) -> str:
+        path = full(name)
+        return path if name != EMBEDDED and Path(path).is_dir() else name
+
+    def task(name: str) -> str:
+        return full(name) if name.endswith((".yaml", ".yml")) else name
+
+    rules = {"models": model, "tasks": task, "data": full, "plugins": full}
+    return {**fields, **{key: _each(fields[key], rule) for key, rule in rules.items() if key in fields}}
+
+
+def _each(value: Any, rule: Callable[[str], str]) -> Any:
+    """The rule on every text of a field: alone, in a list, or as the task of an entry; validation judges the rest."""
+    if isinstance(value, str):
+        return rule(value)
+    if isinstance(value, (list, tuple)):
+        return [_each(item, rule) for item in value]
+    if isinstance(value, Mapping) and isinstance(value.get("task"), str):
+        return {**value, "task": rule(value["task"])}
+    return value
