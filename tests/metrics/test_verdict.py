@@ -125,10 +125,16 @@ def test_controls_of_several_rates_decide_too() -> None:
 def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
     made = evidence()
     for seed in range(3):
-        for learner, level in (("gd[layers=[2]]", 0.3), ("random-update[layers=[2]]", 0.35)):
+        for learner, level in (
+            ("gd[layers=[2]]", 0.3),
+            ("random-update[layers=[2]]", 0.35),
+            ("gd[layers=[3]]", 0.3),
+        ):
             made.add("sst2", "trained", seed, learner, "sim_aou", QUERIES, np.full(len(QUERIES), level))
-    comparisons = verdict(made)["sst2", "gd[layers=[2]]"].comparisons
+    found = verdict(made)
+    comparisons = found["sst2", "gd[layers=[2]]"].comparisons
     assert [(c.control, round(c.control_value.mean, 2)) for c in comparisons] == [("random-update", 0.35)]
+    assert found["sst2", "gd[layers=[3]]"].comparisons == ()  # that of all layers is not one of its own
 
 
 def test_a_control_of_too_few_seeds_decides_nothing() -> None:

@@ -153,6 +153,19 @@ def test_jobs_give_the_same_rows(fields: dict, tmp_path: Path, monkeypatch: pyte
     assert rows(tmp_path / "one") == rows(tmp_path / "two")
 
 
+def test_the_study_of_a_run_runs_from_anywhere(
+    fields: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Path(fields["tasks"][0])
+    monkeypatch.chdir(task.parent)
+    first = run_study(fields | {"tasks": [task.name], "seeds": 1}, tmp_path / "run", device="cpu")
+    monkeypatch.chdir(tmp_path)
+    again = run_study(Study.resolve(file="run/study.yaml"), tmp_path / "run", device="cpu")
+    assert first.complete
+    assert again.complete
+    assert again.computed == []
+
+
 def test_jobs_that_suit(fields: dict) -> None:
     assert suitable_jobs(fields["models"], "cpu") >= 1
     assert suitable_jobs(fields["models"], "cuda") == 1
