@@ -11,7 +11,7 @@ from dualscope.report.chart import Chart, Section, Tabs
 from dualscope.report.data import Data
 from dualscope.report.drawing import colours
 from dualscope.report.layers import Line, combine, layer_lines
-from dualscope.report.sections import SECTIONS, axes, gradients
+from dualscope.report.sections import SECTIONS, axes, gradients, own
 from tests.report.made import make_run, usual
 
 
@@ -43,6 +43,10 @@ def test_every_section_is_there_and_every_plot_is_valid(plain_run: Path) -> None
         assert chart.table.rows
         for panel in chart.panels:
             go.Figure(named(list(panel.data)), named(panel.layout))  # plotly checks every name and value
+
+
+def test_built_in_metrics_are_not_the_users_own(plain_run: Path) -> None:
+    assert own.section(Data([plain_run])) is None
 
 
 def test_runs_stand_side_by_side(plain_run: Path, tmp_path: Path) -> None:

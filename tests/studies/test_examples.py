@@ -9,8 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from dualscope.learners import LEARNERS
+from dualscope.metrics import METRICS
+from dualscope.report.data import Data
+from dualscope.report.sections import own
 from dualscope.studies import Study, run_study
 from dualscope.studies.runner import Runner
+from dualscope.studies.summary import summarise
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN, RECOMPUTE = (REPOSITORY / "examples" / f"{name}.py" for name in ("plugin", "recompute"))
@@ -25,6 +29,14 @@ def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> N
     norms = {row["learner"]: row["value"] for row in rows if row["metric"] == "accuracy"}
     assert set(norms) == {"zero-shot", "in-context", "gd", "gd-twice"}
     assert run_study(study, tmp_path / "run", device="cpu").computed == []
+    summarise(result.run, result.cells)
+    for _ in range(2):  # while the plugin is loaded, and where it is not known
+        section = own.section(Data([tmp_path / "run"]))
+        assert section is not None
+        (chart,) = section.charts()
+        assert chart.metrics == ("certainty",)
+        assert {trace["name"] for trace in chart.panels[0].data} == set(norms)
+        METRICS._items.pop("certainty", None)
 
 
 def test_the_plugins_names_are_listed(cli: Callable, forget: None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 from dualscope.errors import InputError
 
@@ -58,6 +59,14 @@ def load_plugins(files: Sequence[str]) -> None:
         except Exception as error:
             del sys.modules[name]
             raise InputError(f"--plugin {file}: {type(error).__name__}: {error}") from error
+
+
+def is_foreign(thing: Any) -> bool:
+    """Defined outside the package. A metric made by a decorator of ours is told by the function it closes over."""
+    modules = {getattr(thing, "__module__", "")}
+    for part in getattr(thing, "__closure__", None) or ():
+        modules.add(getattr(part.cell_contents, "__module__", None) or "dualscope")
+    return any(module.partition(".")[0] not in ("dualscope", "builtins", "") for module in modules)
 
 
 def _source(file: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from dualscope._version import __version__
 from dualscope.studies.cell import canonical
 from dualscope.studies.config import LearnerEntry, Study
-from dualscope.studies.plugins import load_plugins, plugins_digest
+from dualscope.studies.plugins import is_foreign, load_plugins, plugins_digest
 from dualscope.tasks import Task
 
 
@@ -72,7 +72,7 @@ def _ask(entry: LearnerEntry, plugins: tuple[str, ...], digest: str) -> Resolved
         options=canonical(options.changed()),
         needs_rate=kind.needs_rate,
         needs_other=kind().needs_other(options),
-        code=digest if digest and _is_foreign(kind) else "",
+        code=digest if digest and is_foreign(kind) else "",
     )
 
 
@@ -80,7 +80,7 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
     from dualscope.metrics import METRICS, expand
 
     load_plugins(study.plugins)
-    foreign = {name for name in METRICS if _is_foreign(METRICS[name].compute)} if digest else set()
+    foreign = {name for name in METRICS if is_foreign(METRICS[name].compute)} if digest else set()
     if study.metrics is None:
         if not foreign:
             return None, ""
@@ -88,11 +88,3 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
     else:
         names = sorted(expand(study.metrics))
     return tuple(names), digest if foreign & set(names) else ""
-
-
-def _is_foreign(thing: Any) -> bool:
-    """Defined outside the package. A metric made by a decorator of ours is told by the function it closes over."""
-    modules = {getattr(thing, "__module__", "")}
-    for part in getattr(thing, "__closure__", None) or ():
-        modules.add(getattr(part.cell_contents, "__module__", None) or "dualscope")
-    return any(module.partition(".")[0] not in ("dualscope", "builtins", "") for module in modules)
