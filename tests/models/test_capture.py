@@ -137,3 +137,20 @@ def test_unlisted_architectures_work_by_structure_or_say_why_not(family: str) ->
         return
     answers = torch.tensor([answer[0] for answer in lesson.answers])
     assert (trace.label_logprobs[0] - wanted[answers]).abs().max() < 1e-4
+
+
+def test_masks_that_are_not_known_are_refused_before_anything_is_measured() -> None:
+    from dualscope.learners import Bench
+    from tests.models.unlisted import unlisted_model
+
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size_mlp": 48, "head_dim": 8}
+    for family, options, knows in (
+        ("llama4_text", {**experts, "attention_chunk_size": 16}, False),  # chunks: neither causal nor sliding
+        ("olmo2", {}, True),
+    ):
+        bench = Bench(Model(*unlisted_model(family, **options)), random_lesson(queries=(3, 5)))
+        if knows:
+            assert bench.in_context.label_logprobs.isfinite().all()
+        else:
+            with pytest.raises(InputError, match=f"the architecture '{family}' cannot be measured"):
+                _ = bench.in_context

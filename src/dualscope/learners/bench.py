@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from dualscope.errors import InputError
 from dualscope.learners.direct import direct_attn_out
 from dualscope.learners.learner import LEARNERS, Learned, Options
+from dualscope.models.doctor import assure
 from dualscope.models.prefix import Prefix
 from dualscope.models.trace import Trace
 
@@ -61,6 +62,7 @@ class Bench:
 
     @cached_property
     def prefix(self) -> Prefix:
+        assure(self.model, self.lesson)
         return self.model.prefix(self.lesson.context)
 
     @cached_property

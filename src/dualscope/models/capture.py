@@ -46,7 +46,9 @@ def attention(
     session, layer = module.__dict__[_TAP]
     session.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    rules = session.rules[layer] = attend.Rules(scaling, softcap, sliding_window, slopes, session.plain)
+    # Sinks weigh by the log-sum-exp, through which the fused kernels pass no gradient.
+    plain = session.plain or (s_aux is not None and torch.is_grad_enabled())
+    rules = session.rules[layer] = attend.Rules(scaling, softcap, sliding_window, slopes, plain)
     if session.keep:
         session.kept[layer] = (key, value)
     if "queries" in session.want:  # of every row, for learners that watch their own training

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from dualscope.errors import InputError
 from dualscope.models.capture import capturing
 from dualscope.models.device import total_memory
+from dualscope.models.families import FAMILIES
 from dualscope.models.memory import batch_size, estimate, in_words
 from dualscope.models.model import Model
 from dualscope.models.session import Session
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 FLOAT64 = 1e-9  # for two passes of ours; transformers' own softmax may be float32 inside
 FLOAT32 = 5e-5  # what two float32 passes may differ by, for logits up to 1; larger logits, in proportion
+GROSS = {"float64": 5e-3, "float32": 5e-3, "tf32": 5e-2, "bfloat16": 0.25, "float16": 0.25}
+"""What is no rounding any more, for logits up to 1: masks and states that we do not know of."""
 OWN_ERROR = 4.0  # a lower precision may differ by so many times its own distance from float32
 
 
@@ -47,8 +51,11 @@ class Logits:
 
 
 @torch.no_grad()
-def logits_of(model: Model, lesson: "Lesson", queries: int = 4) -> Logits:
-    """Of a few queries of a lesson, the shortest and the longest among them, one at a time."""
+def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = True) -> Logits:
+    """Of a few queries of a lesson, the shortest and the longest among them, one at a time.
+
+    ``eager``: the plain module computes by transformers' plain attention, else by the one that it was loaded with.
+    """
     ordered = sorted(lesson.queries, key=len)
     step = max(1, (len(ordered) - 1) // max(1, queries - 1))
     chosen = [*ordered[::step][: queries - 1], ordered[-1]]
@@ -57,7 +64,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4) -> Logits:
     with model.running():
         for own in chosen:
             full = torch.tensor([[*lesson.context, *own]], device=model.device)
-            with _eager(model):
+            with _eager(model) if eager else nullcontext():
                 rows["plain"].append(model.forward(full, keep=1))
             session = Session(read=full.shape[1] - 1)
             with capturing(model, session):
@@ -69,6 +76,25 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4) -> Logits:
                 )
     found = {name: torch.cat([row[:, -1].cpu().double() for row in those]) for name, those in rows.items()}
     return Logits(**found, calls=session.calls)
+
+
+def assure(model: Model, lesson: "Lesson") -> None:
+    """Refuse a model whose context does not reach a query as we think it does: by attention alone, under a causal mask
+    or a sliding one.
+
+    Listed families are tested; another may have a recurrent state beside attention, or masks of its own, and would be
+    measured wrongly without a word.
+    """
+    if model.family.name in FAMILIES:
+        return
+    found = logits_of(model, lesson, queries=1, eager=False)
+    size = max(1.0, float(found.plain.abs().max()))
+    gap = float((found.shared - found.plain).abs().max())
+    if not gap <= GROSS[model.precision] * size:  # also where it is NaN
+        raise InputError(
+            f"model '{model.name}': its logits after a shared context differ by {gap:.2g} from those of the whole text, "
+            f"so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model {model.name}"
+        )
 
 
 @contextmanager

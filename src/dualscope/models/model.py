@@ -277,8 +277,8 @@ class Model:
         if session.calls != self.n_layers:
             raise InputError(
                 f"{self.name}: {session.calls} attention calls were seen for {self.n_layers} layers; the "
-                f"architecture '{self.family.name}' bypasses transformers' attention interface and needs an adapter "
-                "(docs: how to add a model family)"
+                f"architecture '{self.family.name}' bypasses transformers' attention interface, or has other than one "
+                "attention a layer, and needs an adapter (docs: how to add a model family)"
             )
 
 
