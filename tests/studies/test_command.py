@@ -136,6 +136,15 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
         )
         said[queries] = source.superseded
     assert said["10"] > 0
+    assert (
+        cli(*arguments, "--shots", "2").code == 0
+    )  # of the first two, neither is of the last run: the newer counts
+    source = Source(tmp_path / "run")
+    rows = [
+        row for table in source.tables.values() for row in table.to_pylist() if row["metric"] == "accuracy"
+    ]
+    assert {row["n"] for row in rows if row["shots"] == 4} == {10}
+    assert source.superseded == said["10"]
 
 
 def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ class Source:
         return {cell: table for cell, table in found.items() if cell not in superseded}
 
     def _superseded(self, tables: Mapping[str, pa.Table]) -> set[str]:
-        """Cells of earlier runs in this folder that rows could not tell from those of the last one.
+        """Cells of earlier runs in this folder that rows could not tell from later ones.
 
         Other queries, an edited template or plugin make other cells with the same columns; a mean over both would be of
-        no experiment.
+        no experiment. Kept are those of the last run, or else the newest.
         """
         last = set(self.provenance.get("cells") or ())
         alike: dict[tuple[Any, ...], list[str]] = {}
@@ -71,8 +71,14 @@ class Source:
             if table.num_rows:
                 key = (*(table[name][0].as_py() for name in CELL), _reference(table))
                 alike.setdefault(key, []).append(cell)
-        groups = [set(cells) for cells in alike.values() if len(cells) > 1 and last & set(cells)]
-        return {cell for cells in groups for cell in cells - last}
+        found: set[str] = set()
+        for cells in alike.values():
+            if len(cells) > 1:
+                found |= set(cells) - ((last & set(cells)) or {max(cells, key=self._written)})
+        return found
+
+    def _written(self, cell: str) -> float:
+        return self.run.folder.written(f"cells/{cell}.parquet")
 
     @property
     def superseded(self) -> int:

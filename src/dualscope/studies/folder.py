@@ -139,6 +139,10 @@ class Folder:
         self._by_way_of_aside(name, compare)
         return ages[0] if ages else 0.0
 
+    def written(self, name: str) -> float:
+        """When a file was written, to tell which of two is newer."""
+        return (self.root / name).stat().st_mtime
+
     def sweep(self, stale: float) -> None:
         """Remove what processes that are gone had written aside, and folders left empty."""
         for name in self.names(ASIDE):
@@ -225,6 +229,11 @@ class RemoteFolder(Folder):
         self.fs.invalidate_cache()
         with contextlib.suppress(FileNotFoundError, NotImplementedError):
             return time.time() - float(self.fs.modified(self._at(name)).timestamp())
+        return 0.0
+
+    def written(self, name: str) -> float:
+        with contextlib.suppress(FileNotFoundError, NotImplementedError):
+            return float(self.fs.modified(self._at(name)).timestamp())
         return 0.0
 
     def sweep(self, stale: float) -> None:
