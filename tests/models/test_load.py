@@ -9,10 +9,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, T5Config
 
 from dualscope.errors import InputError
+from dualscope.learners import Bench
 from dualscope.models import Model, device, source
 from dualscope.models.digest import digest_of_files
+from tests.models.lessons import random_lesson
 from tests.models.test_convert import pickled
 from tests.models.tiny import tiny_model
+from tests.models.unlisted import unlisted_model
 
 
 @pytest.fixture
@@ -121,6 +124,52 @@ def test_weights_that_are_not_in_the_file_are_never_made_up(folder: Path) -> Non
     refuse(folder, "1 weights are not in its files .transformer.h.1.attn.c_attn.weight")
     (folder / "model.safetensors").write_bytes(b"not safetensors at all")
     refuse(folder, "cannot be loaded")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"n_embd": 64}, r"c_attn.bias' is \[96\] in its files, and its config.json makes it \[192\]"),
+        ({"model_type": None}, "cannot read its config.json \\("),
+        (
+            {"model_type": None, "auto_map": {"AutoConfig": "x.y"}},
+            "config.json without code from the model's author, which is never run here",
+        ),
+    ],
+)
+def test_a_config_that_does_not_fit(folder: Path, changed: dict, said: str) -> None:
+    file = folder / "config.json"
+    fields = json.loads(file.read_text()) | changed
+    file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
+    with pytest.raises(InputError, match=said):
+        Model.load(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"weight_map": 3}'])
+def test_a_damaged_index(folder: Path, content: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(InputError, match=r"index\.json is damaged; copy the folder again"):
+        Model.load(str(folder), device="cpu")
+
+
+def test_a_tokenizer_of_another_model() -> None:
+    hf, tokenizer = tiny_model("gpt2")
+    hf.resize_token_embeddings(12)
+    with pytest.raises(InputError, match=r"made the token \d+, and the model has embeddings for 12"):
+        Bench(Model(hf, tokenizer), random_lesson())
+
+
+def test_experts_in_float64(tmp_path: Path) -> None:
+    hf, tokenizer = unlisted_model("mixtral", num_local_experts=2, num_experts_per_tok=1)
+    hf.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    traces = [
+        Bench(Model.load(str(tmp_path), device="cpu", dtype=dtype), random_lesson()).in_context
+        for dtype in ("float64", "float32")
+    ]
+    assert traces[0].label_logprobs.dtype == torch.float64
+    assert (traces[0].label_logprobs - traces[1].label_logprobs).abs().max() < 1e-4
 
 
 def test_encoders_and_other_kinds(tmp_path: Path) -> None:

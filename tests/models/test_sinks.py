@@ -16,9 +16,18 @@ def model() -> Model:
     from transformers import GptOssConfig, GptOssForCausalLM
 
     config = GptOssConfig(
-        **{"vocab_size": len(WORDS), "hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 3},
-        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2},
-        **{"num_experts_per_tok": 1, "sliding_window": 64, "bos_token_id": 1, "eos_token_id": 2},
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        intermediate_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        sliding_window=64,
+        bos_token_id=1,
+        eos_token_id=2,
         pad_token_id=3,
         attn_implementation="eager",
     )
@@ -30,7 +39,9 @@ def model() -> Model:
 
 
 def keys_and_values(model: Model) -> list[torch.Tensor]:
-    return [weight for name, weight in model.hf.named_parameters() if "k_proj.w" in name or "v_proj.w" in name]
+    return [
+        weight for name, weight in model.hf.named_parameters() if "k_proj.w" in name or "v_proj.w" in name
+    ]
 
 
 def test_the_gradient_passes_through_the_sinks(model: Model) -> None:

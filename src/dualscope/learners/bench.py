@@ -40,6 +40,7 @@ class Bench:
         zero_shot: Trace | None = None,
         other: Lesson | None = None,
     ) -> None:
+        model.check_tokens(lesson)
         self.model, self.lesson, self.want, self._other = model, lesson, want, other
         if zero_shot is not None:
             self.zero_shot = zero_shot

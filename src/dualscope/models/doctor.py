@@ -56,6 +56,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
 
     ``eager``: the plain module computes by transformers' plain attention, else by the one that it was loaded with.
     """
+    model.check_tokens(lesson)
     ordered = sorted(lesson.queries, key=len)
     step = max(1, (len(ordered) - 1) // max(1, queries - 1))
     chosen = [*ordered[::step][: queries - 1], ordered[-1]]
@@ -92,8 +93,8 @@ def assure(model: Model, lesson: "Lesson") -> None:
     gap = float((found.shared - found.plain).abs().max())
     if not gap <= GROSS[model.precision] * size:  # also where it is NaN
         raise InputError(
-            f"model '{model.name}': its logits after a shared context differ by {gap:.2g} from those of the whole text, "
-            f"so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model {model.name}"
+            f"model '{model.name}': its logits after a shared context differ by {gap:.2g} from those of the whole "
+            f"text, so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model {model.name}"
         )
 
 

@@ -44,6 +44,10 @@ def load(
     placement = _placement(source, config, weights_dtype, place, automatic=device == "auto")
     tokenizer = _tokenizer(source)
     hf = _module(source, config, weights_dtype, placement)
+    if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
+        hf.set_experts_implementation(
+            "eager"
+        )  # the grouped product of experts exists in float32 and less only
     if getattr(config, "dualscope_attention", None) is not None:
         from dualscope.models.attention import restore
 
@@ -91,9 +95,11 @@ def _config(source: Source) -> Any:
             trust_remote_code=False,
         )
     except (ValueError, OSError, KeyError) as error:
+        path = source.file("config.json")
+        foreign = path is not None and "auto_map" in path.read_text(encoding="utf-8", errors="replace")
+        why = " without code from the model's author, which is never run here" if foreign else ""
         raise InputError(
-            f"model '{source.name}': transformers cannot read its config.json without code from the model's "
-            f"author, which is never run here ({_first_line(error)})"
+            f"model '{source.name}': transformers cannot read its config.json{why} ({_first_line(error)})"
         ) from error
     kind = config.model_type
     encoder = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
@@ -175,6 +181,7 @@ def _module(source: Source, config: Any, dtype: torch.dtype, placement: dict[str
                 trust_remote_code=False,
                 dtype=dtype,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # an error of ours, below, which says which
                 **placement,
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -184,7 +191,12 @@ def _module(source: Source, config: Any, dtype: torch.dtype, placement: dict[str
                 f"another --device or a smaller --dtype ({_first_line(error)})"
             ) from error
         raise InputError(f"model '{source.name}' cannot be loaded ({_first_line(error)})") from error
-    # transformers would fill these with random numbers and go on.
+    # transformers would fill all these with random numbers and go on.
+    for name, found, expected in sorted(report["mismatched_keys"]):
+        raise InputError(
+            f"model '{source.name}': '{name}' is {list(found)} in its files, and its config.json makes it "
+            f"{list(expected)}; they are not of the same model"
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         raise InputError(

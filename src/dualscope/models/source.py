@@ -87,7 +87,12 @@ class Source:
             return [whole]
         index = self.file("model.safetensors.index.json")
         if index is not None:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            try:
+                names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise InputError(
+                    f"model '{self.name}': {index.name} is damaged; copy the folder again"
+                ) from None
             shards = {name: self.file(name) for name in names}
             missing = [name for name, path in shards.items() if path is None]
             if missing:
