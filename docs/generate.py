@@ -9,7 +9,8 @@ z, c and g stand for the traces of zero-shot, in-context learning and the learne
 that a learner predicts correctly, D the set whose prediction differs from zero-shot's. Cosines are taken per
 query (and per head, for scores), averaged over heads, then over queries, which gives a layer's value; the
 mean over layers is the aggregate. Layers count from the input, from 0. A change that is exactly zero is
-undefined: NaN, left out of means, and counted."""
+undefined: NaN, left out of means, and counted. So are changes that are zero by construction, up to rounding, in layer 0
+of a model with relative positions: of its scores, and of its output for queries that fill its sliding window."""
 
 
 def cell(text: str) -> str:

@@ -71,7 +71,7 @@ def test_choose_rate_edges() -> None:
     assert GRID[-1] == 10
     assert len(GRID) == 11
     model = wrapped("gpt2", torch.float32)
-    with pytest.raises(InputError, match=r"17 are left; give the rate yourself: --lr"):
+    with pytest.raises(InputError, match=r"17 are left; give a rate yourself \(lr: 0.1\)"):
         choose_rate(model, tiny_task(), seeds=[0], shots=3, queries=5)
     # A rate that blows the model up is not chosen, whatever its NaNs would be taken for.
     task = tiny_task(n=140)

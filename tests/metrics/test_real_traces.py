@@ -8,9 +8,12 @@ import torch
 
 from dualscope.learners import Bench, Learned
 from dualscope.metrics import METRICS, Case, measure
+from dualscope.models import Model
 from dualscope.theory.vonoswald import gd_layer, gd_steps, tokens_of
 from tests.learners.setting import tiny_bench
 from tests.metrics.cases import gradient, random_trace
+from tests.models.lessons import random_lesson
+from tests.models.tiny import tiny_model
 
 EVERYTHING = frozenset({"exits", "mass", "kendall", "direct"})
 
@@ -93,3 +96,17 @@ def test_a_model_that_is_gradient_descent_is_recognised() -> None:
         assert rows[name]["n"] == queries
     assert abs(rows["sim_aou_mismatched"]["value"]) < 0.3
     assert abs(rows["sim_aou_random"]["value"]) < 0.2
+
+
+def test_where_a_query_fills_the_first_layers_window_no_context_reaches_it() -> None:
+    model = Model(*tiny_model("mistral", sliding_window=6))
+    lesson = random_lesson(queries=(3, 5, 6, 9))
+    z, c = model.read(lesson), model.read(lesson, model.prefix(lesson.context))
+    g = Learned(replace(z, attn_out=z.attn_out + torch.randn(z.attn_out.shape)))
+    case = Case(z, c, g, "gd", relative_positions=True, first_window=model.first_window)
+    changed = (c.attn_out - z.attn_out)[:, 0].norm(dim=-1) > 1e-3
+    assert changed.tolist() == [True, True, False, False]
+    table = measure(case, metrics=["sim_aou"], per_query=True).queries.to_pydict()
+    first = torch.tensor(table["sim_aou_layers"])[:, 0]
+    assert (first.isfinite() == changed).all()
+    assert torch.tensor(table["sim_aou_layers"])[:, 1:].isfinite().all()

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -183,6 +184,26 @@ def test_a_clip_that_never_bites_is_said(cli: Callable, arguments: list[Any], tm
     out = " ".join(cli(*plain, study, "--variant", "trained").out.split())  # lines are wrapped
     assert 'lcgd-clipped {"threshold":1000000.0}, trained: no step was clipped on sst2 (lr 0.1)' in out
     assert out.count("no step was clipped") == 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_no_cell_can_be_computed_with_is_bad_input(
+    cli: Callable, arguments: list[Any], model_folder: str, tmp_path: Path, jobs: int
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(model_folder, broken)
+    for file in broken.glob("tokenizer*"):
+        file.unlink()
+    asked = [broken if argument == model_folder else argument for argument in arguments]
+    result = cli(*asked, "--variant", "trained", "--jobs", jobs)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.strip().splitlines()[-1].startswith("error: model '")
+    assert "has no tokenizer" in result.err
+    both = cli(*arguments, "--model", broken, "--variant", "trained")
+    assert both.code == 1  # the other model's cells are there
+    assert both.out.count("has no tokenizer") == 1
+    assert "and 5 more" in both.out
 
 
 def test_a_study_of_failures_lists_them(

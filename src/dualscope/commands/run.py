@@ -107,9 +107,18 @@ def run(
             return
         with resumable(place):
             result = runner.execute()
+    _refuse_what_fails_alike(result)
     _show_result(result, as_json, report=not no_report)
     if not result.complete:
         raise typer.Exit(1)
+
+
+def _refuse_what_fails_alike(result: Any) -> None:
+    """A model, device or task that no cell can be computed with is bad input, and said once."""
+    reasons = {failure.reason for failure in result.failures}
+    mendable = len(reasons) == 1 and all(failure.bad_input for failure in result.failures)
+    if mendable and not result.run.stored() & {cell.id for cell in result.cells}:
+        raise InputError(reasons.pop())
 
 
 def _numbers(text: str | None, option: str) -> list[int] | None:
@@ -207,8 +216,12 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
             console.print(f"  {sentence}", markup=False)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
+    alike: dict[str, list[str]] = {}
     for failure in failures:
-        console.print(f"failed: {failure['cell']}: {failure['reason']}", markup=False)
+        alike.setdefault(failure["reason"], []).append(failure["cell"])
+    for reason, cells in alike.items():
+        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        console.print(f"failed: {cells[0]}{more}: {reason}", markup=False)
     if failures:
         where = result.run.folder.path("failures")
         console.print(f"{len(failures)} failed ({where}); the same command tries them again", markup=False)

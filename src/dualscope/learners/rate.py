@@ -62,7 +62,7 @@ def choose_rate(
     if len(examples) < ENOUGH:
         raise InputError(
             f"task '{task.name}': a learning rate is chosen on at least {ENOUGH} training examples that are neither "
-            f"demonstrations nor queries, and {len(examples)} are left; give the rate yourself: --lr 0.1"
+            f"demonstrations nor queries, and {len(examples)} are left; give a rate yourself (lr: 0.1)"
         )
     curve = []
     for episode in episodes:

@@ -114,13 +114,29 @@ def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, 
                 yield name, null, cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z)
 
 
+def _out_of_reach(case: Case) -> Tensor | None:
+    """[queries]: those that fill layer 0's window, where positions are relative.
+
+    No context changes that layer then, and the cosine would be of rounding, which has a direction of its own.
+    """
+    contexts = ("in-context", "null-context", "zero-shot-offset")
+    of_contexts = any(name.startswith(contexts) for name in (case.reference_name, case.learner))
+    if not case.relative_positions or case.first_window is None or not of_contexts:
+        return None
+    return case.zero_shot.lengths >= case.first_window
+
+
 def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    out = _out_of_reach(case)
     parts: dict[tuple[str, str], list[Tensor]] = {}
     for at in layer_slices(case.trace.attn_out):
         for name, reference, values in _chunk(case, names, at):
             parts.setdefault((name, reference), []).append(values)
     for (name, reference), chunks in parts.items():
-        yield PerQuery(name, torch.cat(chunks, 1), reference)
+        values = torch.cat(chunks, 1)
+        if out is not None:
+            values[out.to(values.device), 0] = torch.nan
+        yield PerQuery(name, values, reference)
 
 
 def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:

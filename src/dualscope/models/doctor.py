@@ -94,7 +94,8 @@ def assure(model: Model, lesson: "Lesson") -> None:
     if not gap <= GROSS[model.precision] * size:  # also where it is NaN
         raise InputError(
             f"model '{model.name}': its logits after a shared context differ by {gap:.2g} from those of the whole "
-            f"text, so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model {model.name}"
+            f"text, so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model "
+            f"{model.name}"
         )
 
 

@@ -56,6 +56,7 @@ class Model:
         self.precision = precision or precisions.name_of(self.dtype)
         self.family: Family = family_of(hf)
         self.counters: Counter[str] = Counter()
+        self.first_window: int | None = None  # how far layer 0 sees; known once the model has read
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
         if self.family.positions != "alibi" and "position_ids" not in self._accepts:

@@ -96,6 +96,7 @@ def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
     with capturing(model, session):
         logits = model.forward(batch.tokens, reading.start)
     model.check(session)
+    model.first_window = session.rules[0].window
     exits = session.stack("exits", model.device) if "exits" in want else None  # [batch, layers, 1, width]
     values = {
         name: session.stack(name, model.device).to(reading.dtype)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-DEFINITIONS = 2
+DEFINITIONS = 3
 """Raised when a definition changes so that stored numbers would no longer be what the code computes."""
 
 COLUMNS = (

@@ -26,6 +26,8 @@ class Outcome:
     seconds: float = 0.0
     reason: str = ""
     """For people, in one line."""
+    bad_input: bool = False
+    """The user can mend it; a computer that is tried again cannot."""
 
 
 @dataclass(frozen=True)

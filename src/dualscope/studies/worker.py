@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dualscope.errors import InputError
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.claims import Claims
 from dualscope.studies.config import Study
@@ -110,7 +111,7 @@ class Worker:
             except Exception as error:
                 self._disk_full = self._disk_full or is_full_disk(error)
                 self._record(cell, error)
-                tell(Outcome(cell.id, str(cell), "failed", time.perf_counter() - began, reason_for(error)))
+                tell(_failure(cell.id, str(cell), began, error))
                 _release_memory()
             else:
                 tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
@@ -129,6 +130,7 @@ class Worker:
             label=cell.learning.label,
             reference_name=reference.label,
             relative_positions=bench.model.relative_positions,
+            first_window=bench.model.first_window,
             seed=cell.sitting.seed,
             lesson=bench.lesson,
             others={other.label: result_of(bench, other) for other in cell.beside},
@@ -254,9 +256,14 @@ class Worker:
             choice = choose(job, self.model(job.place), self._tasks[job.task])
             self.run.write_json(f"rates/{job.key}.json", choice)
         except Exception as error:
-            tell(Outcome(job.key, str(job), "failed", time.perf_counter() - began, reason_for(error)))
+            tell(_failure(job.key, str(job), began, error))
         else:
             tell(Outcome(job.key, str(job), "stored", time.perf_counter() - began))
+
+
+def _failure(key: str, about: str, began: float, error: Exception) -> Outcome:
+    seconds = time.perf_counter() - began
+    return Outcome(key, about, "failed", seconds, reason_for(error), isinstance(error, InputError))
 
 
 def _check_finite(trace: Trace, cell: Cell) -> None:
