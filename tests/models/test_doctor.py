@@ -35,6 +35,16 @@ def test_healthy_models_exit_0(tmp_path: Path, family: str) -> None:
     assert "queries a second" in output
 
 
+def test_a_tokenizer_without_eos(tmp_path: Path) -> None:
+    hf, tokenizer = tiny_model("gpt2")
+    tokenizer.eos_token = None
+    hf.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    code, output = examine("--model", str(tmp_path))
+    assert code == 0, output
+    assert "FAILED" not in output
+
+
 def test_a_lower_precision_stands_beside_float32(tmp_path: Path) -> None:
     code, output = examine("--model", save(tmp_path, "llama"), "--dtype", "bfloat16")
     assert code == 0, output

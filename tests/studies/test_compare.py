@@ -51,6 +51,20 @@ def test_compare_refuses_what_it_does_not_know(fields: dict) -> None:
         found.table("sim_ao")
 
 
+def test_compare_takes_a_path_and_one_learner(fields: dict) -> None:
+    found = compare(Path(fields["models"][0]), Path(fields["tasks"][0]), "gd", shots=4, lr=1, queries=6)
+    assert list(found.traces) == ["zero-shot", "in-context", "gd"]
+    options = {"learner": "lcgd", "readout": "attention"}
+    found = compare(fields["models"][0], fields["tasks"][0], options, shots=4, lr=np.float32(0.1), queries=6)
+    assert "lcgd[readout=attention]" in found.traces
+
+
+@pytest.mark.parametrize("lr", ["0.1", "auto", [0.1], True, 0, -1, math.nan, math.inf])
+def test_compare_refuses_what_is_no_rate(lr: object) -> None:
+    with pytest.raises(InputError, match="lr must be one number above 0"):
+        compare("nowhere", "nothing", lr=lr)  # type: ignore[arg-type]
+
+
 def test_the_summary_is_the_mean_over_seeds(
     fields: dict, task_files: tuple[str, str], tmp_path: Path
 ) -> None:

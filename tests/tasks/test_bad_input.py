@@ -161,6 +161,12 @@ def test_template_with_an_open_brace(refused, folder):
     assert "line 4: field 'template': " in refused()
 
 
+def test_template_that_ends_in_a_space(refused, folder):
+    spoil(folder, "Label:", "Label: ")
+    message = refused()
+    assert "line 4: field 'template': 'Sentence: {sentence} Label: ' ends in a space" in message
+
+
 def test_template_that_reaches_into_objects(refused, folder):
     spoil(folder, "{sentence}", "{sentence.__class__}")
     assert "'{sentence.__class__}' is not the plain name of a field" in refused()
@@ -226,6 +232,12 @@ def test_null_in_a_text_field(refused, folder):
     assert "train.jsonl, row 0: field 'sentence' must be text, found None" in refused()
 
 
+def test_half_a_character(refused, folder):
+    (folder / "train.jsonl").write_text(ROWS + '{"sentence": "a \\ud800", "label": 1}\n')
+    message = refused()
+    assert "train.jsonl, row 10: field 'sentence' has half a character, '\\ud800' at position 2" in message
+
+
 def test_empty_split(refused, folder):
     (folder / "train.jsonl").write_text("")
     assert "train.jsonl: the split is empty" in refused()
@@ -235,6 +247,16 @@ def test_fewer_examples_than_shots(refused, folder, byte_tokenizer):
     save_model(folder / "model", byte_tokenizer, positions=64)
     message = refused(folder / "mine.yaml", "--model", folder / "model", "--shots", 11)
     assert "11 shots were asked for, and the split 'train' has 10 examples" in message
+
+
+@pytest.mark.parametrize(("test", "shown"), [("test.jsonl", 10), ("train.jsonl", 9)])
+def test_a_small_split_is_shown_with_what_it_has(cli, folder, byte_tokenizer, test, shown):
+    spoil(folder, "test.jsonl", test)
+    save_model(folder / "model", byte_tokenizer, positions=2000)
+    code, out, err = cli("validate", folder / "mine.yaml", "--model", folder / "model")
+    assert code == 0, err
+    assert f"fewer than the default of 32 shots: {shown} are shown; give a run --shots {shown}" in out
+    assert f"{shown} of {shown} demonstrations fit" in out
 
 
 def test_data_that_is_not_utf8(refused, folder):
@@ -264,6 +286,28 @@ def test_csv_with_an_open_quote(refused, folder):
     spoil(folder, "train.jsonl", "train.csv")
     (folder / "train.csv").write_text('sentence,label\n"fine,1\nbad,0\n')
     assert "is a quote left open?" in refused()
+
+
+def test_truncated_tsv(refused, folder):
+    spoil(folder, "train.jsonl", "train.tsv")
+    (folder / "train.tsv").write_text('sentence\tlabel\n"fine"\t1\n"bad')
+    assert "train.tsv, line 3: unexpected end of data; is a quote left open?" in refused()
+
+
+def test_csv_with_a_column_twice(refused, folder):
+    spoil(folder, "train.jsonl", "train.csv")
+    (folder / "train.csv").write_text("sentence,label,label\nfine,1,0\n")
+    assert "line 1: the column 'label' is there twice (sentence, label, label)" in refused()
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [("csv", ";"), ("csv", "\t"), ("tsv", ",")])
+@pytest.mark.parametrize("text", ["fine", "fine, and more\tso"])
+def test_another_separator_than_the_name_says(refused, folder, suffix, mark, text):
+    spoil(folder, "train.jsonl", f"train.{suffix}")
+    (folder / f"train.{suffix}").write_text(f"sentence{mark}label\n{text}{mark}1\n")
+    message = refused()
+    assert f"train.{suffix}, line 1: one column, {f'sentence{mark}label'!r}" in message
+    assert ".csv is separated by commas and .tsv by tabs" in message
 
 
 def test_truncated_parquet(refused, folder):

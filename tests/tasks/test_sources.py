@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dualscope import InputError, Task
-from dualscope.tasks import GENERATORS, catalog_names
+from dualscope.tasks import GENERATORS, Episode, catalog_names, spare
 
 TEXTS = [
     "plain",
@@ -56,8 +56,9 @@ def task_file(folder: Path, source: str, evaluation: str = "test", more: str = "
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
 def test_local_files(tmp_path, suffix):
-    write(tmp_path / f"a{suffix}", {"sentence": TEXTS, "label": LABELS})
-    task = Task.load(task_file(tmp_path, f"{{files: {{train: a{suffix}, test: a{suffix}}}}}"))
+    for name in "ab":
+        write(tmp_path / f"{name}{suffix}", {"sentence": TEXTS, "label": LABELS})
+    task = Task.load(task_file(tmp_path, f"{{files: {{train: a{suffix}, test: b{suffix}}}}}"))
     assert [e.fields["sentence"] for e in task.train] == TEXTS
     assert [e.label for e in task.train] == LABELS
     assert [e.id for e in task.evaluation][:2] == ["test:0", "test:1"]
@@ -104,6 +105,29 @@ def test_one_split_for_both(tmp_path):
     write(tmp_path / "a.jsonl", {"sentence": TEXTS, "label": LABELS})
     task = Task.load(task_file(tmp_path, "{files: {train: a.jsonl}}", evaluation="train"))
     assert task.evaluation is task.train
+
+
+@pytest.mark.parametrize("other", ["a.jsonl", "./a.jsonl", "../{folder}/a.jsonl", "link.jsonl"])
+def test_one_file_under_two_names_never_overlaps(tmp_path, other):
+    write(tmp_path / "a.jsonl", {"sentence": TEXTS, "label": LABELS})
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.jsonl")
+    other = other.format(folder=tmp_path.name)
+    task = Task.load(task_file(tmp_path, f"{{files: {{train: a.jsonl, test: {other}}}}}"))
+    episode = Episode.draw(task, shots=3, queries=2)
+    demonstrations, queries = ({e.id for e in some} for some in (episode.demonstrations, episode.queries))
+    assert not demonstrations & queries
+    left = {e.id for e in spare(task, [episode])}
+    assert left == {f"train:{i}" for i in range(len(TEXTS))} - demonstrations - queries
+    written = Task.load(task_file(tmp_path, "{files: {train: a.jsonl}}", evaluation="train"))
+    assert task.digest == written.digest
+
+
+def test_a_tsv_with_quotes_that_do_not_pair_up(tmp_path):
+    (tmp_path / "a.tsv").write_text('sentence\tlabel\n"fine" he said\t1\n"bad\t0\nan "odd" one\t0\n')
+    task = Task.load(task_file(tmp_path, "{files: {train: a.tsv}}", evaluation="train"))
+    with pytest.warns(UserWarning, match=r"a.tsv: the quotes do not pair up"):
+        found = [(e.fields["sentence"], e.label) for e in task.train]
+    assert found == [('"fine" he said', 1), ('"bad', 0), ('an "odd" one', 0)]
 
 
 def test_braces_in_texts_and_templates(tmp_path):

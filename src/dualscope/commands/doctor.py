@@ -80,7 +80,10 @@ def _examine(model: "Model", reference: "Logits | None") -> "tuple[list[Finding]
 def _probe(model: "Model") -> "Lesson":
     from dualscope.tasks import Episode, Task, make_lesson
 
-    episode = Episode.draw(Task.load(PROBE), shots=8, seed=0, queries=32)
+    task = Task.load(PROBE)
+    if model.tokenizer.eos_token_id is None:
+        task = Task(task.config.model_copy(update={"separator": "\n"}), task.source)
+    episode = Episode.draw(task, shots=8, seed=0, queries=32)
     return make_lesson(episode, model.tokenizer, model.max_positions)
 
 
@@ -97,6 +100,7 @@ def _similarities(model: "Model", lesson: "Lesson") -> "list[Finding]":
         learned=bench.learned("gd", lr=RATE),
         learner="gd",
         relative_positions=model.relative_positions,
+        first_window=model.first_window,
         lesson=lesson,
     )
     rows = measure(case, metrics=["sim_aou", "sim_am_delta"]).rows

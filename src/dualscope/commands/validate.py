@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from dualscope.tasks import Episode, Example, Task
 
+SHOTS = 32  # as in a study
 SHOWN = 2  # demonstrations in the few-shot prompt
 
 
@@ -17,7 +18,9 @@ def validate(
     task: str = typer.Argument(..., metavar="TASK", help="A name from `list tasks`, or a YAML file."),
     model: str | None = typer.Option(None, "--model", help="Show tokens and lengths for this model."),
     data: Path | None = typer.Option(None, "--data", help="Read DIR/<task>/<split>.jsonl, not the hub."),
-    shots: int = typer.Option(32, "--shots", help="How many demonstrations to try to fit."),
+    shots: int | None = typer.Option(
+        None, "--shots", show_default=str(SHOTS), help="How many demonstrations to try to fit."
+    ),
     seed: int = typer.Option(0, "--seed", help="Which draw to show."),
     offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
 ) -> None:
@@ -25,10 +28,18 @@ def validate(
     from dualscope.tasks import Episode, Task
 
     loaded = Task.load(task, data=data, offline=offline)
-    # Without a model nobody learns from the demonstrations, so a small split is no reason to stop.
-    asked = shots if model is not None else min(shots, len(loaded.train))
+    asked = SHOTS if shots is None else shots
+    # A small split is no reason to stop where nobody asked for more, or where no model learns from it.
+    if shots is None or model is None:
+        splits = loaded.config.splits
+        kept = 1 if splits.train == splits.evaluation else 0  # one has to be left as a query
+        asked = min(asked, max(1, len(loaded.train) - kept))
     episode = Episode.draw(loaded, shots=asked, seed=seed)
     _show_splits(loaded)
+    if shots is None and asked < SHOTS:
+        typer.echo(
+            f"  fewer than the default of {SHOTS} shots: {asked} are shown; give a run --shots {asked}"
+        )
     _show_prompts(episode)
     if model is None:
         lengths = [len(loaded.prompt(query)) for query in episode.queries]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,9 @@ class Comparison:
 
 
 def compare(
-    model: Model | str,
+    model: Model | str | Path,
     task: Task | str | Path,
-    learners: Sequence[str | Mapping[str, Any]] = ("gd", "lcgd"),
+    learners: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("gd", "lcgd"),
     shots: int = 32,
     seed: int = 0,
     *,
@@ -92,7 +93,8 @@ def compare(
 ) -> Comparison:
     """Show a model the same demonstrations in its prompt and by gradient descent, and compare the changes.
 
-    ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``).
+    ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
+    one may stand alone.
     Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
 
@@ -112,7 +114,13 @@ def compare(
     from dualscope.metrics.case import NULLS
     from dualscope.models import Model
 
-    model = Model.load(model) if isinstance(model, str) else model
+    if lr is not None:
+        # numpy's numbers are Real too; True is, and is no rate.
+        if not isinstance(lr, numbers.Real) or isinstance(lr, bool) or not 0 < lr < math.inf:
+            raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
+        lr = float(lr)
+    learners = [learners] if isinstance(learners, str | Mapping) else learners
+    model = Model.load(str(model)) if isinstance(model, str | Path) else model
     task = task if isinstance(task, Task) else Task.load(task, data=data)
     asked: list[dict[str, Any]] = [
         ({"learner": entry} if isinstance(entry, str) else dict(entry)) for entry in learners
@@ -153,6 +161,7 @@ def compare(
             learned=result,
             learner=label.partition("[")[0],
             relative_positions=model.relative_positions,
+            first_window=model.first_window,
             seed=seed,
             lesson=lesson,
             others=others if result.delta is not None else {},

@@ -121,6 +121,8 @@ class TaskConfig(_Frozen):
         for name, form, conversion in names:
             if not name.isidentifier() or form or conversion:
                 raise ValueError(f"'{{{name}}}' is not the plain name of a field; write for example {{text}}")
+        if template.endswith(" "):
+            raise ValueError(f"{template!r} ends in a space; the answer's own space is added")
         return template
 
     @field_validator("labels")

@@ -37,6 +37,14 @@ def _column(row: Row, columns: tuple[str, ...], task: str, what: str, where: str
 def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
     value = _column(row, config.columns(name), config.name, f"the template's {{{name}}}", where)
     if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"task '{config.name}': {where}: field '{name}' has half a character, "
+                f"{value[error.start]!r} at position {error.start} (a lone surrogate); "
+                f"write the whole character, or leave it out"
+            ) from None
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,7 +76,9 @@ def read_rows(path: Path) -> list[Row]:
         raise InputError(f"{path}: not UTF-8 (byte {error.start}); save the file as UTF-8") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    return _jsonl(path, text) if suffix == ".jsonl" else _csv(path, text, "," if suffix == ".csv" else "\t")
+    if suffix == ".jsonl":
+        return _jsonl(path, text)
+    return _separated(path, text, ",") if suffix == ".csv" else _tsv(path, text)
 
 
 def _jsonl(path: Path, text: str) -> list[Row]:
@@ -94,9 +97,26 @@ def _jsonl(path: Path, text: str) -> list[Row]:
     return rows
 
 
-def _csv(path: Path, text: str, delimiter: str) -> list[Row]:
-    # Lines keep their ends: a quoted text may span several.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def _tsv(path: Path, text: str) -> list[Row]:
+    """Quoted as CSV is; where the quotes do not pair up, they are plain text, as many TSV files have them."""
+    try:
+        return _separated(path, text, "\t")
+    except InputError as error:
+        try:
+            rows = _separated(path, text, "\t", quoted=False)
+        except InputError:
+            raise error from None
+        warnings.warn(f"{path}: the quotes do not pair up, so all are read as plain text", stacklevel=2)
+        return rows
+
+
+def _separated(path: Path, text: str, delimiter: str, quoted: bool = True) -> list[Row]:
+    reader = csv.reader(
+        io.StringIO(text, newline=""),  # lines keep their ends: a quoted text may span several
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        strict=True,
+    )
     rows: list[Row] = []
     header: list[str] | None = None
     try:
@@ -105,6 +125,7 @@ def _csv(path: Path, text: str, delimiter: str) -> list[Row]:
                 continue
             if header is None:
                 header = values
+                _check_header(path, header)
             elif len(values) != len(header):
                 raise InputError(
                     f"{path}, line {reader.line_num}: {len(values)} columns, the header has {len(header)} "
@@ -115,6 +136,18 @@ def _csv(path: Path, text: str, delimiter: str) -> list[Row]:
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}; is a quote left open?") from None
     return rows
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
+        raise InputError(
+            f"{path}, line 1: one column, {header[0]!r}; .csv is separated by commas and .tsv by tabs"
+        )
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"{path}, line 1: the column '{twice[0]}' is there twice ({', '.join(header)}); rename one"
+        )
 
 
 def _parquet(path: Path) -> list[Row]:

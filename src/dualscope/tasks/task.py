@@ -9,7 +9,7 @@ from pathlib import Path
 from dualscope.configfile import read_config
 from dualscope.errors import InputError, suggest
 from dualscope.tasks.catalog import catalog_folder, catalog_names
-from dualscope.tasks.config import TaskConfig
+from dualscope.tasks.config import Splits, TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
@@ -38,7 +38,7 @@ class Task:
         ``data`` is a folder with ``<task>/<split>.jsonl`` (or csv, tsv, parquet) to read in place of the hub.
         """
         path = _task_file(str(name))
-        config = read_config(path, TaskConfig)
+        config = _one_split_a_file(read_config(path, TaskConfig), path.parent)
         return cls(config, _source(config, path.parent, Path(data) if data is not None else None, offline))
 
     @property
@@ -104,6 +104,17 @@ def _task_file(name: str) -> Path:
             f"the path of its .yaml file."
         )
     return catalog_folder() / f"{name}.yaml"
+
+
+def _one_split_a_file(config: TaskConfig, folder: Path) -> TaskConfig:
+    """Two names of one file are one split: ids tell demonstrations from queries, and they begin with the name."""
+    files, splits = config.source.files, config.splits
+    if (
+        files is None
+        or (folder / files[splits.train]).resolve() != (folder / files[splits.evaluation]).resolve()
+    ):
+        return config
+    return config.model_copy(update={"splits": Splits(train=splits.train, evaluation=splits.train)})
 
 
 def _source(config: TaskConfig, folder: Path, data: Path | None, offline: bool) -> Source:
