@@ -97,3 +97,37 @@ def test_what_cannot_be_converted_is_explained(tmp_path: Path) -> None:
         convert(str(tmp_path / "old"), tmp_path / "full")
     with pytest.raises(InputError, match="cannot be made"):
         convert(str(tmp_path / "old"), tmp_path / "full" / "file" / "new")
+
+
+def test_a_refused_pickle_leaves_nothing_and_can_be_mended(tmp_path: Path) -> None:
+    hf = pickled(tmp_path / "old")
+    whole = (tmp_path / "old" / "pytorch_model.bin").read_bytes()
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        (tmp_path / "old" / "pytorch_model.bin").write_bytes(b"no pickle")
+        with pytest.raises(InputError, match="cannot be read safely"):
+            convert(str(tmp_path / "old"), out)
+        assert not out.exists() or not any(out.iterdir())
+        (tmp_path / "old" / "pytorch_model.bin").write_bytes(whole)
+        assert convert(str(tmp_path / "old"), out) == [out / "model.safetensors"]
+        assert not list(out.glob(".*"))
+        _assert_same(out, hf)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((text, "is damaged") for text in ('{"weight_map": {"a"', "{}", "[]", '{"weight_map": []}')),
+        *((f'{{"weight_map": {text}}}', "is damaged") for text in ("{}", '{"a": 3}', '{"a": ["x"]}')),
+        ('{"weight_map": {"a": "../outside.bin"}}', "outside of the model's folder"),
+        ('{"weight_map": {"a": "/outside.bin"}}', "outside of the model's folder"),
+        ('{"weight_map": {"a": "absent.bin"}}', "which is missing"),
+    ],
+)
+def test_a_bad_index_is_explained(content: str, said: str, tmp_path: Path) -> None:
+    pickled(tmp_path / "old")
+    (tmp_path / "old" / "pytorch_model.bin").rename(tmp_path / "outside.bin")
+    (tmp_path / "old" / "pytorch_model.bin.index.json").write_text(content)
+    with pytest.raises(InputError, match=said):
+        convert(str(tmp_path / "old"), tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 from dualscope.cli import app
 from dualscope.commands.regression import Name
 from dualscope.errors import InputError
-from dualscope.regression import EXPERIMENTS, load
+from dualscope.regression import EXPERIMENTS, Results, load, save
+from dualscope.regression.folder import check_place
 
 
 def test_the_command_knows_every_experiment() -> None:
@@ -36,8 +37,70 @@ def test_claims_that_do_not_hold_exit_with_1(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["--seeds", "0"], "--seeds 0"), (["--device", "cuda"], "--device cuda")]
+    ("arguments", "said"),
+    [
+        (["--seeds", "0"], "--seeds 0"),
+        (["--seeds", "1,1"], "seed 1 is there twice"),
+        (["--seeds", "1001"], "at most 1000 seeds"),
+        (["--seeds", "9999999999"], "at most 1000 seeds"),
+        (["--seeds", "0,4294967296"], "at most 4294967295"),
+        (["--device", "cuda"], "--device cuda: is for momentum only"),
+    ],
 )
 def test_bad_options_are_explained(arguments, said: str) -> None:
     with pytest.raises(InputError, match=said):
         CliRunner().invoke(app, ["regression", "ahn", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:99"])
+def test_a_device_that_is_not_there_is_explained(device: str, tmp_path) -> None:
+    options = ["--quick", "--device", device, "--out", str(tmp_path / "run")]
+    with pytest.raises(InputError, match=f"device '{device}'"):
+        CliRunner().invoke(app, ["regression", "momentum", *options], catch_exceptions=False)
+
+
+def test_a_quick_run_has_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["regression", "variants", "--quick", "--steps", "1", "--seeds", "1"])
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["regression-variants-quick"]
+
+
+def some_results() -> Results:
+    results = Results("ahn")
+    results.add("trained", "loss", 0.5)
+    return results
+
+
+def test_results_of_other_settings_are_not_replaced(tmp_path) -> None:
+    first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))
+    save(some_results(), first, tmp_path, seconds=1)
+    check_place(tmp_path, "ahn", first)
+    with pytest.raises(InputError, match=r"steps 2, and 3 was asked for.*--out"):
+        check_place(tmp_path, "ahn", second)
+    (tmp_path / "regression.parquet").unlink()
+    check_place(tmp_path, "ahn", second)  # nothing would be lost
+    with pytest.raises(InputError, match="holds the experiment 'ahn'"):
+        check_place(tmp_path, "mesa", EXPERIMENTS["mesa"]())
+
+
+def test_an_interrupted_save_leaves_no_rows_of_other_settings(tmp_path, monkeypatch) -> None:
+    from dualscope.studies.store import Run
+
+    first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))
+    save(some_results(), first, tmp_path, seconds=1)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "write_json", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save(some_results(), second, tmp_path, seconds=1)
+    assert not (tmp_path / "regression.parquet").exists()
+
+
+@pytest.mark.parametrize("content", ["a: [", "- 1", "text", ""])
+def test_broken_settings_are_explained(content: str, tmp_path) -> None:
+    (tmp_path / "regression.yaml").write_text(content)
+    with pytest.raises(InputError, match=r"regression\.yaml: not a table"):
+        check_place(tmp_path, "ahn", EXPERIMENTS["ahn"]())

@@ -9,8 +9,9 @@ from dualscope.errors import InputError
 from dualscope.models.attention import make_variant
 from dualscope.regression import EXPERIMENTS, Ahn, Results, Variants, load, save
 from dualscope.regression.ahn import learned, relative_error
-from dualscope.regression.akyurek import first, implied
+from dualscope.regression.akyurek import Akyurek, first, implied
 from dualscope.regression.cheng import ATTENTION, Cheng, predictions
+from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.constructed import gd_transformer, repeat
 from dualscope.regression.data import Linear, draw_for, generators
 from dualscope.regression.mesa import guesses, least_squares, one_step_gd
@@ -18,6 +19,7 @@ from dualscope.regression.processes import GaussianProcess, LinearDynamics
 from dualscope.regression.results import COLUMNS, interval
 from dualscope.regression.transformer import Transformer
 from dualscope.regression.variants import Layer
+from dualscope.regression.vonoswald import VonOswald, copies_of
 from dualscope.theory import functional, preconditioned
 
 
@@ -150,3 +152,41 @@ def test_an_interval_needs_two_seeds() -> None:
     results = Results("x")
     results.over_seeds("s", "m", [1.0, 3.0], seeds=[0, 1])
     assert results.rows[-1]["low"] < 2 < results.rows[-1]["high"]
+
+
+@pytest.mark.parametrize("scale", [4.0, -0.5])
+def test_half_way_between_gd_and_gd_is_gd(scale: float) -> None:
+    """K^T Q times any number and P V divided by it are the same layer, also for the one half-way."""
+    experiment = VonOswald(seeds=2)
+    gd = gd_transformer([2.0], 1, experiment.d, experiment.n)
+    scaled = copies_of(gd, 2)
+    with torch.no_grad():
+        scaled.query *= scale
+        scaled.output /= scale
+    test = draw_for(experiment.problem, 50, generators((0, 1), 2))
+    results = Results("vonoswald")
+    experiment._interpolated(results, scaled, gd, test)
+    found = [row["value"] for row in results.rows if row["seed"] is not None]
+    assert found == pytest.approx(half_mse(copies_of(gd, 2).predict, test).tolist(), rel=1e-5)
+
+
+def test_bayes_ridge_is_the_posterior_mean() -> None:
+    problem = Linear(d=3, n=5, noise=0.4)
+    batch = problem.draw(1, torch.Generator().manual_seed(0))
+    x, y = batch.x[0].double(), batch.y[0].double()
+    # w and y are jointly Gaussian: E[w | y] = Cov(w, y) Cov(y)^-1 y
+    expected = x.T @ torch.linalg.inv(x @ x.T + 0.4**2 * torch.eye(5).double()) @ y
+    rivals = Akyurek(d=3, n=5, test=20)._rivals(problem)
+    torch.testing.assert_close(rivals["ridge, Bayes"](x, y), expected)
+
+
+def test_alignment_compares_two_different_learners() -> None:
+    a, b = torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])
+    batch = draw_for(Linear(d=2, n=3), 20, generators((0,)))
+    found = alignment(lambda tokens: tokens[..., -1, :-1] @ a, lambda tokens: tokens[..., -1, :-1] @ b, batch)
+    assert found["sensitivity cosine"].item() == pytest.approx(0.6)
+    assert found["sensitivity distance"].item() == pytest.approx(4)
+    assert found["prediction difference"].item() == pytest.approx(4 * batch.query[..., 1].abs().mean().item())
+    assert found["loss"].item() == pytest.approx(
+        0.5 * (batch.query @ a - batch.target).square().mean().item()
+    )

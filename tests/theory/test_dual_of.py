@@ -12,7 +12,7 @@ from dualscope.tasks import Episode, Task
 from dualscope.theory import dual_of
 from tests.models.lessons import random_lesson
 from tests.models.oracle import watch
-from tests.models.tiny import FAMILIES, tiny_model
+from tests.models.tiny import FAMILIES, WORDS, tiny_model, tiny_tokenizer
 
 
 def tiny(family: str, dtype: torch.dtype = torch.float64) -> Model:
@@ -124,3 +124,31 @@ def test_a_changed_attention_is_refused_and_changed_projections_are_not() -> Non
     hf, tokenizer = tiny_model("gpt2", torch.float64)
     apply(hf, {"name": "augmented"})
     assert dual_of(Model(hf, tokenizer), random_lesson(), layer=0, head=0).dual.error <= 1e-9
+
+
+def test_a_sink_is_one_more_token() -> None:
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_local_experts": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts_per_tok": 1}
+    config = GptOssConfig(
+        vocab_size=len(WORDS),
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=3,
+        sliding_window=64,
+        **sizes,
+        **heads,
+    )
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    hf = GptOssForCausalLM(config).eval()
+    for name, parameter in hf.named_parameters():
+        torch.nn.init.normal_(parameter, mean=3.0 if "sinks" in name else 0.0, std=0.3)
+    model, lesson = Model(hf, tiny_tokenizer(), name="sinks"), random_lesson()
+    for layer in range(model.n_layers):
+        found = dual_of(model, lesson, layer, head=1)
+        assert found.head.bias is not None
+        assert float(found.head.bias[-1]) == pytest.approx(model.attentions[layer].sinks[1].item())
+        for sides in (found.split, found.kernel, found.linear, found.dual):
+            assert sides.error < 1e-5  # a float32 model

@@ -31,7 +31,10 @@ def regression(
         int | None, typer.Option(min=1, help="Training steps (variants: epochs; cheng: rates tried).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder (runs/regression-EXPERIMENT if not given).")
+        Path | None,
+        typer.Option(
+            help="Run folder (runs/regression-EXPERIMENT if not given, with -quick after a quick one)."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds, not minutes: to look, not to believe.")
@@ -49,14 +52,20 @@ def regression(
     """
     from time import monotonic
 
+    from dualscope.errors import InputError
     from dualscope.regression import EXPERIMENTS, save
     from dualscope.regression.folder import check_place
 
     given: dict[str, Any] = {"seeds": seeds, "steps": steps, "device": device}
     settings = {name: value for name, value in given.items() if value is not None}
-    chosen = _build(EXPERIMENTS[experiment.value], settings, quick)
-    folder = out or Path("runs") / f"regression-{experiment.value}"
-    check_place(folder, experiment.value)
+    kind = EXPERIMENTS[experiment.value]
+    if device is not None and "device" not in kind.model_fields:
+        raise InputError(
+            f"--device {device}: is for momentum only; leave it out, {experiment.value} runs on the CPU"
+        )
+    chosen = _build(kind, settings, quick)
+    folder = out or Path("runs") / f"regression-{experiment.value}{'-quick' if quick else ''}"
+    check_place(folder, experiment.value, chosen)
     began = monotonic()
     results = _watched(chosen, experiment.value)
     place = save(results, chosen, folder, monotonic() - began, quick=quick)

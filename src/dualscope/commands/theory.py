@@ -12,7 +12,7 @@ def theory(
     only: Annotated[
         list[str] | None, typer.Option(help="An identity or a topic, as the table names them; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random draws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check the exact theory: each identity in float64 and float32. Exit code 1 if one fails."""

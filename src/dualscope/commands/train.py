@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def train(
-    out: Path = typer.Option(..., help="Folder for the model; a training that was stopped there goes on."),
+    out: str = typer.Option(
+        ..., metavar="PATH", help="Folder for the model; a training that was stopped there goes on."
+    ),
     steps: int = typer.Option(9000, help="Training steps."),
     minutes: float | None = typer.Option(
         None, help="End after this time, the learning rate falling with it."
     ),
     short_steps: int | None = typer.Option(
-        None, help="The first steps, on twice as many sequences of half the length [4/9 of the steps]."
+        None, min=0, help="The first steps, on twice as many sequences of half the length [4/9 of the steps]."
     ),
     batch: int | None = typer.Option(None, help="Sequences a step [64 on CUDA, 4 on a CPU]."),
     length: int | None = typer.Option(
@@ -31,7 +33,7 @@ def train(
     width: int | None = typer.Option(None, help="Width [192; 64 on a CPU]."),
     heads: int | None = typer.Option(None, help="Heads [6; 2 on a CPU]."),
     lr: float = typer.Option(1e-3, help="Highest learning rate."),
-    seed: int = typer.Option(0, help="Seed of the weights and of the text."),
+    seed: int = typer.Option(0, min=0, max=2**32 - 1, help="Seed of the weights and of the text."),
     attention: str | None = typer.Option(
         None, help="Attention variant, as 'momentum' or '{name: momentum, eta: 0.5}'."
     ),
@@ -39,17 +41,22 @@ def train(
         None, help="A factor a layer, as 32,16,16,32,1,1: the same model, its layers less sensitive to GD."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, ..."),
-    workers: int | None = typer.Option(None, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."),
+    workers: int | None = typer.Option(
+        None, min=0, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."
+    ),
     compiled: bool = typer.Option(
         False, "--compile", help="Compile the model: slower to start, then faster."
     ),
-    save_every: int = typer.Option(500, help="Steps between checkpoints; 0: none."),
-    evaluate_every: int = typer.Option(1000, help="Steps between evaluations; 0: only at the end."),
+    save_every: int = typer.Option(500, min=0, help="Steps between checkpoints; 0: only on Ctrl-C."),
+    evaluate_every: int = typer.Option(1000, min=0, help="Steps between evaluations; 0: only at the end."),
 ) -> None:
     """Train the embedded kind of model: it learns in context, from text that we generate.
 
     With a GPU the sizes are those of the embedded model; on a CPU they are test-sized, unless you give them.
     """
+    if not out.strip():
+        raise InputError("--out is empty; give a folder for the model")
+    folder = Path(out)
     variant = _attention(attention)
     from dualscope.models import device as devices
     from dualscope.training.loop import train as run
@@ -72,12 +79,10 @@ def train(
         balance=_factors(balance),
         **sizes,
     )
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out}: is a file; a model is a folder")
-    with _watcher() as watch, resumable(out):
+    with _watcher() as watch, resumable(folder, (folder / "checkpoint").exists):
         run(
             settings,
-            out,
+            folder,
             device=str(place),
             workers=workers if workers is not None else 0 if place.type == "cpu" else 8,
             compiled=compiled,

@@ -8,7 +8,8 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import tempfile
+from pathlib import Path, PurePosixPath
 
 from dualscope.errors import InputError
 from dualscope.files import share
@@ -42,24 +43,42 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
         raise InputError(f"'{out}' exists and is not an empty folder; give a new one")
     if source.file("config.json") is None:
         raise InputError(f"model '{name}' has no config.json: it is not a transformers model")
+    new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
+        aside = tempfile.TemporaryDirectory(prefix=".convert-", dir=out)
     except OSError as error:
         raise InputError(f"'{out}' cannot be made ({error.strerror})") from None
+    try:
+        with aside as folder:
+            written = _write(source, pickles, Path(folder))
+            for file in Path(folder).iterdir():
+                file.rename(out / file.name)
+    except BaseException:
+        if new and not any(out.iterdir()):
+            out.rmdir()  # as it was, so that the same command can be given again
+        raise
+    return [out / name for name in written]
+
+
+def _write(source: Source, pickles: list[Path], folder: Path) -> list[str]:
+    """All files of the converted model; returns the names of its weights."""
     for text in TEXTS:
         path = source.file(text)
         if path is not None:
-            shutil.copyfile(path, out / text)
+            shutil.copyfile(path, folder / text)
     several = len(pickles) > 1
     written = []
     for i, pickle in enumerate(pickles, 1):
-        target = out / (f"model-{i:05}-of-{len(pickles):05}.safetensors" if several else "model.safetensors")
-        _convert_one(name, pickle, target)
+        target = folder / (
+            f"model-{i:05}-of-{len(pickles):05}.safetensors" if several else "model.safetensors"
+        )
+        _convert_one(source.name, pickle, target)
         share(target)
         written.append(target)
     if several:
-        _write_index(written, out)
-    return written
+        _write_index(written, folder)
+    return [target.name for target in written]
 
 
 def _pickles(source: Source) -> list[Path]:
@@ -70,12 +89,30 @@ def _pickles(source: Source) -> list[Path]:
     if index is None:
         raise InputError(f"model '{source.name}' has no {PICKLED[0]}: there is nothing to convert")
     paths = []
-    for shard in sorted(set(json.loads(index.read_text())["weight_map"].values())):
+    for shard in _shards(source, index):
         path = source.file(shard)
         if path is None:
             raise InputError(f"model '{source.name}': {PICKLED[1]} names {shard}, which is missing")
         paths.append(path)
     return paths
+
+
+def _shards(source: Source, index: Path) -> list[str]:
+    """The files that an index names, all of them inside the model's folder."""
+    try:
+        names = set(json.loads(index.read_text())["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        names = set()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"model '{source.name}': {PICKLED[1]} is damaged (no weight_map to files); copy the folder again"
+        )
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise InputError(
+                f"model '{source.name}': {PICKLED[1]} names {name}, which is outside of the model's folder"
+            )
+    return sorted(names)
 
 
 def _convert_one(name: str, pickle: Path, target: Path) -> None:

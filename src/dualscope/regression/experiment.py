@@ -1,13 +1,38 @@
 """The experiments' common shape: settings in, results out."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dualscope.registry import Registry
 from dualscope.regression.results import Results
 from dualscope.regression.training import Advance, silent
-from dualscope.studies.config import Seeds
+from dualscope.studies import config
+
+MOST_SEEDS, LARGEST_SEED = 1000, 2**32 - 1
+
+
+def _few(value: Any) -> Any:
+    """Refused here, before a number becomes a list of so many seeds."""
+    count = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(count, int) and count > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS} seeds; for one seed of that number, write {count},")
+    return value
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    """A seed that is there twice would make intervals narrower than they are."""
+    if len(set(seeds)) < len(seeds):
+        twice = next(seed for seed in seeds if seeds.count(seed) > 1)
+        raise ValueError(f"seed {twice} is there twice; give each seed once")
+    if len(seeds) > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS} seeds, found {len(seeds)}")
+    if max(seeds) > LARGEST_SEED:
+        raise ValueError(f"a seed is at most {LARGEST_SEED}, found {max(seeds)}")
+    return seeds
+
+
+Seeds = Annotated[config.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
 
 
 class Experiment(BaseModel):

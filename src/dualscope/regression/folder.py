@@ -1,7 +1,7 @@
 """An experiment's results in a run folder: ``regression.parquet``, ``regression.yaml``, ``provenance.json``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,13 +25,13 @@ SCHEMA = pa.schema(
 def save(
     results: Results, experiment: "Experiment", place: str | Path, seconds: float, quick: bool = False
 ) -> Path:
-    """Write a finished experiment. The rows come last: once they are there, everything is.
+    """Write a finished experiment. The rows come last: once they are there, everything is, and is theirs.
 
     ``quick`` is kept beside the checks, which then decide nothing: there were too few steps and seeds.
     """
     run = Run.create(place)
-    settings = {"experiment": results.experiment, **experiment.model_dump(mode="json")}
-    run.folder.write(SETTINGS, yaml.safe_dump(settings, sort_keys=False).encode())
+    run.folder.remove(ROWS)
+    run.folder.write(SETTINGS, _settings(results.experiment, experiment))
     checks = [vars(check) for check in results.checks]
     about = {**software(), "seconds": round(seconds, 1), "quick": quick, "checks": checks}
     run.write_json(PROVENANCE, about)
@@ -41,15 +41,43 @@ def save(
     return Path(place)
 
 
-def check_place(place: str | Path, experiment: str) -> None:
+def _settings(name: str, experiment: "Experiment") -> bytes:
+    settings = {"experiment": name, **experiment.model_dump(mode="json")}
+    return yaml.safe_dump(settings, sort_keys=False).encode()
+
+
+def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
     """Before minutes are spent: whether the folder can be written to, and holds nothing else."""
     run = Run.create(place)
     if run.folder.exists("study.yaml"):
         raise InputError(f"--out {place}: holds a study's run; give a folder of its own")
-    if run.folder.exists(SETTINGS):
-        there = (yaml.safe_load(run.folder.read(SETTINGS)) or {}).get("experiment")
-        if there != experiment:
-            raise InputError(f"--out {place}: holds the experiment '{there}'; give a folder of its own")
+    there = _stored(run, place)
+    if there and there.get("experiment") != name:
+        raise InputError(
+            f"--out {place}: holds the experiment '{there.get('experiment')}'; give a folder of its own"
+        )
+    if run.folder.exists(ROWS):
+        for field, value in yaml.safe_load(_settings(name, experiment)).items():
+            if there.get(field) != value:
+                raise InputError(
+                    f"{place}: holds results with {field} {there.get(field)}, and {value} was asked for; "
+                    "give another folder with --out, or delete this one"
+                )
+
+
+def _stored(run: Run, place: str | Path) -> dict[str, Any]:
+    """The settings in a folder; empty where there are none."""
+    if not run.folder.exists(SETTINGS):
+        return {}
+    try:
+        stored = yaml.safe_load(run.folder.read(SETTINGS))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError):
+        stored = None
+    if not isinstance(stored, dict):
+        raise InputError(
+            f"{place}/{SETTINGS}: not a table of settings in YAML; give another folder with --out, or delete this one"
+        )
+    return stored
 
 
 def load(place: str | Path) -> pa.Table:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.models.device import resolve
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Advance, silent
-from dualscope.studies.config import Seeds
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import SHOTS, evaluate
 from dualscope.training.loop import train as train_model
@@ -62,12 +62,13 @@ def momentum_language_models(experiment: MomentumLanguageModels, advance: Advanc
     paired by seed.
     """
     results = Results("momentum")
+    place = resolve(experiment.device)
     kinds = {
         VANILLA: None,
         f"momentum, eta = {experiment.eta:g}": {"name": "momentum", "eta": experiment.eta},
     }
     found = {
-        name: [_measured(experiment, seed, attention, advance) for seed in experiment.seeds]
+        name: [_measured(experiment, seed, attention, place, advance) for seed in experiment.seeds]
         for name, attention in kinds.items()
     }
     rows = []
@@ -88,7 +89,11 @@ def momentum_language_models(experiment: MomentumLanguageModels, advance: Advanc
 
 
 def _measured(
-    experiment: MomentumLanguageModels, seed: int, attention: dict[str, Any] | None, advance: Advance
+    experiment: MomentumLanguageModels,
+    seed: int,
+    attention: dict[str, Any] | None,
+    place: torch.device,
+    advance: Advance,
 ) -> dict[tuple[str, Any], float]:
     settings = Settings(
         steps=experiment.steps,
@@ -110,11 +115,9 @@ def _measured(
         done = progress.step
 
     with tempfile.TemporaryDirectory() as folder:
-        workers = (
-            experiment.workers if experiment.workers is not None else 0 if experiment.device == "cpu" else 8
-        )
+        workers = experiment.workers if experiment.workers is not None else 0 if place.type == "cpu" else 8
         options: dict[str, Any] = {"save_every": 0, "evaluate_every": 0, "sequences": 1, "workers": workers}
-        model = train_model(settings, Path(folder), experiment.device, watch=watch, **options)
+        model = train_model(settings, Path(folder), str(place), watch=watch, **options)
     accuracy = evaluate(model, experiment.length, experiment.sequences, seed)["mean"]
     found: dict[tuple[str, Any], float] = {("perplexity", None): perplexity(model, settings)}
     for kind in ("embedded", "held_out"):

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.data import generators
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
 from dualscope.regression.processes import LinearDynamics
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Advance, silent, train
 from dualscope.regression.transformer import Transformer
-from dualscope.studies.config import Seeds
 
 
 @EXPERIMENTS.register("mesa")

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from dualscope.models.attention import Adapter, Augmented, Variant, attend, make_variant
 from dualscope.regression.data import Linear, draw_for, generators
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Advance, silent, train
-from dualscope.studies.config import Seeds
 
 NORMAL = "normal"
 PANELS: dict[str, dict[str, dict[str, Any]]] = {

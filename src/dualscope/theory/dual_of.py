@@ -24,7 +24,8 @@ class HeadDual:
 
     ``output`` is what the model's own pass handed to its output projection; every other number is computed
     from ``head``. In ``head`` the demonstrations (separators included) come first, then BOS and the query's
-    own tokens; keys and query are scaled by the square root of the model's scaling.
+    own tokens; keys and query are scaled by the square root of the model's scaling. An attention sink (gpt-oss),
+    which takes weight and gives nothing, is the last token: its key and value are 0, its bias is its logit.
     """
 
     head: Head
@@ -153,5 +154,12 @@ def dual_of(model: "Model", lesson: "Lesson | Episode", layer: int, head: int, q
     # Zero but for rounding where there is neither softcap nor position bias. Elsewhere the dual stays exact, with
     # features that the bias scales.
     bias = scores[order] - scaling * keys[order] @ q
-    part = Head(root * q, root * keys[order], values[order], int((seen & in_demonstrations).sum()), bias)
+    keys, values = root * keys[order], values[order]
+    sinks = getattr(
+        model.attentions[layer], "sinks", None
+    )  # every model of transformers that has them says so
+    if sinks is not None:
+        keys, values = (torch.cat([each, each.new_zeros(1, each.shape[-1])]) for each in (keys, values))
+        bias = torch.cat([bias, sinks.detach()[head].to(bias).reshape(1)])
+    part = Head(root * q, keys, values, int((seen & in_demonstrations).sum()), bias)
     return HeadDual(part, output, scaling, layer, head)

@@ -73,8 +73,7 @@ def optimal_preconditioner(covariance: Tensor, n: int) -> Tensor:
 def one_layer_risk(a: Tensor, covariance: Tensor, n: int) -> Tensor:
     """E (prediction - w . x)^2 of one layer, exactly: Gaussian x with this covariance, w ~ N(0, I). Scalar.
 
-    It is tr(S A E[C^2] A^T) - 2 tr(S A S) + tr(S) with C the sample covariance, E[C^2] = ((n+1) S^2 + tr(S)
-    S) / n.
+    It is tr(S Aᵀ E[C²] A) − 2 tr(S Aᵀ S) + tr(S) with C the sample covariance, E[C²] = ((n+1) S² + tr(S) S) / n.
     """
     s = covariance
     second = ((n + 1) * s @ s + s.trace() * s) / n

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dualscope.errors import InputError
+from dualscope.training.settings import check_balance
 
 
 @torch.no_grad()
@@ -26,8 +26,7 @@ def rebalance(model: Any, factors: Sequence[float]) -> None:
     True
     """
     blocks = model.transformer.h
-    if len(factors) != len(blocks) or min(factors) <= 0:
-        raise InputError(f"balance: {len(blocks)} factors above 0, one a layer; found {list(factors)}")
+    check_balance(factors, len(blocks))
     for block, factor in zip(blocks, factors, strict=True):
         attention = block.attn
         for projection in (attention.c_attn.weight, attention.c_attn.bias):

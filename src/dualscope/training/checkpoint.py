@@ -7,10 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from dualscope.errors import InputError
+
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+_STATE: dict[str, type | tuple[type, ...]] = {
+    "step": int,
+    "seconds": (int, float),
+    "log": list,
+    "settings": dict,
+}
+
+
+def _damaged(folder: Path, why: object) -> InputError:
+    return InputError(f"{folder}: not a whole checkpoint ({why}); delete it to start again")
 
 
 def _names(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -50,12 +63,27 @@ def load_state(folder: Path) -> dict[str, Any] | None:
         os.rename(old, folder)  # killed between the two renames
     if not folder.exists():
         return None
-    state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    try:
+        state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, f"state.json: {error}") from None
+    for name, kind in _STATE.items():
+        if not isinstance(state, dict) or not isinstance(state.get(name), kind):
+            raise _damaged(folder, f"state.json has no {name}")
     return state
 
 
 def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Weights and optimizer as they were saved."""
+    try:
+        _load(folder, model, optimizer)
+    except KeyError as error:
+        raise _damaged(folder, f"{error} is missing") from None
+    except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a tensor of another shape
+        raise _damaged(folder, error) from None
+
+
+def _load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     weights, moments = load_file(folder / "weights.safetensors"), load_file(folder / "optimizer.safetensors")
     with torch.no_grad():
         for name, parameter in _names(model).items():

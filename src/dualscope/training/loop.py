@@ -2,8 +2,12 @@
 
 import copy
 import json
+import signal
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,13 +98,14 @@ def train(
 ) -> GPT2LMHeadModel:
     """Train until the settings' end and save to ``out``; a checkpoint of the same settings there is resumed.
 
-    ``save_every`` and ``evaluate_every``: 0 means only at the end.
+    ``save_every`` and ``evaluate_every``: 0 means only at the end. An interruption leaves a checkpoint in any case.
     """
+    folder = out / "checkpoint"
+    state = _resume(out, settings) or {"step": 0, "seconds": 0.0, "log": []}
+    _check_writable(out)
     model = make_model(settings).to(device)
     on_gpu = torch.device(device).type == "cuda"
     optimizer = _optimizer(model, settings, on_gpu)
-    folder = out / "checkpoint"
-    state = _resume(folder, settings) or {"step": 0, "seconds": 0.0, "log": []}
     if state["step"]:
         load_checkpoint(folder, model, optimizer)
     losses = torch.compile(label_losses, dynamic=False) if compiled else label_losses
@@ -109,62 +114,77 @@ def train(
     if on_gpu:
         _warm(losses, model, settings, device)
     began = time.monotonic() - before
-    for tokens, is_label in _batches(settings, step, workers, device):
+
+    def checkpoint() -> None:
         seconds = time.monotonic() - began
-        done = settings.progress(step, seconds)
-        if done >= 1:
-            break
-        rate = settings.rate(step, done)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu):
-            loss, on_labels = losses(model, tokens, is_label, settings.all_tokens)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
-        optimizer.step()
-        step += 1
-        evaluation = None
-        if evaluate_every and step % evaluate_every == 0:
-            evaluation = evaluate(model, settings.length // 2, sequences, settings.seed)["mean"]
-        if evaluation or step % 50 == 0 or step == settings.steps:
-            # .item() waits for the device, so it is asked for seldom
-            note = Progress(step, done, float(on_labels.item()), rate, time.monotonic() - began, evaluation)
-            if evaluation or step == settings.steps:
-                log.append(_noted(note))
-            watch(note)
-        if save_every and step % save_every == 0:
-            now = {
-                "step": step,
-                "seconds": time.monotonic() - began,
-                "log": log,
-                "settings": settings.as_dict(),
-            }
-            save_checkpoint(folder, model, optimizer, now)
-    model.eval()
-    if settings.balance:
-        rebalance(model, settings.balance)
-    facts = {
-        "settings": settings.as_dict(),
-        "steps_done": step,
-        "seconds": round(time.monotonic() - began, 1),
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "torch": torch.__version__,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "evaluation": evaluate(model, settings.length, 4 * sequences, settings.seed + 1),
-        "log": log,
-    }
-    save_model(model, out, facts)
-    return model
+        now = {"step": step, "seconds": seconds, "log": log, "settings": settings.as_dict()}
+        save_checkpoint(folder, model, optimizer, now)
+
+    try:
+        for tokens, is_label in _batches(settings, step, workers, device):
+            seconds = time.monotonic() - began
+            done = settings.progress(step, seconds)
+            if done >= 1:
+                break
+            rate = settings.rate(step, done)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu):
+                loss, on_labels = losses(model, tokens, is_label, settings.all_tokens)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+            with _uninterrupted():
+                optimizer.step()
+                step += 1
+            evaluation = None
+            if evaluate_every and step % evaluate_every == 0:
+                evaluation = evaluate(model, settings.length // 2, sequences, settings.seed)["mean"]
+            if evaluation or step % 50 == 0 or step == settings.steps:
+                # .item() waits for the device, so it is asked for seldom
+                note = Progress(
+                    step, done, float(on_labels.item()), rate, time.monotonic() - began, evaluation
+                )
+                if evaluation or step == settings.steps:
+                    log.append(_noted(note))
+                watch(note)
+            if save_every and step % save_every == 0:
+                checkpoint()
+        # A checkpoint holds the weights as they were trained, so those that are rebalanced are others.
+        final = copy.deepcopy(model) if settings.balance else model
+        final.eval()
+        if settings.balance:
+            rebalance(final, settings.balance)
+        _check_finite(final)
+        facts = {
+            "settings": settings.as_dict(),
+            "steps_done": step,
+            "seconds": round(time.monotonic() - began, 1),
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "torch": torch.__version__,
+            "parameters": sum(p.numel() for p in final.parameters()),
+            "evaluation": evaluate(final, settings.length, 4 * sequences, settings.seed + 1),
+            "log": log,
+        }
+        save_model(final, out, facts)
+    except KeyboardInterrupt:
+        if step:
+            checkpoint()
+        raise
+    return final
 
 
 def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None:
-    """A folder in Hugging Face's format, weights in half precision, with ``training.json`` beside."""
+    """A folder in Hugging Face's format, weights in half precision, with ``training.json`` beside.
+
+    That file comes first: whoever is killed here leaves a folder that is known to be ours.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "training.json").write_text(json.dumps(facts, indent=1))
     copy.deepcopy(model).cpu().half().save_pretrained(out)
     for file in out.glob("*.safetensors"):
         share(file)
     make_tokenizer().save_pretrained(out)
-    (out / "training.json").write_text(json.dumps(facts, indent=1))
 
 
 def _noted(note: Progress) -> dict[str, Any]:
@@ -183,18 +203,78 @@ def _optimizer(model: GPT2LMHeadModel, settings: Settings, fused: bool) -> torch
     return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98), fused=fused)
 
 
-def _resume(folder: Path, settings: Settings) -> dict[str, Any] | None:
-    state = load_state(folder)
-    if state is None:
-        return None
+def _resume(out: Path, settings: Settings) -> dict[str, Any] | None:
+    """The state of the checkpoint in ``out``, if any; what was trained with other settings is refused."""
+    state = load_state(out / "checkpoint")
+    if state is not None:
+        _check_same(out / "checkpoint", state["settings"], settings)
+        return state
+    facts = out / "training.json"
+    if facts.exists():
+        try:
+            stored = json.loads(facts.read_text())["settings"]
+        except (OSError, ValueError, KeyError, TypeError):
+            stored = None
+        if not isinstance(stored, dict):
+            raise InputError(f"{facts}: does not say how its model was trained; give another --out")
+        _check_same(out, stored, settings)
+    elif (out / "config.json").exists():
+        raise InputError(f"{out} holds a model that dualscope did not train; give another --out")
+    return None
+
+
+def _check_same(place: Path, stored: dict[str, Any], settings: Settings) -> None:
     mine = json.loads(json.dumps(settings.as_dict()))  # as JSON keeps it
     for name, value in mine.items():
-        if state["settings"].get(name) != value:
+        if stored.get(name) != value:
             raise InputError(
-                f"{folder} holds a training with {name} {state['settings'].get(name)}, and {value} was asked for; "
+                f"{place} holds a training with {name} {stored.get(name)}, and {value} was asked for; "
                 "give the same options, or another --out"
             )
-    return state
+
+
+def _check_writable(out: Path) -> None:
+    """Before hours are spent."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is a file; a model is a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"--out {out}: cannot be written to ({error.strerror}); give another folder"
+        ) from None
+
+
+def _check_finite(model: GPT2LMHeadModel) -> None:
+    for name, parameter in model.named_parameters():
+        if not parameter.detach().half().isfinite().all():
+            raise InputError(
+                f"training went astray: {name} is no longer finite in float16, so no model was saved; "
+                "train with a lower --lr (or --balance factors nearer 1) in another --out"
+            )
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of this: half an update must not become a checkpoint."""
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread alone
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _ignore_interrupts(_: int) -> None:
+    """In a worker process: Ctrl-C reaches it too, and the loop ends it in its own time."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _batches(settings: Settings, start: int, workers: int, device: str) -> Iterator[tuple[Tensor, Tensor]]:
@@ -203,6 +283,7 @@ def _batches(settings: Settings, start: int, workers: int, device: str) -> Itera
         batch_size=None,
         sampler=range(start, settings.steps),
         num_workers=workers,
+        worker_init_fn=_ignore_interrupts,
         prefetch_factor=8 if workers else None,
         pin_memory=torch.device(device).type == "cuda",
     )

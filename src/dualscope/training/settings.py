@@ -1,12 +1,25 @@
 """What a training run is: its sizes, its schedule, its seed. Plain dataclasses, so that the loop needs torch alone."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dualscope.errors import InputError
 from dualscope.tasks.generate.lexicon import LEXICON
 from dualscope.training.corpus import Mixture
+
+LARGEST_SEED = 2**32 - 1
+LARGEST_FACTOR = 4096.0  # of ``balance``, and 1 over it the smallest: weights times it still fit float16
+
+
+def check_balance(factors: Sequence[float], layers: int) -> None:
+    """A factor a layer, each of a size that float16 weights survive."""
+    if len(factors) != layers or not all(1 / LARGEST_FACTOR <= f <= LARGEST_FACTOR for f in factors):
+        raise InputError(
+            f"balance must be {layers} factors from 1/{LARGEST_FACTOR:g} to {LARGEST_FACTOR:g}, one a layer; "
+            f"found {list(factors)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -40,18 +53,20 @@ class Settings:
         for name in ("steps", "batch", "length", "layers", "width", "heads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
-        for name, least in (("lr", 0.0), ("seed", -1), ("minutes", 0.0)):
-            value = getattr(self, name, None)
-            if value is not None and not value > least:
-                raise InputError(f"{name} must be {'0 or more' if least else 'above 0'}, found {value}")
+        for name in ("lr", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name} must be a number above 0, found {value}")
+        if self.short_steps < 0:
+            raise InputError(f"short_steps must be 0 or more, found {self.short_steps}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise InputError(f"seed must be from 0 to {LARGEST_SEED}, found {self.seed}")
         if self.width % self.heads:
             raise InputError(
                 f"width must be a multiple of heads, found width {self.width} and {self.heads} heads"
             )
-        if self.balance is not None and (len(self.balance) != self.layers or min(self.balance) <= 0):
-            raise InputError(
-                f"balance must be {self.layers} factors above 0, one a layer; found {list(self.balance)}"
-            )
+        if self.balance is not None:
+            check_balance(self.balance, self.layers)
         if self.length < 64:
             raise InputError(
                 f"length must be at least 64 tokens, so that two examples fit; found {self.length}"
