@@ -70,7 +70,7 @@ def attention(
         record_mass(session, layer, query, key, rules, lse, s_aux)
     if s_aux is not None:
         out = attend.with_sinks(out, lse, s_aux)
-    return out.transpose(1, 2), None
+    return out.transpose(1, 2).contiguous(), None  # as transformers' own: some models view it, others copy
 
 
 def _by_variant(
