@@ -21,6 +21,16 @@ OTHERS = {
 }
 
 
+def sink_model() -> tuple[Any, Any]:
+    """gpt-oss, with sinks that take much of the weight."""
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8, "sliding_window": 64}
+    hf, tokenizer = unlisted_model("gpt_oss", num_key_value_heads=2, attn_implementation="eager", **experts)
+    for name, parameter in hf.named_parameters():
+        if "sinks" in name:
+            torch.nn.init.normal_(parameter, mean=3.0, std=0.3)
+    return hf, tokenizer
+
+
 def unlisted_model(family: str, seed: int = 0, **options: Any) -> tuple[Any, Any]:
     config = AutoConfig.for_model(
         family,

@@ -12,7 +12,8 @@ from dualscope.tasks import Episode, Task
 from dualscope.theory import dual_of
 from tests.models.lessons import random_lesson
 from tests.models.oracle import watch
-from tests.models.tiny import FAMILIES, WORDS, tiny_model, tiny_tokenizer
+from tests.models.tiny import FAMILIES, tiny_model
+from tests.models.unlisted import sink_model
 
 
 def tiny(family: str, dtype: torch.dtype = torch.float64) -> Model:
@@ -127,25 +128,7 @@ def test_a_changed_attention_is_refused_and_changed_projections_are_not() -> Non
 
 
 def test_a_sink_is_one_more_token() -> None:
-    from transformers import GptOssConfig, GptOssForCausalLM
-
-    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_local_experts": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts_per_tok": 1}
-    config = GptOssConfig(
-        vocab_size=len(WORDS),
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=3,
-        sliding_window=64,
-        **sizes,
-        **heads,
-    )
-    config._attn_implementation = "eager"
-    torch.manual_seed(0)
-    hf = GptOssForCausalLM(config).eval()
-    for name, parameter in hf.named_parameters():
-        torch.nn.init.normal_(parameter, mean=3.0 if "sinks" in name else 0.0, std=0.3)
-    model, lesson = Model(hf, tiny_tokenizer(), name="sinks"), random_lesson()
+    model, lesson = Model(*sink_model()), random_lesson()
     for layer in range(model.n_layers):
         found = dual_of(model, lesson, layer, head=1)
         assert found.head.bias is not None

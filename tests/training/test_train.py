@@ -82,20 +82,8 @@ def test_an_attention_variant_is_recorded_and_applied(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_training_goes_on(cli: Callable, tmp_path: Path) -> None:
     out = tmp_path / "model"
-    command = [
-        "train",
-        "--steps",
-        "60",
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-        "--batch",
-        "2",
-        "--length",
-        "64",
-    ]
-    command += ["--width", "32", "--save-every", "5", "--evaluate-every", "0"]
+    small = "--steps 60 --device cpu --batch 2 --length 64 --width 32 --save-every 5 --evaluate-every 0"
+    command = ["train", "--out", str(out), *small.split()]
     program = [sys.executable, "-m", "dualscope.cli"]
     running = subprocess.Popen([*program, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (out / "checkpoint" / "state.json").exists():

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from dualscope.errors import InputError
 from dualscope.learners.direct import direct_attn_out
 from dualscope.learners.learner import LEARNERS, Learned, Options
-from dualscope.models.doctor import assure
+from dualscope.models.doctor import assure, check_tokens
 from dualscope.models.prefix import Prefix
 from dualscope.models.trace import Trace
 
@@ -40,7 +40,7 @@ class Bench:
         zero_shot: Trace | None = None,
         other: Lesson | None = None,
     ) -> None:
-        model.check_tokens(lesson)
+        check_tokens(model, lesson)
         self.model, self.lesson, self.want, self._other = model, lesson, want, other
         if zero_shot is not None:
             self.zero_shot = zero_shot

@@ -56,7 +56,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
 
     ``eager``: the plain module computes by transformers' plain attention, else by the one that it was loaded with.
     """
-    model.check_tokens(lesson)
+    check_tokens(model, lesson)
     ordered = sorted(lesson.queries, key=len)
     step = max(1, (len(ordered) - 1) // max(1, queries - 1))
     chosen = [*ordered[::step][: queries - 1], ordered[-1]]
@@ -77,6 +77,17 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
                 )
     found = {name: torch.cat([row[:, -1].cpu().double() for row in those]) for name, those in rows.items()}
     return Logits(**found, calls=session.calls)
+
+
+def check_tokens(model: Model, lesson: "Lesson") -> None:
+    """The tokenizer must be this model's: a token beyond the embeddings would be an error deep inside."""
+    size = int(model.hf.get_input_embeddings().weight.shape[0])
+    highest = max(map(max, filter(None, (lesson.context, *lesson.queries, *lesson.answers))))
+    if highest >= size:
+        raise InputError(
+            f"{model.name}: its tokenizer made the token {highest}, and the model has embeddings for {size}; "
+            "they are not of the same model"
+        )
 
 
 def assure(model: Model, lesson: "Lesson") -> None:

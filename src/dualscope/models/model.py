@@ -273,17 +273,6 @@ class Model:
         start = position_offset if prefix is None else len(prefix)
         return read(Reading(self, lesson, prefix, want, start, plain), batch_size)
 
-    def check_tokens(self, lesson: "Lesson") -> None:
-        """The tokenizer must be this model's: a token beyond the embeddings would be an error deep inside."""
-        size = int(self.hf.get_input_embeddings().weight.shape[0])
-        pieces = filter(None, (lesson.context, *lesson.queries, *lesson.answers))
-        highest = max(map(max, pieces))
-        if highest >= size:
-            raise InputError(
-                f"{self.name}: its tokenizer made the token {highest}, and the model has embeddings for {size}; "
-                "they are not of the same model"
-            )
-
     def check(self, session: Session) -> None:
         """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""
         if session.calls != self.n_layers:

@@ -155,9 +155,7 @@ def dual_of(model: "Model", lesson: "Lesson | Episode", layer: int, head: int, q
     # features that the bias scales.
     bias = scores[order] - scaling * keys[order] @ q
     keys, values = root * keys[order], values[order]
-    sinks = getattr(
-        model.attentions[layer], "sinks", None
-    )  # every model of transformers that has them says so
+    sinks = getattr(model.attentions[layer], "sinks", None)  # so named by every model that has them
     if sinks is not None:
         keys, values = (torch.cat([each, each.new_zeros(1, each.shape[-1])]) for each in (keys, values))
         bias = torch.cat([bias, sinks.detach()[head].to(bias).reshape(1)])

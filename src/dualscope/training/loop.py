@@ -2,12 +2,9 @@
 
 import copy
 import json
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from dualscope.training.balance import rebalance
 from dualscope.training.checkpoint import load_checkpoint, load_state, save_checkpoint
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate
+from dualscope.training.interruption import ignore_interrupts, uninterrupted
 from dualscope.training.settings import Settings
 from dualscope.training.tokenizer import make_tokenizer
 
@@ -134,7 +132,7 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
-            with _uninterrupted():
+            with uninterrupted():
                 optimizer.step()
                 step += 1
             evaluation = None
@@ -256,34 +254,13 @@ def _check_finite(model: GPT2LMHeadModel) -> None:
             )
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits for the end of this: half an update must not become a checkpoint."""
-    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread alone
-        yield
-        return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
-
-
-def _ignore_interrupts(_: int) -> None:
-    """In a worker process: Ctrl-C reaches it too, and the loop ends it in its own time."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def _batches(settings: Settings, start: int, workers: int, device: str) -> Iterator[tuple[Tensor, Tensor]]:
     loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
         _Steps(settings),
         batch_size=None,
         sampler=range(start, settings.steps),
         num_workers=workers,
-        worker_init_fn=_ignore_interrupts,
+        worker_init_fn=ignore_interrupts,
         prefetch_factor=8 if workers else None,
         pin_memory=torch.device(device).type == "cuda",
     )
