@@ -45,9 +45,7 @@ def load(
     tokenizer = _tokenizer(source)
     hf = _module(source, config, weights_dtype, placement)
     if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
-        hf.set_experts_implementation(
-            "eager"
-        )  # the grouped product of experts exists in float32 and less only
+        hf.set_experts_implementation("eager")  # the grouped product of experts knows no float64
     if getattr(config, "dualscope_attention", None) is not None:
         from dualscope.models.attention import restore
 
