@@ -16,8 +16,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.models import Model
-from dualscope.models.batches import batches_of
-from dualscope.models.memory import in_words
+from dualscope.models.reading.batches import batches_of
+from dualscope.models.reading.memory import in_words
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 
 # How many of 500 queries of Subj have 14, 15, ... tokens in a vocabulary of 8,192 pieces.

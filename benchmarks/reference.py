@@ -65,7 +65,7 @@ def reference_flow(model: Model, lesson: Lesson, queries: int) -> tuple[float, f
 @torch.no_grad()
 def plain_batches(model: Model, lesson: Lesson) -> None:
     """The same batches as a zero-shot reading through the plain model with its default attention, no more."""
-    from dualscope.models.batches import batches_of
+    from dualscope.models.reading.batches import batches_of
 
     with model.running():
         for batch in batches_of(model, lesson, None, None):

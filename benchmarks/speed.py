@@ -20,7 +20,7 @@ from benchmarks.timing import machine, peak_bytes, save, seconds, show, wait
 from dualscope.learners import Bench
 from dualscope.metrics import METRICS, Case, measure
 from dualscope.models import Model
-from dualscope.models.memory import weight_bytes
+from dualscope.models.reading.memory import weight_bytes
 from dualscope.tasks.lesson import Lesson
 
 RATE = 0.003

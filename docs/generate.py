@@ -173,7 +173,7 @@ was trained to learn in context, like the embedded one, says nothing about large
 
 
 def verdict() -> str:
-    from dualscope.metrics.verdict import RULE, SMALL
+    from dualscope.findings.verdict import RULE, SMALL
 
     quoted = "\n".join(f"> {line}\n>" for line in RULE.split("\n")).removesuffix("\n>")
     return VERDICT.format(rule=quoted, small=SMALL)

@@ -7,7 +7,7 @@ import pytest
 
 import dualscope
 from dualscope.cli import app
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.tasks import catalog_names
 
 PAPERS = ("sst2", "sst5", "mr", "subj", "agnews", "cb")
@@ -36,7 +36,7 @@ def test_importing_the_package_imports_almost_nothing():
 
 def test_what_runs_no_model_does_not_wait_for_transformers():
     python(
-        "import sys, dualscope.learners, dualscope.studies.worker; assert 'transformers' not in sys.modules"
+        "import sys, dualscope.learners, dualscope.studies.execute.worker; assert 'transformers' not in sys.modules"
     )
 
 

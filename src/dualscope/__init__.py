@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dualscope._version import __version__
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:  # for editors and type checkers: the same names as in _HOME
+    from dualscope.descent.delta import Delta as Delta
     from dualscope.learners.bench import Bench as Bench
-    from dualscope.learners.delta import Delta as Delta
     from dualscope.learners.learner import LEARNERS as LEARNERS
     from dualscope.learners.learner import Learned as Learned
     from dualscope.learners.learner import Learner as Learner
@@ -25,11 +25,11 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as in _HOME
     from dualscope.metrics.rows import measure as measure
     from dualscope.models.model import Model as Model
     from dualscope.models.trace import Trace as Trace
-    from dualscope.studies.compare import Comparison as Comparison
-    from dualscope.studies.compare import compare as compare
+    from dualscope.results.compare import Comparison as Comparison
+    from dualscope.results.compare import compare as compare
     from dualscope.studies.config import Study as Study
-    from dualscope.studies.runner import run_study as run_study
-    from dualscope.studies.store import Run as Run
+    from dualscope.studies.execute.runner import run_study as run_study
+    from dualscope.studies.run_folder.storage import Run as Run
     from dualscope.tasks.catalog import catalog_names as catalog_names
     from dualscope.tasks.episode import Episode as Episode
     from dualscope.tasks.example import Example as Example
@@ -55,7 +55,7 @@ _HOME = {
     "Learner": "dualscope.learners.learner",
     "Learned": "dualscope.learners.learner",
     "Bench": "dualscope.learners.bench",
-    "Delta": "dualscope.learners.delta",
+    "Delta": "dualscope.descent.delta",
     "choose_rate": "dualscope.learners.rate",
     # metrics
     "METRICS": "dualscope.metrics.catalog",
@@ -63,10 +63,10 @@ _HOME = {
     "measure": "dualscope.metrics.rows",
     # studies
     "Study": "dualscope.studies.config",
-    "Run": "dualscope.studies.store",
-    "run_study": "dualscope.studies.runner",
-    "compare": "dualscope.studies.compare",
-    "Comparison": "dualscope.studies.compare",
+    "Run": "dualscope.studies.run_folder.storage",
+    "run_study": "dualscope.studies.execute.runner",
+    "compare": "dualscope.results.compare",
+    "Comparison": "dualscope.results.compare",
 }
 
 __all__ = ["InputError", "__version__", *sorted(_HOME)]

@@ -10,7 +10,7 @@ import typer
 from dualscope._version import __version__
 from dualscope.commands import convert, doctor, regression, report, run, theory, train, validate
 from dualscope.commands import list as listing
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 app = typer.Typer(
     name="dualscope",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.learners import Bench, options_of
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.errors import InputError
-from dualscope.learners.weights import Weights
+from dualscope.core.errors import InputError
+from dualscope.descent.trainable import Weights
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench
 

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.learners.lessons import redrawn, relabelled, reordered
+from dualscope.learners.altered_lessons import redrawn, relabelled, reordered
 from dualscope.learners.nulls import borrowed, scrambled, unlabelled
 from dualscope.learners.probe import softmax_regression
 from dualscope.tasks import Episode

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.learners import choose_rate
 from dualscope.learners.rate import GRID, _rank
 from dualscope.tasks import Episode

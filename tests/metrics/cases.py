@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualscope.learners.delta import Delta
+from dualscope.descent.delta import Delta
 from dualscope.learners.learner import Learned, Log
 from dualscope.metrics.case import Case
 from dualscope.models.trace import Trace

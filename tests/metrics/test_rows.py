@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.metrics import METRICS, measure
 from dualscope.metrics.case import Case
 from dualscope.metrics.noise import SNR_THRESHOLD

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.models.capture import capturing
-from dualscope.models.session import Session
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
 from tests.models.lessons import random_lesson
 from tests.models.tiny import FAMILIES, WINDOW, tiny_model
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from dualscope.cli import app
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models.convert import convert
 from tests.models.tiny import tiny_model
 

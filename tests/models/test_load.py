@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, T5Config
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.models import Model, device, source
+from dualscope.models import Model, hardware, source
 from dualscope.models.digest import digest_of_files
 from tests.models.lessons import random_lesson
 from tests.models.test_convert import pickled
@@ -201,13 +201,13 @@ def test_names_of_options(folder: Path) -> None:
 
 
 def test_too_large_for_the_device_says_how_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "total_memory", lambda device: 2**17)
+    monkeypatch.setattr(hardware, "total_memory", lambda device: 2**17)
     refuse(folder, r"needs 0.2 MiB for its float32 weights, and 'cpu' has 0.1 MiB")
     assert Model.load(str(folder), device="cpu", dtype="bfloat16").dtype == torch.bfloat16
 
 
 def test_estimate_needs_no_weights(folder: Path) -> None:
-    from dualscope.models.memory import weight_bytes
+    from dualscope.models.reading.memory import weight_bytes
 
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
@@ -252,7 +252,7 @@ def test_several_devices_only_where_one_is_too_small(folder: Path, monkeypatch: 
     from dualscope.models.load import _placement
 
     config, place = AutoConfig.from_pretrained(folder), torch.device("cuda")
-    monkeypatch.setattr(device, "total_memory", lambda device: 2**17)
+    monkeypatch.setattr(hardware, "total_memory", lambda device: 2**17)
 
     def placement(
         count: int, automatic: bool = True, dtype: torch.dtype = torch.float32

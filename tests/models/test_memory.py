@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from dualscope.models import Model, device, memory, read
+from dualscope.models import Model, hardware
+from dualscope.models.reading import memory, read
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
 
@@ -39,7 +40,7 @@ def test_estimate_counts_tied_weights_once_and_grows_with_the_context(model: Mod
 
 
 def test_total_memory_of_this_machine() -> None:
-    assert device.total_memory(torch.device("cpu")) > 2**28
+    assert hardware.total_memory(torch.device("cpu")) > 2**28
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dualscope.models import Model
-from dualscope.models.batches import batches_of
+from dualscope.models.reading.batches import batches_of
 from tests.models.lessons import random_lesson
 from tests.models.oracle import oracle
 from tests.models.test_oracle import EVERYTHING, TOLERANCE, assert_same

@@ -75,8 +75,8 @@ def test_captured_logits_are_the_plain_models(family: str) -> None:
 
 
 def captured_logits(model: Model, tokens: Tensor) -> Tensor:
-    from dualscope.models.capture import capturing
-    from dualscope.models.session import Session
+    from dualscope.models.capture.hooks import capturing
+    from dualscope.models.capture.session import Session
 
     session = Session(read=tokens.shape[1] - 1)
     with torch.no_grad(), model.running(), capturing(model, session):

@@ -3,8 +3,8 @@
 import torch
 
 from dualscope.models import Model
-from dualscope.models.capture import capturing
-from dualscope.models.session import Session
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
 from tests.models.unlisted import sink_model
 
 TOKENS = torch.tensor([[1, 7, 9, 4, 11, 6, 8, 5]])

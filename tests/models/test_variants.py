@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models import variants
 from tests.models.tiny import FAMILIES, tiny_model
 

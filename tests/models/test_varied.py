@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dualscope.models import Model
-from dualscope.models.attention import apply, variant_of
+from dualscope.models.attention_kinds import apply, variant_of
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
 

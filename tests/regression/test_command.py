@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.commands.regression import Name
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.regression import EXPERIMENTS, Results, load, save
 from dualscope.regression.folder import check_place
 
@@ -85,7 +85,7 @@ def test_results_of_other_settings_are_not_replaced(tmp_path) -> None:
 
 
 def test_an_interrupted_save_leaves_no_rows_of_other_settings(tmp_path, monkeypatch) -> None:
-    from dualscope.studies.store import Run
+    from dualscope.studies.run_folder.storage import Run
 
     first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))
     save(some_results(), first, tmp_path, seconds=1)

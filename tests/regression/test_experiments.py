@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from dualscope.errors import InputError
-from dualscope.models.attention import make_variant
+from dualscope.core.errors import InputError
+from dualscope.models.attention_kinds import make_variant
 from dualscope.regression import EXPERIMENTS, Ahn, Results, Variants, load, save
 from dualscope.regression.ahn import learned, relative_error
 from dualscope.regression.akyurek import Akyurek, first, implied

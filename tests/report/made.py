@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dualscope.studies.cell import COLUMNS
-from dualscope.studies.store import Run
+from dualscope.studies.run_folder.storage import Run
 
 LAYERED = ("sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_am", "sim_am_delta")
 Level = Callable[[str, str], float]

@@ -6,12 +6,12 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from dualscope.report.best import Marks
-from dualscope.report.chart import Chart, Section, Tabs
+from dualscope.report.charts.chart import Chart, Section, Tabs
+from dualscope.report.charts.drawing import colours
+from dualscope.report.charts.layers import Line, combine, layer_lines
 from dualscope.report.data import Data
-from dualscope.report.drawing import colours
-from dualscope.report.layers import Line, combine, layer_lines
-from dualscope.report.sections import SECTIONS, axes, gradients, own
+from dualscope.report.sections import SECTIONS, gradients, plugin_metrics, sweeps
+from dualscope.report.ties import Marks
 from tests.report.made import make_run, usual
 
 
@@ -46,7 +46,7 @@ def test_every_section_is_there_and_every_plot_is_valid(plain_run: Path) -> None
 
 
 def test_built_in_metrics_are_not_the_users_own(plain_run: Path) -> None:
-    assert own.section(Data([plain_run])) is None
+    assert plugin_metrics.section(Data([plain_run])) is None
 
 
 def test_runs_stand_side_by_side(plain_run: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_a_study_varies_is_shown(tmp_path: Path) -> None:
         demo_labels=["gold", "flipped"],
         orders=[0, 1],
     )
-    section = axes.section(Data([run]))
+    section = sweeps.section(Data([run]))
     assert section is not None
     tabs = {item.id: item for item in section.items if isinstance(item, Tabs)}
     assert set(tabs) == {"axis-lr-tabs", "axis-labels-tabs"}
@@ -147,9 +147,9 @@ def test_learners_under_test_are_no_controls(plain_run: Path) -> None:
 
 
 def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
-    from dualscope.report.drawing import DASHES as DRAWN
-    from dualscope.report.drawing import MARKERS
-    from dualscope.report.palette import DASHES, SYMBOLS
+    from dualscope.report.charts.drawing import DASHES as DRAWN
+    from dualscope.report.charts.drawing import MARKERS
+    from dualscope.report.charts.palette import DASHES, SYMBOLS
     from dualscope.studies.config import VARIANTS
 
     assert set(VARIANTS) == set(DASHES) == set(SYMBOLS)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
+from dualscope.findings import summary
 from dualscope.report import write_report
 from dualscope.report.data import Data
 from dualscope.report.source import Source
-from dualscope.studies import summary
 from dualscope.studies.cell import fingerprint
 from tests.report.made import make_run
 

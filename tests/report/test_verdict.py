@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dualscope.metrics.verdict import RULE
+from dualscope.findings.verdict import RULE
 from dualscope.report import write_report
-from dualscope.report.chart import Judgement
+from dualscope.report.charts.chart import Judgement
 from dualscope.report.data import Data
 from dualscope.report.sections import verdict
 from tests.report.made import make_run

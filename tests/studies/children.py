@@ -11,7 +11,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(
-            "dualscope.studies.worker",
+            "dualscope.studies.execute.worker",
             "dualscope.learners",
             "dualscope.metrics.rows",
             "dualscope.models.load",

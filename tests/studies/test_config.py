@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.studies.config import Study, preset_names, read_preset
 from dualscope.studies.paths import anchored
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from dualscope.findings.summary import summarise
 from dualscope.learners import LEARNERS
 from dualscope.metrics import METRICS
 from dualscope.report.data import Data
-from dualscope.report.sections import own
+from dualscope.report.sections import plugin_metrics
 from dualscope.studies import Study, run_study
-from dualscope.studies.runner import Runner
-from dualscope.studies.summary import summarise
+from dualscope.studies.execute.runner import Runner
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN, RECOMPUTE = (REPOSITORY / "examples" / f"{name}.py" for name in ("plugin", "recompute"))
@@ -31,7 +31,7 @@ def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> N
     assert run_study(study, tmp_path / "run", device="cpu").computed == []
     summarise(result.run, result.cells)
     for _ in range(2):  # while the plugin is loaded, and where it is not known
-        section = own.section(Data([tmp_path / "run"]))
+        section = plugin_metrics.section(Data([tmp_path / "run"]))
         assert section is not None
         (chart,) = section.charts()
         assert chart.metrics == ("certainty",)

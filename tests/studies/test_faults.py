@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.learners import LEARNERS, Learned, Learner, Options
 from dualscope.models import Model
 from dualscope.studies import Result, Study, run_study
-from dualscope.studies.runner import Runner
+from dualscope.studies.execute.runner import Runner
 
 PLUGIN = '''
 import torch

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.studies import Study, run_study
-from dualscope.studies.runner import Runner
+from dualscope.studies.execute.runner import Runner
 
 
 def test_ids_know_weights_data_and_options_but_not_places(

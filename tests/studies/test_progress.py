@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dualscope.studies.outcome import Outcome, Started
+from dualscope.studies.execute.outcome import Outcome, Started
+from dualscope.studies.execute.progress import Reporter
 from dualscope.studies.plugins import load_plugins, plugins_digest
-from dualscope.studies.progress import Reporter
 
 
 def _show(terminal: bool) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualscope.core.owner import Owner
 from dualscope.studies import Study, run_study
-from dualscope.studies.outcome import Event, Outcome
-from dualscope.studies.owner import Owner
+from dualscope.studies.execute.outcome import Event, Outcome
 from tests.studies.children import files
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")

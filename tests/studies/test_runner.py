@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dualscope.findings.summary import summarise
 from dualscope.learners import Bench
 from dualscope.studies import Run, Study, run_study
 from dualscope.studies.cell import COLUMNS
-from dualscope.studies.jobs import suitable_jobs
-from dualscope.studies.runner import Runner
-from dualscope.studies.summary import summarise
+from dualscope.studies.execute.jobs import suitable_jobs
+from dualscope.studies.execute.runner import Runner
 from tests.studies.children import files, finish, rows
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
+from dualscope.core.folder import Folder
+from dualscope.core.owner import Owner
 from dualscope.studies.cell import COLUMNS
-from dualscope.studies.claims import Claims
-from dualscope.studies.folder import Folder
-from dualscope.studies.owner import Owner
-from dualscope.studies.store import Run
+from dualscope.studies.run_folder.claims import Claims
+from dualscope.studies.run_folder.storage import Run
 
 ROW = {**dict.fromkeys(COLUMNS), "model": "m", "task": "t", "learner": "gd", "metric": "accuracy", "n": 3}
 PLACES = ["local", "memory://dualscope-test"]

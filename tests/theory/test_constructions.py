@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.theory import Draw, bound, closed_forms, functional, preconditioned, vonoswald
 from dualscope.theory.bound import Population, dual_norm, evaluate, worst_weight
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.models.attention.install import apply
+from dualscope.models.attention_kinds.install import apply
 from dualscope.tasks import Episode, Task
 from dualscope.theory import dual_of
 from tests.models.lessons import random_lesson

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.theory import Draw
 from dualscope.theory.features import (
     exp_kernel,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.theory import IDENTITIES, AtMost, TwoSides, chosen, judge
 from dualscope.theory.identity import TOPICS
 

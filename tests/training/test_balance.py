@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.training.balance import rebalance
 from dualscope.training.loop import make_model, train
 from dualscope.training.settings import Settings

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualscope.tasks import Episode, Task, make_lesson
-from dualscope.tasks.generate import ATTRIBUTES, LEXICON
+from dualscope.tasks.synthetic import ATTRIBUTES, LEXICON
 from dualscope.training.corpus import BOS, EOS, Mixture, draw_batch, draw_sequence
 from dualscope.training.evaluation import held_out_sequences
 from dualscope.training.heldout import APART, FORBIDDEN

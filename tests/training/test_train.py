@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models import Model
 from dualscope.training.loop import train
 from dualscope.training.settings import Settings
@@ -74,7 +74,7 @@ def test_an_attention_variant_is_recorded_and_applied(tmp_path: Path) -> None:
     options = {**SMALL.as_dict(), "mixture": SMALL.mixture, "attention": {"name": "momentum", "eta": 0.5}}
     small_train(tmp_path, Settings(**options))
     assert json.loads((tmp_path / "config.json").read_text())["dualscope_attention"]["eta"] == 0.5
-    from dualscope.models.attention import variant_of
+    from dualscope.models.attention_kinds import variant_of
 
     assert variant_of(Model.load(str(tmp_path), device="cpu").hf) is not None
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
     from dualscope.models import Model

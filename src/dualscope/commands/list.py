@@ -53,7 +53,7 @@ def _variants() -> list[tuple[str, str]]:
 
 
 def _tasks() -> list[tuple[str, str]]:
-    from dualscope.configfile import read_config
+    from dualscope.core.config_file import read_config
     from dualscope.tasks.catalog import catalog_folder, catalog_names
     from dualscope.tasks.config import TaskConfig
 
@@ -77,7 +77,7 @@ def _metrics() -> list[tuple[str, str]]:
 
 
 def _presets() -> list[tuple[str, str]]:
-    from dualscope.configfile import read_yaml
+    from dualscope.core.config_file import read_yaml
     from dualscope.studies.config import PRESETS
 
     return [(path.stem, str(read_yaml(path)[0].get("about", ""))) for path in sorted(PRESETS.glob("*.yaml"))]

@@ -52,7 +52,7 @@ def regression(
     """
     from time import monotonic
 
-    from dualscope.errors import InputError
+    from dualscope.core.errors import InputError
     from dualscope.regression import EXPERIMENTS, save
     from dualscope.regression.folder import check_place
 
@@ -78,7 +78,7 @@ def regression(
 def _build(kind: "type[Experiment]", settings: dict[str, Any], quick: bool) -> "Experiment":
     from pydantic import ValidationError
 
-    from dualscope.errors import InputError
+    from dualscope.core.errors import InputError
 
     try:
         return kind.quick(**settings) if quick else kind(**settings)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualscope.commands.resumable import resumable
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 MANY = "May be given several times."
 WIDE = 110
@@ -63,8 +63,8 @@ def run(
 ) -> None:
     """Run a study, or what is missing of it. Without options: the preset `quick`."""
     from dualscope.studies.config import Study
-    from dualscope.studies.progress import Reporter
-    from dualscope.studies.runner import Runner, parse_shard
+    from dualscope.studies.execute.progress import Reporter
+    from dualscope.studies.execute.runner import Runner, parse_shard
 
     options: dict[str, Any] = {
         "models": model,
@@ -133,7 +133,7 @@ def _numbers(text: str | None, option: str) -> list[int] | None:
 def _show_plan(runner: Any, as_json: bool) -> None:
     from rich.table import Table
 
-    from dualscope.studies.estimate import Estimator
+    from dualscope.studies.execute.estimate import Estimator
     from dualscope.studies.provenance import episodes
 
     plan = runner.plan()
@@ -172,10 +172,10 @@ def _show_plan(runner: Any, as_json: bool) -> None:
 
 
 def _show_result(result: Any, as_json: bool, report: bool) -> None:
-    from dualscope.studies.outcome import Outcome, is_full_disk, reason_for
-    from dualscope.studies.summary import summarise
-    from dualscope.studies.tables import result_tables
-    from dualscope.studies.verdicts import verdicts
+    from dualscope.findings.stored import verdicts
+    from dualscope.findings.summary import summarise
+    from dualscope.report.terminal import result_tables
+    from dualscope.studies.execute.outcome import Outcome, is_full_disk, reason_for
 
     rows, answers, page = [], [], None
     try:
@@ -251,7 +251,7 @@ def _cut_short(result: Any) -> list[str]:
 
 def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A clip that never bites is no clip: its learner is the plain one under another name."""
-    from dualscope.studies.summary import ALL_TASKS
+    from dualscope.findings.summary import ALL_TASKS
 
     tasks: dict[str, list[str]] = {}
     for row in rows:

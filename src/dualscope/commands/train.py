@@ -8,7 +8,7 @@ import typer
 import yaml
 
 from dualscope.commands.resumable import resumable
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
     from dualscope.training.loop import Progress
@@ -58,11 +58,11 @@ def train(
         raise InputError("--out is empty; give a folder for the model")
     folder = Path(out)
     variant = _attention(attention)
-    from dualscope.models import device as devices
+    from dualscope.models import hardware
     from dualscope.training.loop import train as run
     from dualscope.training.settings import Settings
 
-    place = devices.resolve(device)
+    place = hardware.resolve(device)
     small: dict[str, Any] = (
         {"batch": 4, "length": 256, "layers": 2, "width": 64, "heads": 2} if place.type == "cpu" else {}
     )
@@ -112,7 +112,7 @@ def _attention(text: str | None) -> dict[str, Any] | None:
     except yaml.YAMLError as error:
         raise InputError(f"--attention {text!r} is not YAML: {error}") from None
     options = {"name": read} if isinstance(read, str) else read
-    from dualscope.models.attention import make_variant
+    from dualscope.models.attention_kinds import make_variant
 
     return make_variant(options).described()
 

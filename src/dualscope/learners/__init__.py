@@ -1,12 +1,12 @@
 """Ways to learn from demonstrations, by name, on any model."""
 
+from dualscope.descent.delta import Delta
+from dualscope.descent.direct_effect import direct_attn_out
+from dualscope.descent.dual import Dual
 from dualscope.learners.all_weights import GdAll
 from dualscope.learners.bench import Bench, options_of
 from dualscope.learners.ceilings import GdRedraw, GdReorder, InContextRedraw, InContextReorder
 from dualscope.learners.clipped import LcgdClipped
-from dualscope.learners.delta import Delta
-from dualscope.learners.direct import direct_attn_out
-from dualscope.learners.dual import Dual
 from dualscope.learners.gd import Gd
 from dualscope.learners.in_context import InContext
 from dualscope.learners.lcgd import Lcgd

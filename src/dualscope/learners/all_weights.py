@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dualscope.errors import InputError
-from dualscope.learners.descent import DescentOptions, descend
+from dualscope.core.errors import InputError
+from dualscope.descent.parameters import Slot, Whole, is_low
 from dualscope.learners.gd import gd_step
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
-from dualscope.learners.slots import Slot, Whole, is_low
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

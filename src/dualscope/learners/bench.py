@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from dualscope.errors import InputError
-from dualscope.learners.direct import direct_attn_out
+from dualscope.core.errors import InputError
+from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.learner import LEARNERS, Learned, Options
 from dualscope.models.doctor import assure, check_tokens
-from dualscope.models.prefix import Prefix
+from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def options_of(name: str, options: dict[str, object]) -> Options:
     {'epochs': 2}
     >>> options_of("gd", {"epoch": 2})
     Traceback (most recent call last):
-    dualscope.errors.InputError: learner 'gd': option 'epoch': extra inputs are not permitted, found 2. ...
+    dualscope.core.errors.InputError: learner 'gd': option 'epoch': extra inputs are not permitted, found 2. ...
     """
     kind = LEARNERS[name].options
     try:

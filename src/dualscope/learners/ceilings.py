@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from dualscope.learners.descent import DescentOptions, descend
+from dualscope.learners.altered_lessons import redrawn, reordered
 from dualscope.learners.gd import gd_step
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
-from dualscope.learners.lessons import redrawn, reordered
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -29,6 +29,7 @@ class GdAgainOptions(DescentOptions):
 class InContextRedraw(Learner[AgainOptions]):
     """In-context learning from another draw of demonstrations."""
 
+    role = "ceiling"
     options = AgainOptions
 
     def learn(self, bench: Bench, lr: float | None, options: AgainOptions) -> Learned:
@@ -39,6 +40,7 @@ class InContextRedraw(Learner[AgainOptions]):
 class InContextReorder(Learner[AgainOptions]):
     """In-context learning from the same demonstrations in another order."""
 
+    role = "ceiling"
     options = AgainOptions
 
     def learn(self, bench: Bench, lr: float | None, options: AgainOptions) -> Learned:
@@ -53,6 +55,7 @@ def _in_context(bench: Bench, lesson: Lesson) -> Learned:
 class GdRedraw(Learner[GdAgainOptions]):
     """GD on another draw of demonstrations."""
 
+    role = "ceiling"
     options = GdAgainOptions
     needs_rate = True
 
@@ -66,6 +69,7 @@ class GdRedraw(Learner[GdAgainOptions]):
 class GdReorder(Learner[GdAgainOptions]):
     """GD on the same demonstrations in another order."""
 
+    role = "ceiling"
     options = GdAgainOptions
     needs_rate = True
 

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from dualscope.learners.descent import Adjust, Adjusted
+from dualscope.descent.loop import Adjust, Adjusted
+from dualscope.descent.parameters import layer_of
+from dualscope.descent.trainable import Gradient
 from dualscope.learners.lcgd import LcgdOptions, descend_locally
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.slots import layer_of
-from dualscope.learners.weights import Gradient
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

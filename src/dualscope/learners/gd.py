@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dualscope.learners.descent import DescentOptions, Stride, descend, stepping
+from dualscope.descent.loop import Stride, stepping
+from dualscope.descent.samples import Objective, Sample
+from dualscope.descent.trainable import Gradient
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.samples import Objective, Sample
-from dualscope.learners.weights import Gradient
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

@@ -14,5 +14,7 @@ if TYPE_CHECKING:
 class InContext(Learner[Options]):
     """BOS, every demonstration and a separator, then the query."""
 
+    role = "reference"
+
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         return Learned(bench.in_context)

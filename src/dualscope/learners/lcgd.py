@@ -9,21 +9,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from dualscope.learners.descent import (
-    Adjust,
-    DescentOptions,
-    Step,
-    Stride,
-    Taken,
-    descend,
-    mean_gradient,
-    take,
-    unchanged,
-)
+from dualscope.descent.layer_losses import visiting
+from dualscope.descent.loop import Adjust, Step, Stride, Taken, mean_gradient, take, unchanged
+from dualscope.descent.samples import Objective, Sample
+from dualscope.descent.trainable import Gradient
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.local import visiting
-from dualscope.learners.samples import Objective, Sample
-from dualscope.learners.weights import Gradient
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

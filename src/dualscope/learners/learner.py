@@ -6,51 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-from torch import Tensor
-
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
+from dualscope.core.options import Options
+from dualscope.core.registry import Registry
+from dualscope.core.words import Role
+from dualscope.descent.log import Log
 from dualscope.models.trace import Trace
-from dualscope.registry import Registry
 
 if TYPE_CHECKING:
+    from dualscope.descent.delta import Delta
     from dualscope.learners.bench import Bench
-    from dualscope.learners.delta import Delta
     from dualscope.tasks.lesson import Lesson
 
 
-class Options(BaseModel):
-    """A learner's own settings: typed, frozen, unknown names refused.
-
-    >>> Options(lr=1)
-    Traceback (most recent call last):
-    pydantic_core._pydantic_core.ValidationError: 1 validation error for Options...
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def changed(self) -> dict[str, object]:
-        """The settings that differ from their defaults, ready for JSON.
-
-        >>> Options().changed()
-        {}
-        """
-        return self.model_dump(mode="json", exclude_defaults=True)
-
-
 O = TypeVar("O", bound=Options)  # noqa: E741
-
-
-@dataclass(frozen=True)
-class Log:
-    """How the learning went. What a learner has nothing to say about is None, or not among the records."""
-
-    grad_norm: Tensor | None = None  # [steps, layers]
-    step_norm: Tensor | None = None  # [steps, layers]: what the weights really moved
-    update_norm: Tensor | None = None  # [layers], relative to the weights
-    clipped_steps: int | None = None
-    clipped_layer_steps: Tensor | None = None  # [layers]: in how many steps a layer's part was cut
-    records: dict[str, Tensor] = field(default_factory=dict)  # see dualscope.learners.recorder
 
 
 @dataclass(frozen=True)
@@ -78,6 +47,7 @@ class Learner(Generic[O]):
     """
 
     name: ClassVar[str] = ""  # set by the registry's decorator below
+    role: ClassVar[Role] = "hypothesis"  # what it is to the question
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
     has_direct: ClassVar[bool] = (

@@ -8,10 +8,11 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from dualscope.learners.descent import DescentOptions, Stride, descend, stepping
+from dualscope.descent.loop import Stride, stepping
+from dualscope.descent.samples import Sample
+from dualscope.descent.trainable import Gradient
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.samples import Sample
-from dualscope.learners.weights import Gradient
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

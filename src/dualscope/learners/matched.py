@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.learners.descent import Adjust, Adjusted, DescentOptions, descend
+from dualscope.descent.loop import Adjust, Adjusted
+from dualscope.descent.trainable import Gradient
 from dualscope.learners.gd import gd_step
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.lcgd import LocalOptions, descend_locally
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.weights import Gradient
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from dualscope.learners.delta import Delta
-from dualscope.learners.descent import DescentOptions, descend
+from dualscope.descent.delta import Delta
+from dualscope.learners.altered_lessons import relabelled
 from dualscope.learners.gd import gd_step
+from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner, Log, Options
-from dualscope.learners.lessons import relabelled
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -31,6 +31,7 @@ class NullContextOptions(Options):
 class NullContext(Learner[NullContextOptions]):
     """A context of exactly the same length that does not teach the task."""
 
+    role = "null"
     options = NullContextOptions
 
     def needs_other(self, options: NullContextOptions) -> bool:
@@ -80,6 +81,7 @@ def borrowed(lesson: Lesson, other: Lesson) -> tuple[int, ...]:
 class GdRandomLabels(Learner[DescentOptions]):
     """GD on the same demonstrations with random labels."""
 
+    role = "null"
     options = DescentOptions
     needs_rate = True
 
@@ -91,6 +93,7 @@ class GdRandomLabels(Learner[DescentOptions]):
 class GdOtherTask(Learner[DescentOptions]):
     """GD on another task's demonstrations."""
 
+    role = "null"
     options = DescentOptions
     needs_rate = True
 
@@ -111,6 +114,7 @@ class RandomUpdateOptions(DescentOptions):
 class RandomUpdate(Learner[RandomUpdateOptions]):
     """A random change of the weights that GD changes, in every layer of the same norm as GD's."""
 
+    role = "null"
     options = RandomUpdateOptions
     needs_rate = True
     has_direct = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.learners.bench import Bench
 from dualscope.models.trace import Trace
 from dualscope.tasks.episode import Episode, spare

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class ZeroShot(Learner[Options]):
     """BOS and the query: where every change is measured from."""
 
+    role = "baseline"
+
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         return Learned(bench.zero_shot)
 
@@ -23,6 +25,8 @@ class ZeroShot(Learner[Options]):
 @LEARNERS.register("zero-shot-offset")
 class ZeroShotOffset(Learner[Options]):
     """No context, but BOS and query moved to where the query stands in context: what position alone does."""
+
+    role = "null"
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         lesson = bench.lesson

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dualscope.core.registry import Registry
 from dualscope.metrics.case import Case
 from dualscope.metrics.values import PerQuery, Values
-from dualscope.registry import Registry
 
 Compute = Callable[[Case, frozenset[str]], Iterable[Values]]
 Applies = Callable[[Case], bool]

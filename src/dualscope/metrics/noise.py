@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import layer_slices, wide
 from dualscope.metrics.metric import family
-from dualscope.metrics.statistics import SNR_THRESHOLD
 from dualscope.metrics.values import Logged, PerQuery, Values
 from dualscope.models.trace import Trace
 

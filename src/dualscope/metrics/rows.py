@@ -13,9 +13,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
-from dualscope.metrics.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.metrics.values import Logged, PerQuery, Pooled, Values
 
 Row = dict[str, Any]

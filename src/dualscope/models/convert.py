@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from dualscope.errors import InputError
-from dualscope.files import share
+from dualscope.core.errors import InputError
+from dualscope.core.files import share
 from dualscope.models.source import PICKLED, Source, find
 
 TEXTS = (

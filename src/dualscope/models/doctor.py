@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.errors import InputError
-from dualscope.models.capture import capturing
-from dualscope.models.device import total_memory
+from dualscope.core.errors import InputError
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
 from dualscope.models.families import FAMILIES
-from dualscope.models.memory import batch_size, estimate, in_words
+from dualscope.models.hardware import total_memory
 from dualscope.models.model import Model
-from dualscope.models.session import Session
+from dualscope.models.reading.memory import batch_size, estimate, in_words
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from dualscope.errors import InputError
-from dualscope.registry import Registry
+from dualscope.core.errors import InputError
+from dualscope.core.registry import Registry
 
 
 @dataclass(frozen=True)

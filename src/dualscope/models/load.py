@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dualscope.errors import InputError
-from dualscope.models import device as devices
-from dualscope.models import variants
-from dualscope.models.memory import in_words, weight_bytes
-from dualscope.models.positions import max_positions
+from dualscope.core.errors import InputError
+from dualscope.models import hardware, variants
+from dualscope.models.capture.positions import max_positions
 from dualscope.models.precision import dtype_of, name_of
+from dualscope.models.reading.memory import in_words, weight_bytes
 from dualscope.models.source import Source, find
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def load(
     from dualscope.models.model import Model
 
     variants.check(variant)
-    weights_dtype, place = dtype_of(dtype), devices.resolve(device)
+    weights_dtype, place = dtype_of(dtype), hardware.resolve(device)
     if dtype == "tf32" and place.type != "cuda":
         raise InputError(f"dtype 'tf32' needs a CUDA device, not '{place.type}'; use float32")
     if dtype == "float64" and place.type == "mps":
@@ -47,7 +46,7 @@ def load(
     if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
         hf.set_experts_implementation("eager")  # the grouped product of experts knows no float64
     if getattr(config, "dualscope_attention", None) is not None:
-        from dualscope.models.attention import restore
+        from dualscope.models.attention_kinds import restore
 
         restore(hf, files[0].parent)
     variants.apply(hf, variant, init_seed)
@@ -145,12 +144,12 @@ def _placement(
 
     with torch.device("meta"):
         need = weight_bytes(AutoModelForCausalLM.from_config(config), dtype)
-    room = devices.total_memory(place)
+    room = hardware.total_memory(place)
     if need < 0.9 * room:
         return {"device_map": {"": place}}
     several = torch.cuda.device_count() if automatic and place.type == "cuda" else 1
     if several > 1:
-        everywhere = {i: devices.total_memory(torch.device("cuda", i)) for i in range(several)}
+        everywhere = {i: hardware.total_memory(torch.device("cuda", i)) for i in range(several)}
         if need < 0.8 * sum(everywhere.values()):
             # Never the CPU or the disk: weights that come and go cannot be trained.
             return {

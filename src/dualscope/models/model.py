@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.models import precision as precisions
-from dualscope.models.activations import stepwise, without_jvp
-from dualscope.models.capture import capturing
+from dualscope.models.capture.activations import stepwise, without_jvp
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.positions import max_positions
+from dualscope.models.capture.session import Session
 from dualscope.models.digest import digest_of_files, digest_of_module
 from dualscope.models.families import Family, family_of
 from dualscope.models.parts import Part
-from dualscope.models.positions import max_positions
-from dualscope.models.prefix import Prefix
-from dualscope.models.session import Session
+from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Model:
         ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
         demonstrations and BOS), ``layer_inputs``, ``query_vectors``, ``context_scores``.
         """
-        from dualscope.models.read import Reading, read
+        from dualscope.models.reading.read import Reading, read
 
         self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
         start = position_offset if prefix is None else len(prefix)

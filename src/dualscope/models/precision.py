@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from dualscope.errors import InputError, suggest
+from dualscope.core.errors import InputError, suggest
 
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
@@ -23,7 +23,7 @@ def dtype_of(precision: str) -> torch.dtype:
     torch.float32
     >>> dtype_of("fp32")
     Traceback (most recent call last):
-    dualscope.errors.InputError: unknown dtype 'fp32': did you mean tf32 or float32? Known: bfloat16, float16, \
+    dualscope.core.errors.InputError: unknown dtype 'fp32': did you mean tf32 or float32? Known: bfloat16, float16, \
 float32, float64, tf32.
     """
     if precision not in DTYPES:

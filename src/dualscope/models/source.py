@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 EMBEDDED = "embedded"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -117,7 +117,7 @@ def find(name: str, offline: bool = False) -> Source:
     'step3000'
     >>> find("./nowhere/model")
     Traceback (most recent call last):
-    dualscope.errors.InputError: no such folder: ./nowhere/model
+    dualscope.core.errors.InputError: no such folder: ./nowhere/model
     """
     if name == EMBEDDED:
         return Source(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))

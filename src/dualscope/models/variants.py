@@ -12,7 +12,7 @@ from zlib import crc32
 import torch
 from torch import Tensor, nn
 
-from dualscope.errors import InputError, suggest
+from dualscope.core.errors import InputError, suggest
 from dualscope.models.draws import PiecewiseDraws
 from dualscope.models.families import family_of
 from dualscope.models.model import Model
@@ -31,7 +31,7 @@ def check(variant: str) -> None:
 
     >>> check("untraned")
     Traceback (most recent call last):
-    dualscope.errors.InputError: unknown variant 'untraned': did you mean untrained or trained? \
+    dualscope.core.errors.InputError: unknown variant 'untraned': did you mean untrained or trained? \
 Known: shuffled, trained, trained-embeddings, untrained.
     """
     if variant not in VARIANTS:
@@ -57,7 +57,7 @@ def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
         fresh = type(hf)._from_config(deepcopy(hf.config), dtype=torch.float32)
         attention = getattr(hf.config, "dualscope_attention", None)
         if attention is not None:
-            from dualscope.models.attention import apply as change_attention
+            from dualscope.models.attention_kinds import apply as change_attention
 
             change_attention(fresh, attention)
         drawn = dict(fresh.named_parameters())

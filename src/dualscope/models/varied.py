@@ -7,9 +7,9 @@ context is repeated in front of every query of the batch.
 import torch
 from torch import Tensor, nn
 
-from dualscope.models import attend
-from dualscope.models.attention.install import installed
-from dualscope.models.attention.variant import Variant
+from dualscope.models.attention_kinds.install import installed
+from dualscope.models.attention_kinds.kind import Variant
+from dualscope.models.capture import kernel
 
 
 def variant_in(module: nn.Module) -> Variant | None:
@@ -25,7 +25,7 @@ def attention(
     key: Tensor,
     value: Tensor,
     shared: tuple[Tensor, Tensor] | None,
-    rules: attend.Rules,
+    rules: kernel.Rules,
 ) -> tuple[Tensor, Tensor]:
     """Output [batch, heads, rows, head_dim] and the weights that mixed it [batch, heads, rows, keys].
 
@@ -37,12 +37,12 @@ def attention(
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     rows, keys = query.shape[-2], key.shape[-2]
-    between = attend.distances(keys, keys, 0, query.device)  # of every key and every key
+    between = kernel.distances(keys, keys, 0, query.device)  # of every key and every key
     within = (
         between < rules.window if rules.window is not None else torch.ones_like(between, dtype=torch.bool)
     )
     seen = (within & (between >= 0))[-rows:]
-    logits = attend.scores(query, key, rules, between[-rows:])
+    logits = kernel.scores(query, key, rules, between[-rows:])
     weights = logits.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype)
     weights = variant.mix(weights, seen)
     return weights @ variant.values(key, value, within & (between > 0)), weights

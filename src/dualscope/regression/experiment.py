@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from dualscope.registry import Registry
+from dualscope.core.registry import Registry
 from dualscope.regression.results import Results
 from dualscope.regression.training import Advance, silent
 from dualscope.studies import config

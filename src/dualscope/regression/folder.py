@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.regression.results import COLUMNS, Results
 from dualscope.studies.provenance import software
-from dualscope.studies.store import Run
+from dualscope.studies.run_folder.storage import Run
 
 if TYPE_CHECKING:
     from dualscope.regression.experiment import Experiment

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from dualscope.models.device import resolve
+from dualscope.models.hardware import resolve
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Advance, silent

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.attention import Adapter, Augmented, Variant, attend, make_variant
+from dualscope.models.attention_kinds import Adapter, Augmented, Variant, attend, make_variant
 from dualscope.regression.data import Linear, draw_for, generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
 from dualscope.regression.results import Results, shown

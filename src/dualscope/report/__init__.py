@@ -7,7 +7,7 @@ published   the papers' figures, to stand beside a run's own
 page, figures   what is written: HTML, and PDF or SVG
 """
 
-from dualscope.report.figures import write_figures
+from dualscope.report.charts.figures import write_figures
 from dualscope.report.page import write_report
 
 __all__ = ["write_figures", "write_report"]

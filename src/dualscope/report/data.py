@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from dualscope.report.layers import Key, Line, layer_lines
+from dualscope.report.charts.layers import Key, Line, layer_lines
 from dualscope.report.source import Source
 from dualscope.report.subject import Subject, subjects
 

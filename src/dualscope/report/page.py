@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from dualscope._version import __version__
-from dualscope.errors import InputError
-from dualscope.report.chart import Chart, Judgement, Listing, Note, Section, Tabs
+from dualscope.core.errors import InputError
+from dualscope.report.charts.chart import Chart, Judgement, Listing, Note, Section, Tabs
+from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 from dualscope.report.glossary import glossary
-from dualscope.report.legend import legend
 from dualscope.report.table import Badge, Number, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -27,7 +27,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
 
     >>> write_report([], "report.html")
     Traceback (most recent call last):
-    dualscope.errors.InputError: a report is about at least one run folder; give what `run --out` wrote
+    dualscope.core.errors.InputError: a report is about at least one run folder; give what `run --out` wrote
     """
     if not runs:
         raise InputError("a report is about at least one run folder; give what `run --out` wrote")

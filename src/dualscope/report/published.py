@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dualscope.report.chart import plain
-from dualscope.report.palette import PUBLISHED
+from dualscope.report.charts.chart import plain
+from dualscope.report.charts.palette import PUBLISHED
 
 FILE = Path(__file__).parent / "published.json"
 DASH = {"gd": "dashdot", "lcgd": "longdashdot"}

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from dualscope.errors import InputError
-from dualscope.metrics.evidence import Evidence
-from dualscope.metrics.verdict import verdict
-from dualscope.studies import summary
+from dualscope.core.errors import InputError
+from dualscope.core.folder import Folder
+from dualscope.findings import summary
+from dualscope.findings.evidence import Evidence
+from dualscope.findings.stored import stamp_of
+from dualscope.findings.verdict import verdict
 from dualscope.studies.cell import COLUMNS, Learning, fingerprint
-from dualscope.studies.folder import Folder
-from dualscope.studies.store import Run
-from dualscope.studies.verdicts import stamp_of
+from dualscope.studies.run_folder.storage import Run
 
 Row = dict[str, Any]
 CELL = COLUMNS[: COLUMNS.index("metric")]

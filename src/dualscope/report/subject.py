@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualscope.metrics.evidence import SITTING
-from dualscope.metrics.verdict import NOT_UNDER_TEST
+from dualscope.findings.evidence import SITTING
+from dualscope.findings.summary import ALL_TASKS
+from dualscope.findings.verdict import NOT_UNDER_TEST
 from dualscope.report.source import Row, Source, StoredCell
 from dualscope.studies.config import VARIANTS
-from dualscope.studies.summary import ALL_TASKS
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
 UNSEEN = ("balanced", "gd_demonstrations")

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from dualscope.configfile import Location, read_yaml, validated
-from dualscope.errors import InputError, suggest
+from dualscope.core.config_file import Location, read_yaml, validated
+from dualscope.core.errors import InputError, suggest
 from dualscope.studies.paths import anchored
 
 PRESETS = Path(__file__).parent / "presets"
@@ -116,7 +116,7 @@ class Study(_Frozen):
     ((0, 1), {'readout': 'attention'})
     >>> Study.build({"tasks": ["sst2"], "shot": 4})
     Traceback (most recent call last):
-    dualscope.errors.InputError: study: unknown field 'shot' (found 4): did you mean shots...
+    dualscope.core.errors.InputError: study: unknown field 'shot' (found 4): did you mean shots...
     """
 
     models: Names = ("embedded",)

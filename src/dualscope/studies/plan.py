@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.studies.cell import Cell, Learning, Place, Sitting, fingerprint
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
 from dualscope.studies.resolve import Resolved, Resolver

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 GROUP = "dualscope.plugins"
 

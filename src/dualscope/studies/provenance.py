@@ -14,7 +14,7 @@ from dualscope._version import __version__
 from dualscope.studies.cell import Sitting
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
-from dualscope.studies.store import Run
+from dualscope.studies.run_folder.storage import Run
 from dualscope.tasks import Episode
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")

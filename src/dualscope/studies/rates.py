@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dualscope.studies.plan import RateJob
-from dualscope.studies.store import Run
+from dualscope.studies.run_folder.storage import Run
 
 if TYPE_CHECKING:
     from dualscope.models import Model

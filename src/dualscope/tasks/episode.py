@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.tasks.example import Example
 from dualscope.tasks.task import Task
 

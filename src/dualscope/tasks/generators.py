@@ -5,8 +5,8 @@ from importlib import import_module
 
 import numpy as np
 
-from dualscope.errors import InputError
-from dualscope.registry import Registry
+from dualscope.core.errors import InputError
+from dualscope.core.registry import Registry
 from dualscope.tasks.config import GeneratorSource
 from dualscope.tasks.sources import Row
 
@@ -33,7 +33,7 @@ class GeneratedRows:
 
     def _generate(self) -> list[Row]:
         if self.config.name not in GENERATORS:
-            import_module("dualscope.tasks.generate")  # registers the generators that we ship
+            import_module("dualscope.tasks.synthetic")  # registers the generators that we ship
         wanted = self.config.train + self.config.evaluation
         rows = GENERATORS[self.config.name](wanted, np.random.default_rng(self.config.seed))
         if len(rows) != wanted:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.tasks.config import HubSource
 from dualscope.tasks.sources import Row
 

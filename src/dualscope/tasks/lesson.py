@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.tokens import Tokens, answer_tokens, encode, separator_tokens
 

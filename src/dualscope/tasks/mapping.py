@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.sources import Row

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from dualscope.errors import InputError, suggest
+from dualscope.core.errors import InputError, suggest
 
 Row = Mapping[str, Any]  # column -> value, as the data has it
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")

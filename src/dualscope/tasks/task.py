@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from dualscope.configfile import read_config
-from dualscope.errors import InputError, suggest
+from dualscope.core.config_file import read_config
+from dualscope.core.errors import InputError, suggest
 from dualscope.tasks.catalog import catalog_folder, catalog_names
 from dualscope.tasks.config import Splits, TaskConfig
 from dualscope.tasks.example import Example

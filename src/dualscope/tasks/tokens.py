@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.tasks.task import Task
 
 Tokens = tuple[int, ...]

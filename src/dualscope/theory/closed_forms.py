@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.theory.identity import Draw, TwoSides, identity
 
 REFERENCE = "Akyürek et al. 2023"

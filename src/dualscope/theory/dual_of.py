@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.theory.icl_dual import demonstration_mass, softmax_split
 from dualscope.theory.identity import TwoSides
 from dualscope.theory.linear_layer import linear_attention
@@ -92,7 +92,7 @@ def _capture(
     model: "Model", tokens: tuple[int, ...], layer: int, number: int
 ) -> tuple[float, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Scaling, query [d], keys [n, d], values [n, d_v], scores [n] and output [d_v] of the last token."""
-    from dualscope.models.capture import Session, capturing
+    from dualscope.models.capture.hooks import Session, capturing
 
     session = Session(read=len(tokens) - 1, keep=True, plain=True, want=frozenset({"query_vectors"}))
     outputs: list[Tensor] = []

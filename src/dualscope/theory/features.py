@@ -10,7 +10,7 @@ from math import factorial
 import torch
 from torch import Tensor
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 from dualscope.theory.identity import AtMost, Draw, TwoSides, identity
 
 FeatureMap = Callable[[Tensor], Tensor]  # [n, d] -> [n, m]

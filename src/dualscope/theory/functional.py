@@ -8,7 +8,7 @@ predictor of a Gaussian process.
 import torch
 from torch import Tensor
 
-from dualscope.registry import Registry
+from dualscope.core.registry import Registry
 from dualscope.theory.identity import Draw, TwoSides, identity
 
 REFERENCE = "Cheng et al. 2024"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dualscope.errors import InputError, suggest
-from dualscope.registry import Registry
+from dualscope.core.errors import InputError, suggest
+from dualscope.core.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from dualscope.errors import InputError
+from dualscope.core.errors import InputError
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 _STATE: dict[str, type | tuple[type, ...]] = {

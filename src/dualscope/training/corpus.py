@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dualscope.tasks.generate.attributes import ATTRIBUTES
-from dualscope.tasks.generate.lexicon import LEXICON, TASK_LABELS
-from dualscope.tasks.generate.pairs import RELATIONS, write_pairs
-from dualscope.tasks.generate.sentences import Ids, write_sentences
-from dualscope.tasks.generate.words import FORMATS
+from dualscope.tasks.synthetic.attributes import ATTRIBUTES
+from dualscope.tasks.synthetic.lexicon import LEXICON, TASK_LABELS
+from dualscope.tasks.synthetic.pairs import RELATIONS, write_pairs
+from dualscope.tasks.synthetic.sentences import Ids, write_sentences
+from dualscope.tasks.synthetic.words import FORMATS
 from dualscope.training.heldout import APART, FORBIDDEN, Mapping
 
 BOS, EOS = LEXICON.id("<bos>"), LEXICON.id("<eos>")

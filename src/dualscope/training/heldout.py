@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dualscope.tasks.generate.attributes import ATTRIBUTES
-from dualscope.tasks.generate.lexicon import LEXICON
+from dualscope.tasks.synthetic.attributes import ATTRIBUTES
+from dualscope.tasks.synthetic.lexicon import LEXICON
 
 PARTS = 7
 

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from dualscope.errors import InputError
-from dualscope.files import share
-from dualscope.tasks.generate.lexicon import LEXICON
+from dualscope.core.errors import InputError
+from dualscope.core.files import share
+from dualscope.tasks.synthetic.lexicon import LEXICON
 from dualscope.training.balance import rebalance
 from dualscope.training.checkpoint import load_checkpoint, load_state, save_checkpoint
 from dualscope.training.corpus import draw_batch
@@ -68,7 +68,7 @@ def make_model(settings: Settings) -> GPT2LMHeadModel:
     torch.manual_seed(settings.seed)
     model = GPT2LMHeadModel(config)
     if settings.attention:
-        from dualscope.models.attention import apply  # only here: it needs more than torch
+        from dualscope.models.attention_kinds import apply  # only here: it needs more than torch
 
         apply(model, settings.attention)  # and says so in the configuration, for whoever loads it
     return model

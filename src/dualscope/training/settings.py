@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dualscope.errors import InputError
-from dualscope.tasks.generate.lexicon import LEXICON
+from dualscope.core.errors import InputError
+from dualscope.tasks.synthetic.lexicon import LEXICON
 from dualscope.training.corpus import Mixture
 
 LARGEST_SEED = 2**32 - 1

@@ -5,7 +5,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import PreTrainedTokenizerFast
 
-from dualscope.tasks.generate.lexicon import LEXICON
+from dualscope.tasks.synthetic.lexicon import LEXICON
 
 # "Label:" is one token and "film." two, with or without spaces around: pieces of a prompt may be tokenised separately.
 PATTERN = r"<\w+>|\w+:|\w+|[^\w\s]"

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable
 
-from dualscope.report.chart import Section
+from dualscope.report.charts.chart import Section
 from dualscope.report.data import Data
 from dualscope.report.sections import (
     accuracy,
     alpha,
-    axes,
     controls,
     gradients,
     kendall,
     layers,
-    own,
+    plugin_metrics,
     prediction,
     provenance,
     published,
     regression,
     similarity,
+    sweeps,
     verdict,
 )
 
@@ -31,8 +31,8 @@ SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     alpha.section,
     gradients.section,
     kendall.section,
-    own.section,
-    axes.section,
+    plugin_metrics.section,
+    sweeps.section,
     published.section,
     regression.section,
     provenance.section,

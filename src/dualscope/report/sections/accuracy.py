@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dualscope.report.chart import Chart, Item, Note, Section
-from dualscope.report.curves import curves, line_panel, line_rows, line_span
+from dualscope.report.charts.chart import Chart, Item, Note, Section
+from dualscope.report.charts.curves import curves, line_panel, line_rows, line_span
+from dualscope.report.charts.dots import dots, published_of, series_of, span_of
 from dualscope.report.data import Data
-from dualscope.report.dots import dots, published_of, series_of, span_of
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 

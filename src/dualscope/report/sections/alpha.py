@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dualscope.metrics.verdict import NOT_UNDER_TEST
-from dualscope.report.chart import Chart, Item, Note, Section
+from dualscope.findings.summary import ALL_TASKS
+from dualscope.findings.verdict import NOT_UNDER_TEST
+from dualscope.report.charts.chart import Chart, Item, Note, Section
+from dualscope.report.charts.dots import Series, dots, span_of
+from dualscope.report.charts.palette import colour
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, span_of
-from dualscope.report.palette import colour
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
 from dualscope.report.table import Number, Table
-from dualscope.studies.summary import ALL_TASKS
 
 
 def section(data: Data) -> Section | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dualscope.report.chart import Chart, Item, Note, Panel, Section, plain, short
-from dualscope.report.curves import curve, line_panel, line_rows, line_span
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short
+from dualscope.report.charts.curves import curve, line_panel, line_rows, line_span
+from dualscope.report.charts.palette import colour
 from dualscope.report.data import Data
-from dualscope.report.palette import colour
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 

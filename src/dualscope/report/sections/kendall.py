@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dualscope.report.chart import Chart, Item, Note, Section
+from dualscope.report.charts.chart import Chart, Item, Note, Section
+from dualscope.report.charts.dots import Series, dots, series_of, span_of
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, series_of, span_of
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table

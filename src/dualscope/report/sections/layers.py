@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dualscope.report.chart import Chart, Item, Note, Section, Tabs
-from dualscope.report.curves import curves, line_panel, line_rows, line_span
+from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
+from dualscope.report.charts.curves import curves, line_panel, line_rows, line_span
 from dualscope.report.data import Data
 from dualscope.report.table import Table
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualscope.report.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
+from dualscope.report.charts.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from dualscope.errors import InputError
-from dualscope.report.chart import Item, Listing, Note, Section
+from dualscope.core.errors import InputError
+from dualscope.report.charts.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.source import Row, Source
 from dualscope.report.table import Entry, Number, Table

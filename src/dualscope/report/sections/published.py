@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dualscope.report.chart import Item, Listing, Note, Section
+from dualscope.findings.summary import ALL_TASKS
+from dualscope.report.charts.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.published import Figure, publications
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
-from dualscope.studies.summary import ALL_TASKS
 
 UNCERTAIN = "(?)"
 

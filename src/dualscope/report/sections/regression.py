@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dualscope.report.chart import Chart, Item, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.palette import SPARE
 from dualscope.report.data import Data
-from dualscope.report.palette import SPARE
 from dualscope.report.source import Row, Source
 from dualscope.report.table import Badge, Entry, Number, Table
 

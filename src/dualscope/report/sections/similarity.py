@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dualscope.report.best import Marks
-from dualscope.report.chart import Chart, Item, Note, Section, Tabs
+from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
+from dualscope.report.charts.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
+from dualscope.report.ties import Marks
 
 METRICS = {
     "sim_aou": "How alike the two changes of the attention output are: the primary measure.",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dualscope.metrics.verdict import PLAIN, PRIMARY
-from dualscope.report.chart import Chart, Item, Judgement, Note, Panel, Section
+from dualscope.findings.verdict import PLAIN, PRIMARY
+from dualscope.report.charts.chart import Chart, Item, Judgement, Note, Panel, Section
+from dualscope.report.charts.dots import Series, dots, span_of
+from dualscope.report.charts.palette import OTHERS, colour
 from dualscope.report.data import Data
-from dualscope.report.dots import Series, dots, span_of
-from dualscope.report.palette import OTHERS, colour
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table

@@ -1,0 +1,1 @@
+"""The torch-free ground that everything stands on: errors, registries, config files, atomic files, statistics."""

@@ -1,0 +1,61 @@
+"""One registry idea for learners, metrics, families, generators and engines."""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from dualscope.core.errors import InputError, suggest
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Names for things of one kind; an unknown name is an error that lists the known ones.
+
+    >>> greetings = Registry[str]("greeting")
+    >>> greetings.add("hello", "Hello!", aliases=("hi",))
+    'Hello!'
+    >>> greetings["hi"]
+    'Hello!'
+    >>> greetings["helo"]
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: unknown greeting 'helo': did you mean hello? Known: hello.
+    """
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+        self._items: dict[str, T] = {}
+        self._aliases: dict[str, str] = {}
+
+    def add(self, name: str, item: T, aliases: tuple[str, ...] = ()) -> T:
+        if name in self._items or name in self._aliases:
+            raise InputError(f"{self.noun} '{name}' is registered already; choose another name")
+        self._items[name] = item
+        self._aliases.update(dict.fromkeys(aliases, name))
+        return item
+
+    def register(self, name: str, *aliases: str) -> Callable[[T], T]:
+        """As a decorator: ``@LEARNERS.register("gd", "ft")``."""
+        return lambda item: self.add(name, item, aliases)
+
+    def canonical(self, name: str) -> str:
+        """The name itself, an alias resolved; unknown names raise."""
+        name = self._aliases.get(name, name)
+        if name not in self._items:
+            raise InputError(f"unknown {self.noun} '{name}': {suggest(name, self._items)}")
+        return name
+
+    def arrange(self, rank: Callable[[T], int]) -> None:
+        """Put the items in an order of their own, so that it does not tell which module was imported first."""
+        self._items = dict(sorted(self._items.items(), key=lambda item: rank(item[1])))
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[self.canonical(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items or name in self._aliases
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,21 @@
+"""The project's words, where code has to spell them: variants, roles, controls, and the choices of an episode."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Variant = Literal["trained", "untrained", "trained-embeddings", "shuffled"]
+Role = Literal["baseline", "reference", "hypothesis", "ceiling", "null"]
+"""What a learner is to the question. A hypothesis claims to be what in-context learning is, and never sees in-context
+learning's own traces of the queries; a ceiling may; a null teaches nothing; the baseline is zero-shot, the reference
+in-context learning itself."""
+Control = Literal["redraw", "reorder", "random-labels", "other-task", "random-update"]
+DemoLabels = Literal["gold", "flipped", "random"]
+Corrupt = Literal["both", "icl", "gd"]
+ReadAt = Literal["prompt-end", "first-label"]
+GdDemonstrations = Literal["same", "all"]
+Precision = Literal["float64", "float32", "tf32", "bfloat16", "float16"]
+
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+ROLES: tuple[Role, ...] = get_args(Role)
+CONTROLS: tuple[Control, ...] = get_args(Control)

@@ -1,0 +1,86 @@
+"""Steps recorded once as CUDA graphs and then replayed.
+
+A step on one demonstration is a few thousand small kernels: on a large GPU launching them takes several times longer
+than running them. Demonstrations are filled up at their end to one width, where nothing is predicted and nothing before
+can see, so that one recording serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from dualscope.descent.samples import Filled, Sample
+from dualscope.models.families import FAMILIES
+
+if TYPE_CHECKING:
+    from dualscope.descent.loop import Step, Stride, Taken
+    from dualscope.models.model import Model
+
+FEWEST = 4  # steps of one width that are worth a recording
+COMMON = 128  # up to here all demonstrations are filled up to the longest; beyond, to a power of two
+
+
+def replayed(step: Step, batches: Sequence[Sequence[Sample]], epochs: int) -> Step:
+    """The same step, recorded at the second demonstration of a width and replayed from then on."""
+    widths = [len(batch[0].tokens) for batch in batches]
+    longest = max(widths)
+
+    def width_of(sample: Sample) -> int:
+        if longest <= COMMON:
+            return -(-longest // 16) * 16
+        return max(COMMON, 1 << (len(sample.tokens) - 1).bit_length())
+
+    counts: dict[int, int] = {}
+    for batch in batches:
+        counts[width_of(batch[0])] = counts.get(width_of(batch[0]), 0) + epochs
+    recordings: dict[int, Recording] = {}
+
+    def take(stride: Stride, batch: Sequence[Sample]) -> Taken:
+        width = width_of(batch[0])
+        if counts[width] < FEWEST:
+            return step(stride, batch)
+        if width not in recordings:
+            recordings[width] = Recording(step, batch[0].filled(width))
+        return recordings[width].take(stride, batch[0])
+
+    return take
+
+
+@dataclass
+class Recording:
+    step: Step
+    sample: Filled  # whose tensors the recording reads
+    graph: torch.cuda.CUDAGraph | None = None
+    taken: Taken | None = None  # whose tensors it writes
+    warm: bool = False
+
+    def take(self, stride: Stride, sample: Sample) -> Taken:
+        self.sample.become(sample)
+        if not self.warm:  # libraries set themselves up at the first use, which cannot be recorded
+            self.warm = True
+            return self._aside(stride)
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.taken = self.step(stride, [self.sample])
+        self.graph.replay()
+        assert self.taken is not None
+        return self.taken.copied()
+
+    def _aside(self, stride: Stride) -> Taken:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            taken = self.step(stride, [self.sample])
+        torch.cuda.current_stream().wait_stream(stream)
+        return taken
+
+
+def is_graphable(model: Model, batches: Sequence[Sequence[Sample]], alone: bool) -> bool:
+    """On a GPU, in an architecture whose masks we know, for one demonstration a step; ``alone``: nothing looks on."""
+    known = model.family.name in FAMILIES
+    return model.device.type == "cuda" and known and alone and all(len(batch) == 1 for batch in batches)

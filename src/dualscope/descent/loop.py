@@ -1,0 +1,119 @@
+"""Stochastic gradient descent, step by step: a gradient, perhaps adjusted, and the weights moved against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dualscope.descent.log import Log
+from dualscope.descent.parameters import layer_of, wide
+from dualscope.descent.recorder import Recorder
+from dualscope.descent.samples import Sample
+from dualscope.descent.trainable import Gradient, Weights
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """A step's gradient, perhaps cut, and how much each layer's is to be scaled."""
+
+    gradient: Gradient
+    factors: Tensor | None = None  # [layers]; None: as it is
+    cut: bool = False  # entry by entry, so that no scaling could have done it
+    clipped: Tensor | None = None  # [layers] 1 where the layer was cut, on the device
+
+
+# The gradient of one step, that step's number, and the gradient's norm in each layer.
+Adjust = Callable[[Gradient, int, Tensor], Adjusted]
+
+
+def unchanged(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
+    return Adjusted(gradient)
+
+
+@dataclass(frozen=True)
+class Stride:
+    """One step of a learner in progress: everything that `take` needs besides the gradient."""
+
+    weights: Weights
+    recorder: Recorder
+    lr: float
+    number: int
+    adjust: Adjust = unchanged
+
+
+@dataclass(frozen=True)
+class Taken:
+    grad_norm: Tensor  # [layers], on the device: nothing waits for it
+    step_norm: Tensor
+    clipped: Tensor | None
+
+    def copied(self) -> Taken:
+        clipped = None if self.clipped is None else self.clipped.clone()
+        return Taken(self.grad_norm.clone(), self.step_norm.clone(), clipped)
+
+    def __add__(self, other: Taken) -> Taken:
+        """Of steps that moved different layers."""
+        cut = [c for c in (self.clipped, other.clipped) if c is not None]
+        clipped = torch.stack(cut).sum(0) if cut else None
+        return Taken(self.grad_norm + other.grad_norm, self.step_norm + other.step_norm, clipped)
+
+
+def take(stride: Stride, gradient: Gradient) -> Taken:
+    """Move the weights against a gradient."""
+    weights = stride.weights
+    norms = weights.norms(gradient)
+    adjusted = stride.adjust(gradient, stride.number, norms)
+    found = {name: value.to(weights.changes[name].dtype) for name, value in adjusted.gradient.items()}
+    if adjusted.factors is not None:
+        found = {
+            name: value if (at := layer_of(name)) is None else value * adjusted.factors[at]
+            for name, value in found.items()
+        }
+    weights.move(found, -stride.lr)
+    stride.recorder.commit(stride.lr, adjusted.factors, adjusted.cut)
+    untouched = adjusted.factors is None and not adjusted.cut
+    return Taken(norms, stride.lr * (norms if untouched else weights.norms(found)), adjusted.clipped)
+
+
+# Runs the model on the samples of one step and takes it.
+Step = Callable[[Stride, Sequence[Sample]], Taken]
+
+
+def stepping(gradient: Callable[[Stride, Sample, int], Gradient]) -> Step:
+    """The step along the mean over the samples of a gradient, which is told how many samples there are."""
+
+    def step(stride: Stride, batch: Sequence[Sample]) -> Taken:
+        found = mean_gradient(stride.weights, batch, lambda sample: gradient(stride, sample, len(batch)))
+        return take(stride, found)
+
+    return step
+
+
+def log_of(weights: Weights, taken: list[Taken], recorder: Recorder) -> Log:
+    cut = [t.clipped for t in taken if t.clipped is not None]
+    cut_layers = torch.stack(cut) if cut else None  # [steps, layers]
+    return Log(
+        grad_norm=torch.stack([t.grad_norm for t in taken]),
+        step_norm=torch.stack([t.step_norm for t in taken]),
+        update_norm=weights.update_norms(),
+        clipped_steps=None if cut_layers is None else int(cut_layers.any(1).sum()),
+        records=recorder.records(),
+    )
+
+
+def mean_gradient(
+    weights: Weights, batch: Sequence[Sample], gradient: Callable[[Sample], Gradient]
+) -> Gradient:
+    """The mean over the samples of a batch, one at a time: nothing is padded, one graph lives at once."""
+    if len(batch) == 1:
+        return gradient(batch[0])
+    dtype = wide(weights.model.dtype)
+    total: Gradient = {}
+    for sample in batch:
+        for name, value in gradient(sample).items():
+            share = value.to(dtype) / len(batch)
+            total[name] = total[name] + share if name in total else share
+    return total

@@ -1,0 +1,1 @@
+"""Statements over a run, without torch: summaries, evidence, the verdict and its rule."""

@@ -1,0 +1,104 @@
+"""Other lessons made from a lesson: redrawn, reordered, relabelled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualscope.core.errors import InputError
+from dualscope.tasks.episode import arrangement
+from dualscope.tasks.lesson import DemonstrationTokens, Lesson, make_lesson
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+    from dualscope.tasks.episode import Episode
+    from dualscope.tasks.example import Example
+
+_FAR = 1_000_003  # added to a seed for another draw: far from the seeds that studies use
+
+
+def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
+    """The same queries after another draw of as many demonstrations."""
+    episode = lesson.episode
+    seed = episode.seed + _FAR * draw
+    pool = episode.task.train
+    asked = {query.id for query in episode.queries}
+    shuffled = (pool[i] for i in np.random.default_rng(seed).permutation(len(pool)))
+    drawn = _take(episode, [example for example in shuffled if example.id not in asked])
+    if len(drawn) < episode.shots:
+        raise InputError(
+            f"task '{episode.task.name}': another draw of {episode.shots} demonstrations that are not queries is "
+            f"needed, and only {len(drawn)} are there; ask for fewer queries or shots"
+        )
+    again = replace(episode, seed=seed, order=0, demonstrations=tuple(drawn))
+    return make_lesson(again, model.tokenizer, model.max_positions, lesson.read_at, lesson.gd_demonstrations)
+
+
+def _take(episode: Episode, candidates: list[Example]) -> list[Example]:
+    """The first ones, or the first ones of each class where the episode is balanced."""
+    if not episode.balanced:
+        return candidates[: episode.shots]
+    room = Counter(example.label for example in episode.demonstrations)
+    taken = []
+    for example in candidates:
+        if room[example.label] > 0:
+            room[example.label] -= 1
+            taken.append(example)
+    return taken
+
+
+def reordered(lesson: Lesson, draw: int = 1) -> Lesson:
+    """The same demonstrations, those in the context, in another order, with the labels they had."""
+    n = lesson.shots_used
+    if n < 2:
+        raise InputError(f"{n} demonstration cannot be put in another order; take at least 2 shots")
+    order = [int(i) for i in np.random.default_rng([lesson.episode.seed, 5, draw]).permutation(n)]
+    if order == sorted(order):  # with few demonstrations a permutation may change nothing
+        order = [*order[1:], order[0]]
+    rest = range(n, len(lesson.training))
+    training = [lesson.training[i] for i in (*order, *rest)]
+    context, demonstrations = _laid_out(lesson, [lesson.demonstrations[i] for i in order])
+    starts = [d.start for d in demonstrations] + [d.start for d in training[n:]]
+    episode = lesson.episode
+    was = arrangement(episode.order, episode.seed, episode.shots)
+    indices = (*order, *range(n, episode.shots))
+    return replace(
+        lesson,
+        episode=replace(
+            episode,
+            order=tuple(was[i] for i in indices),
+            demonstrations=tuple(episode.demonstrations[i] for i in indices),
+        ),
+        demonstrations=demonstrations,
+        training=tuple(replace(d, start=s) for d, s in zip(training, starts, strict=True)),
+        context=context,
+    )
+
+
+def _laid_out(
+    lesson: Lesson, demonstrations: list[DemonstrationTokens]
+) -> tuple[tuple[int, ...], tuple[DemonstrationTokens, ...]]:
+    context = lesson.bos
+    placed = []
+    for demonstration in demonstrations:
+        placed.append(replace(demonstration, start=len(context)))
+        context += demonstration.prompt + demonstration.label + lesson.separator
+    return context, tuple(placed)
+
+
+def relabelled(lesson: Lesson) -> tuple[DemonstrationTokens, ...]:
+    """What gradient learners are taught, with labels drawn uniformly over the classes.
+
+    An episode whose own labels are random has used the draw that others take: here it is another one.
+    """
+    episode = lesson.episode
+    if episode.demo_labels == "random":
+        episode = replace(episode, seed=episode.seed + _FAR)
+    random = replace(episode, demo_labels="random", corrupt="gd").labels("gd")
+    return tuple(
+        replace(taught, label_index=label, label=lesson.answers[label])
+        for taught, label in zip(lesson.training, random, strict=False)
+    )

@@ -1,0 +1,94 @@
+"""Gradient descent on the demonstrations: the options and the course that all gradient learners share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from dualscope.core.errors import InputError
+from dualscope.core.options import Options
+from dualscope.descent.beside import weights_for
+from dualscope.descent.cuda_graphs import is_graphable, replayed
+from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
+from dualscope.descent.parameters import Slot, Whole
+from dualscope.descent.recorder import Recorder
+from dualscope.descent.samples import ordered, samples
+from dualscope.learners.learner import Learned
+from dualscope.learners.tangent_read import read_along
+from dualscope.models.capture.hooks import Session, capturing
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
+    from dualscope.tasks.lesson import DemonstrationTokens
+
+
+class DescentOptions(Options):
+    """What every gradient learner lets you choose. The defaults are the papers'."""
+
+    layers: tuple[int, ...] | None = Field(None, description="the layers that learn; none given: all")
+    epochs: int = Field(1, ge=1, description="passes over the demonstrations")
+    full_batch: bool = Field(False, description="one step an epoch, on the mean over the demonstrations")
+    order: int = Field(0, ge=0, description="0: the episode's own order; k: its k-th permutation")
+    loss: Literal["all", "label"] = Field("all", description="the tokens of a demonstration that count")
+    parameters: Literal["kv", "k", "v"] = Field("kv", description="key or value projections, or both")
+    biases: bool = Field(True, description="whether the projections' biases learn too")
+
+    def slots(self, model: Model) -> list[Slot]:
+        if self.layers is not None and (wrong := [n for n in self.layers if not 0 <= n < model.n_layers]):
+            raise InputError(f"layers: {model.name} has layers 0 to {model.n_layers - 1}; found {wrong}")
+        if self.layers is not None and len(set(self.layers)) < len(self.layers):
+            raise InputError(f"layers: each is named once; found {list(self.layers)}")
+        roles = {"kv": ("key", "value"), "k": ("key",), "v": ("value",)}[self.parameters]
+        return [part for part in model.parts(self.layers, roles) if self.biases or part.kind == "weight"]
+
+
+def descend(
+    bench: Bench,
+    training: Sequence[DemonstrationTokens],
+    lr: float,
+    options: DescentOptions,
+    step: Step,
+    adjust: Adjust = unchanged,
+    slots: Sequence[Slot] | None = None,
+    by_token: bool = False,
+    tangent: bool = False,
+) -> Learned:
+    """Train on the demonstrations, read the queries with the weights moved, and put the weights back."""
+    model, lesson = bench.model, bench.lesson
+    sequences = samples(training, lesson.bos, model.device, options.loss)
+    order = ordered(len(sequences), options.order, lesson.episode.seed)
+    batches = [[sequences[i]] for i in order]
+    if by_token:
+        batches = [[one] for batch in batches for one in batch[0].by_token()]
+    if options.full_batch:
+        batches = [[sample for batch in batches for sample in batch]]
+    session = Session(plain=tangent, want=frozenset({"queries"} if "kendall" in bench.want else ()))
+    slots = options.slots(model) if slots is None else slots
+    recorder = Recorder(
+        model,
+        session,
+        kendall="kendall" in bench.want,
+        dual="dual" in bench.want,
+        learning=frozenset(
+            (part.layer, part.role)
+            for part in model.parts()
+            if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
+        ),
+    )
+    with weights_for(model, slots, tangent) as weights:
+        taken: list[Taken] = []
+        with ExitStack() as stack:
+            stack.enter_context(capturing(model, session))
+            if recorder.on:
+                stack.enter_context(recorder.watching())
+            if is_graphable(model, batches, adjust is unchanged and not tangent and not recorder.on):
+                step = replayed(step, batches, options.epochs)
+            for batch in batches * options.epochs:
+                taken.append(step(Stride(weights, recorder, lr, len(taken), adjust), batch))
+        log = log_of(weights, taken, recorder)
+        trace = read_along(weights, bench) if tangent else model.read(lesson, want=bench.read_want)
+        return Learned(trace, weights.delta(), log)

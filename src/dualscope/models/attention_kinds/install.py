@@ -1,0 +1,175 @@
+"""An attention variant in a Hugging Face model: switched on, recorded in its configuration, restored."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from dualscope.core.errors import InputError
+from dualscope.models.attention_kinds.attend import attend
+from dualscope.models.attention_kinds.augmented import Adapter, Augmented
+from dualscope.models.attention_kinds.kind import Variant, make_variant
+from dualscope.models.capture.interface import register
+from dualscope.models.families import Family, family_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "dualscope-variant"
+_ADAPTERS = "dualscope_adapters"
+_VARIANT = "_dualscope_variant"
+
+
+def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> Variant:
+    """Make a model's attention the variant that ``options`` describe, and write them to its configuration.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> small = dict(n_layer=1, n_embd=8, n_head=2, vocab_size=11, bos_token_id=0, eos_token_id=0)
+    >>> hf = GPT2LMHeadModel(GPT2Config(**small))
+    >>> apply(hf, {"name": "momentum", "eta": 0.5})
+    Momentum(eta=0.5)
+    >>> hf.config.dualscope_attention
+    {'name': 'momentum', 'eta': 0.5}
+    """
+    variant, family = make_variant(options), family_of(hf)
+    if family.adapter is not None or not hf._can_set_attn_implementation():
+        raise InputError(
+            "attention variants need transformers' attention interface, which the architecture "
+            f"'{family.name}' does not use; train a gpt2 or llama model instead"
+        )
+    for block in hf.get_submodule(family.blocks):
+        module = block.get_submodule(family.attention)
+        module.__dict__[_VARIANT] = variant  # not a submodule: nothing to save but the configuration
+        for path in {family.fused} if family.fused else {family.key, family.value}:
+            _adapt(module.get_submodule(path), path, family, hf.config.get_text_config(), variant)
+    register(NAME, _attention)
+    hf.set_attn_implementation(NAME)
+    hf.config.dualscope_attention = variant.described()
+    return variant
+
+
+def restore(hf: "PreTrainedModel", folder: Path | None = None) -> Variant | None:
+    """Apply the variant that a loaded model's configuration records, with the adapters saved beside it, if
+    any.
+
+    None, and nothing done, where it records none.
+    """
+    options = getattr(hf.config, "dualscope_attention", None)
+    if options is None:
+        return None
+    variant = apply(hf, options)
+    wanted = {name: tensor for name, tensor in hf.state_dict().items() if f".{_ADAPTERS}." in name}
+    for file in sorted(Path(folder).glob("*.safetensors")) if folder is not None and wanted else []:
+        with safe_open(file, framework="pt") as saved:
+            for name in wanted.keys() & set(saved.keys()):
+                wanted.pop(name).copy_(saved.get_tensor(name))
+    if wanted:
+        raise InputError(
+            f"the model's configuration asks for {variant.described()}, but {len(wanted)} of its weights, "
+            f"such as '{min(wanted)}', are not in {folder or 'a folder on disk'}; train it again, or remove "
+            "'dualscope_attention' from config.json to read it without"
+        )
+    return variant
+
+
+def variant_of(hf: "PreTrainedModel") -> Variant | None:
+    """The variant that ``apply`` switched on in a model, or None."""
+    found = (installed(module) for module in hf.modules())
+    return next((variant for variant in found if variant is not None), None)
+
+
+def installed(module: nn.Module) -> Variant | None:
+    """The variant of one attention module, or None."""
+    return module.__dict__.get(_VARIANT)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,  # [batch, heads, queries, head_dim]
+    key: Tensor,  # [batch, kv_heads, keys, head_dim]
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
+    variant = installed(module)
+    if variant is None or s_aux is not None:
+        why = (
+            "has attention sinks"
+            if s_aux is not None
+            else "was not prepared by dualscope.models.attention_kinds.apply"
+        )
+        raise InputError(f"no attention variant can be used in this model, because it {why}")
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    output, weights = attend(query, key, value, variant, attention_mask, scaling, softcap, dropout)
+    return output.transpose(1, 2).contiguous(), weights
+
+
+class _Adapters(nn.ModuleDict):
+    """The adapters of one projection, by role, and which of its outputs each of them feeds."""
+
+    def __init__(self, adapters: dict[str, Adapter], channels: dict[str, Tensor]) -> None:
+        super().__init__(adapters)
+        for role, where in channels.items():
+            self.register_buffer(f"{role}_channels", where, persistent=False)
+
+
+def _augment(projection: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    adapters = projection.get_submodule(_ADAPTERS)
+    assert isinstance(adapters, _Adapters)
+    for role, adapter in adapters.items():
+        output = output.index_add(
+            -1, getattr(adapters, f"{role}_channels"), adapter(args[0]).to(output.dtype)
+        )
+    return output
+
+
+def _adapt(projection: nn.Module, path: str, family: Family, config: Any, variant: Variant) -> None:
+    """Give a projection the adapters its variant asks for, in place of those of an earlier variant.
+
+    They work on the projection's output, before rotary positions and the cache, so nothing else needs to
+    know.
+    """
+    if _ADAPTERS in dict(projection.named_children()):
+        delattr(projection, _ADAPTERS)
+        for key in [k for k, hook in projection._forward_hooks.items() if hook is _augment]:
+            del projection._forward_hooks[key]
+    roles = [role for role in variant.adapted if path in (family.fused, getattr(family, role))]
+    if not roles:
+        return
+    assert isinstance(variant, Augmented)
+    weight = projection.weight
+    assert isinstance(weight, Tensor)
+    outputs, inputs = weight.shape if isinstance(projection, nn.Linear) else reversed(weight.shape)
+    adapters, channels = {}, {}
+    for role in roles:
+        where = _channels(role, outputs, family, config)
+        adapters[role] = Adapter(inputs, len(where), variant.hidden, variant.c).to(weight)
+        channels[role] = where.to(weight.device)
+    projection.add_module(_ADAPTERS, _Adapters(adapters, channels))
+    projection.register_forward_hook(_augment)
+
+
+def _channels(role: str, outputs: int, family: Family, config: Any) -> Tensor:
+    """Which outputs of a projection are keys, or values."""
+    every = torch.arange(outputs)
+    if family.fused is None:
+        return every
+    if family.layout == "interleaved":
+        return every.view(config.num_attention_heads, 3, -1)[
+            :, ("query", "key", "value").index(role)
+        ].flatten()
+    heads, groups = (
+        config.num_attention_heads,
+        getattr(config, "num_key_value_heads", config.num_attention_heads),
+    )
+    width = outputs * groups // (heads + 2 * groups)
+    return every[-2 * width : -width] if role == "key" else every[-width:]

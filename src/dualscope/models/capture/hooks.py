@@ -1,0 +1,185 @@
+"""One attention function, registered with transformers, that records while the real model runs.
+
+The model is switched to it inside ``capturing`` only, and is left as it was, also after an error.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from dualscope.models import varied
+from dualscope.models.attention_kinds.kind import Variant
+from dualscope.models.capture import kernel
+from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
+from dualscope.models.capture.adapters import ADAPTERS
+from dualscope.models.capture.interface import register
+from dualscope.models.capture.records import record_mass, record_scores
+from dualscope.models.capture.session import Rows, Session, at, some
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+
+NAME = "dualscope"
+_TAP = "_dualscope_tap"
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    slopes: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention over the context's, the cached and the new tokens. Returns [batch, rows, heads, head_dim].
+
+    ``query``, ``key`` and ``value`` are [batch, (kv_)heads, rows, head_dim]; ``slopes`` comes from adapters.
+    """
+    session, layer = module.__dict__[_TAP]
+    session.calls += 1
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    # Sinks weigh by the log-sum-exp, through which the fused kernels pass no gradient.
+    plain = session.plain or (s_aux is not None and torch.is_grad_enabled())
+    rules = session.rules[layer] = kernel.Rules(scaling, softcap, sliding_window, slopes, plain)
+    if session.keep:
+        session.kept[layer] = (key, value)
+    if "queries" in session.want:  # of every row, for learners that watch their own training
+        session.record("queries", layer, query)
+    if layer in session.cached:
+        before = session.cached[layer]
+        key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
+    if session.read is not None:
+        record_scores(session, layer, query, key, rules)
+    if (variant := varied.variant_in(module)) is not None:
+        return _by_variant(variant, session, layer, query, key, value, rules), None
+    own = kernel.own_part(query, key, value, rules, attention_mask)
+    out, lse = own
+    if session.prefix is not None:
+        # Rows start where the query part does; the prefix's first key stands at position 0.
+        keys, values = session.prefix.keys[layer], session.prefix.values[layer]
+        out, lse = kernel.merge(kernel.shared_part(query, keys, values, rules, session.start), own)
+    if session.read is not None and "mass" in session.want:
+        record_mass(session, layer, query, key, rules, lse, s_aux)
+    if s_aux is not None:
+        out = kernel.with_sinks(out, lse, s_aux)
+    return out.transpose(1, 2).contiguous(), None  # as transformers' own: some models view it, others copy
+
+
+def _by_variant(
+    variant: Variant,
+    session: Session,
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rules: kernel.Rules,
+) -> Tensor:
+    prefix = session.prefix
+    shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
+    out, weights = varied.attention(variant, query, key, value, shared, rules)
+    if session.read is not None and "mass" in session.want:
+        row = at(weights.transpose(1, 2), session.read)
+        context = session.lead if prefix is None else len(prefix)
+        bos = session.lead if prefix is None else session.bos
+        session.record("bos_mass", layer, row[..., :bos].sum(-1))
+        session.record("demo_mass", layer, row[..., bos:context].sum(-1))
+    return out.transpose(1, 2)
+
+
+def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
+    """None where the pattern is plainly causal, else (windows, padding) transformers' own additive mask.
+
+    While a CUDA graph is recorded transformers cannot look whether sequences are packed, and takes them for packed;
+    ours never are, and windows are known to the attention itself.
+    """
+    from transformers.masking_utils import causal_mask_function, eager_mask
+
+    mask_function = mask_function or causal_mask_function
+    recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if recording or (mask_function is causal_mask_function and kwargs.get("attention_mask") is None):
+        return None
+    return eager_mask(*args, mask_function=mask_function, **kwargs)
+
+
+@contextmanager
+def capturing(model: "Model", session: Session) -> Iterator[Session]:
+    """Inside, the model's attention is ours and what it does is recorded in the session."""
+    register(NAME, attention, mask)
+    with ExitStack() as stack:
+        stack.enter_context(_implementation(model.hf, NAME))
+        for layer, (block, module) in enumerate(zip(model.blocks, model.attentions, strict=True)):
+            module.__dict__[_TAP] = (session, layer)
+            stack.callback(module.__dict__.pop, _TAP)
+            if model.family.adapter:
+                adapted = partial(ADAPTERS[model.family.adapter], module, attention)
+                module.forward = adapted
+                stack.callback(module.__dict__.pop, "forward")
+            if session.read is not None:
+                for handle in _hooks(model, session, layer, block, module):
+                    stack.callback(handle.remove)
+        kernel, activations = (
+            (bloom_gelu, model.activations_without_jvp)
+            if session.plain
+            else (gelu_tanh, model.stepwise_activations)
+        )
+        for activation in activations:
+            activation.forward = kernel
+            stack.callback(activation.__dict__.pop, "forward")
+        if session.unembed is not None:
+            head = model.hf.get_output_embeddings()
+            stack.callback(head.register_forward_pre_hook(_only(session.unembed)).remove)
+        yield session
+
+
+def _only(rows: Rows | slice) -> Any:
+    """Lets only some rows reach the unembedding."""
+    return lambda _, args: (some(args[0], rows), *args[1:])
+
+
+def _hooks(
+    model: "Model", session: Session, layer: int, block: nn.Module, module: nn.Module
+) -> Iterator[Any]:
+    assert session.read is not None
+    read = session.read
+
+    def attn_out(_: nn.Module, __: Any, output: Tensor) -> None:
+        session.record("attn_out", layer, at(output, read))
+
+    def residual(_: nn.Module, __: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        session.record("residual", layer, at(hidden, read))
+        if "exits" in session.want:
+            session.record("exits", layer, some(hidden, session.exits))
+
+    def inputs(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+        session.record("layer_inputs", layer, at(args[0], read))
+
+    yield module.get_submodule(model.family.output).register_forward_hook(attn_out)
+    yield block.register_forward_hook(residual)
+    if "layer_inputs" in session.want:
+        projection = module.get_submodule(model.family.fused or model.family.key)
+        yield projection.register_forward_pre_hook(inputs)
+
+
+@contextmanager
+def _implementation(hf: nn.Module, name: str) -> Iterator[None]:
+    """Switch every config in the model to an attention implementation, and back."""
+    owners: list[Any] = [module for module in hf.modules() if hasattr(module, "config")]
+    configs = {id(owner.config): owner.config for owner in owners}.values()
+    before = [(config, config._attn_implementation_internal) for config in configs]
+    try:
+        for config, _ in before:
+            config._attn_implementation_internal = name
+        yield
+    finally:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation

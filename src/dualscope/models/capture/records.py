@@ -1,0 +1,82 @@
+"""What the read position of every query is seen to do in one layer."""
+
+import torch
+from torch import Tensor
+
+from dualscope.models.capture import kernel
+from dualscope.models.capture.session import Session, at
+
+
+def record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rules: kernel.Rules) -> None:
+    """From the read position to the query's own tokens, itself included: [batch, heads, tokens], right-aligned."""
+    assert session.read is not None
+    row = at(query.transpose(1, 2), session.read)  # [batch, heads, dim]
+    if isinstance(session.read, int):
+        own = key[:, :, session.lead : session.read + 1]
+        away = kernel.distances(1, own.shape[-2], own.shape[-2] - 1, query.device)
+        scores = kernel.scores(row.unsqueeze(-2), heads(own, query), rules, away).squeeze(-2)
+        if rules.window is not None:  # by mask, never by value
+            scores = scores.masked_fill(away[0] >= rules.window, float("nan"))
+    else:
+        everything = kernel.scores(row.unsqueeze(-2), heads(key, query), rules, None).squeeze(-2)
+        scores = _right_aligned(everything, session.read, session.lead)
+    session.record("attn_scores", layer, scores)
+    if "query_vectors" in session.want:
+        session.record("query_vectors", layer, row.flatten(1))
+    if "context_scores" in session.want and session.prefix is not None:
+        keys = heads(session.prefix.keys[layer], query)  # [heads, context, dim]
+        wide = torch.promote_types(row.dtype, torch.float32)
+        session.record("context_scores", layer, torch.einsum("bhd,hcd->bc", row.to(wide), keys.to(wide)))
+
+
+def _right_aligned(scores: Tensor, read: Tensor, lead: int) -> Tensor:
+    """[batch, heads, rows] -> [batch, heads, rows - lead]: each sequence ends with its read position."""
+    width = scores.shape[-1] - lead
+    place = read[:, None] - (width - 1) + torch.arange(width, device=scores.device)  # [batch, width]
+    index = place.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1)
+    return scores.gather(-1, index).masked_fill((place < lead)[:, None], float("nan"))
+
+
+def record_mass(
+    session: Session,
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    rules: kernel.Rules,
+    lse: Tensor,
+    sinks: Tensor | None,
+) -> None:
+    """The softmax weight that the read position gives to BOS and to the demonstrations: [batch, heads]."""
+    assert session.read is not None
+    row = at(query.transpose(1, 2), session.read).unsqueeze(-2)
+    total = at(lse.transpose(1, 2), session.read)
+    if sinks is not None:
+        total = torch.logaddexp(total, sinks.to(total))
+    # Distances matter to windows and ALiBi only, and there all sequences of a batch are equally long.
+    read = session.read if isinstance(session.read, int) else 0
+    if session.prefix is None:
+        # Among themselves the tokens stand from 0 on, whatever the offset of their positions.
+        first = kernel.scores(
+            row, heads(key[:, :, :1], query), rules, kernel.distances(1, 1, read, row.device)
+        )
+        weight = torch.exp(first.squeeze(-2) - total[..., None]).squeeze(-1)
+        if rules.window is not None and read >= rules.window:
+            weight = torch.zeros_like(weight)
+        session.record("bos_mass", layer, weight if session.lead else torch.zeros_like(weight))
+        session.record("demo_mass", layer, torch.zeros_like(weight))
+        return
+    keys = heads(session.prefix.keys[layer], query)
+    distance = kernel.distances(1, keys.shape[-2], session.start + read, row.device)
+    # The batch goes into the rows, so that the shared keys are not copied for each query of it.
+    logits = kernel.scores(row.squeeze(-2).transpose(0, 1), keys, rules, distance).transpose(0, 1)
+    weights = torch.exp(logits - total[..., None])
+    if rules.window is not None:
+        weights = weights.masked_fill(distance[0] >= rules.window, 0.0)
+    session.record("bos_mass", layer, weights[..., : session.bos].sum(-1))
+    session.record("demo_mass", layer, weights[..., session.bos :].sum(-1))
+
+
+def heads(key: Tensor, query: Tensor) -> Tensor:
+    """Keys of grouped heads, one for every query head."""
+    groups = query.shape[1] // key.shape[-3]
+    return key if groups == 1 else key.repeat_interleave(groups, -3)

@@ -1,0 +1,63 @@
+"""What the forward passes inside one capture should see and leave behind."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dualscope.models.capture import kernel
+from dualscope.models.reading.prefix import Prefix
+
+Rows = int | Tensor  # one row for the whole batch, or [batch] one for every sequence
+
+
+@dataclass
+class Session:
+    """``read`` is the row of the new tokens that is recorded (None records nothing), ``lead`` how many leading
+    tokens (BOS) are not the query's own. ``cached`` holds, per layer, keys and values of tokens that the new ones
+    continue. ``keep`` asks for this pass's own keys and values.
+
+    Tokens after the read row cannot be seen from it, so shorter sequences of a batch may be filled up at their end.
+    """
+
+    prefix: Prefix | None = None
+    start: int = 0  # position of the first token that is not cached
+    read: Rows | None = None
+    lead: int = 0
+    bos: int = 0  # how many of the prefix's first tokens are BOS
+    keep: bool = False
+    plain: bool = False  # no fused kernels
+    want: frozenset[str] = frozenset()
+    unembed: Rows | slice | None = None  # the rows whose logits are asked for; None: all
+    exits: Rows | slice = 0  # the rows whose layer outputs "exits" asks for
+    cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    seen: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # name -> layer -> tensor
+    rules: dict[int, kernel.Rules] = field(default_factory=dict)  # how each layer weighed
+    calls: int = 0
+
+    def record(self, name: str, layer: int, tensor: Tensor) -> None:
+        self.seen.setdefault(name, {})[layer] = tensor
+
+    def stack(self, name: str, device: torch.device | None = None) -> Tensor:
+        """What was recorded under a name, layer by layer: [batch, layers, ...]."""
+        layers = self.seen[name]
+        tensors = [layers[layer] for layer in sorted(layers)]
+        return torch.stack([t.to(device or tensors[0].device) for t in tensors], 1)
+
+
+def at(values: Tensor, rows: Rows) -> Tensor:
+    """[batch, rows, ...] -> [batch, ...].
+
+    >>> values = torch.arange(6).reshape(2, 3)
+    >>> at(values, 1).tolist(), at(values, torch.tensor([0, 2])).tolist()
+    ([1, 4], [0, 5])
+    """
+    if isinstance(rows, int):
+        return values[:, rows]
+    return values[torch.arange(len(rows), device=values.device), rows.to(values.device)]
+
+
+def some(values: Tensor, rows: Rows | slice) -> Tensor:
+    """[batch, rows, ...] -> [batch, chosen rows, ...], where ``at`` would drop the axis."""
+    return values[:, rows] if isinstance(rows, slice) else at(values, rows).unsqueeze(1)

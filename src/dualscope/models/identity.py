@@ -1,0 +1,52 @@
+"""The hash of a model's files, remembered between runs: gigabytes are hashed once. No torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from dualscope.core.folder import Folder
+from dualscope.models.digest import digest_of_files
+from dualscope.models.source import Source, find
+from dualscope.studies.cell import fingerprint
+
+BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
+"""Files other than the weights that determine what a model computes."""
+
+
+def model_digest(name: str, offline: bool = False) -> str:
+    """A hash of a model's weights, configuration and tokenizer; the files are fetched if need be."""
+    source = find(name, offline)
+    files = [*source.weights(), *_beside(source)]
+    return fingerprint({file.name: _remembered(file) for file in files})
+
+
+def is_here(name: str) -> bool:
+    """Whether a model's files can be read without fetching anything."""
+    source = find(name, offline=True)
+    return source.folder is not None or source.file("config.json") is not None
+
+
+def _beside(source: Source) -> list[Path]:
+    return [path for path in map(source.file, BESIDE) if path is not None]
+
+
+def _remembered(file: Path) -> str:
+    """A file's digest, from memory where its path, size and time of change are as they were."""
+    real = file.resolve()
+    state = real.stat()
+    key = f"{real}|{state.st_size}|{state.st_mtime_ns}"
+    cache = Folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dualscope")
+    try:
+        known = dict(json.loads(cache.read("digests.json")))
+    except (OSError, ValueError):  # none yet, or not ours: a cache may always be made anew
+        known = {}
+    if key not in known:
+        known[key] = digest_of_files([real])
+        try:
+            cache.write("digests.json", json.dumps(known).encode())
+            cache.sweep(60.0)
+        except OSError:  # a read-only home: hash again next time
+            pass
+    return str(known[key])

@@ -1,0 +1,109 @@
+"""How much memory a model needs, and how many queries fit in a batch.
+
+The batch size is a function of the model, the lengths and the device's total memory, never of what happens to
+be free: float32 sums change in their last digits with the batch size, and a run must repeat itself.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from dualscope.models.hardware import total_memory
+
+SHARE = 0.5  # of the memory beside the weights; the rest is the allocator's, the prefix's and the traces'
+MOST_QUERIES = 512
+MOST_TOKENS = {"cpu": 4096, "cuda": 65536, "mps": 16384}  # beyond, larger batches only cost memory
+
+
+class _Sized(Protocol):
+    """What is looked at of a Model."""
+
+    hf: Any
+
+    @property
+    def device(self) -> torch.device: ...
+
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: of the weights, of a context of ``context_tokens``, and of one query being read."""
+
+    weights: int
+    context: int
+    query: int
+
+    def __str__(self) -> str:
+        return (
+            f"weights {in_words(self.weights)}, context {in_words(self.context)}, "
+            f"{in_words(self.query)} a query"
+        )
+
+
+def in_words(size: int) -> str:
+    """Bytes for people.
+
+    >>> in_words(3 * 2**30 // 2)
+    '1.5 GiB'
+    >>> in_words(20 * 2**20)
+    '20.0 MiB'
+    """
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+def weight_bytes(hf: torch.nn.Module, dtype: torch.dtype | None = None) -> int:
+    """Of the parameters and buffers, each tied one counted once; also of a module on the meta device.
+
+    >>> weight_bytes(torch.nn.Linear(3, 2))
+    32
+    """
+    tensors = {id(tensor): tensor for tensor in (*hf.parameters(), *hf.buffers())}.values()
+    return sum(
+        tensor.numel() * (dtype.itemsize if dtype and tensor.is_floating_point() else tensor.itemsize)
+        for tensor in tensors
+    )
+
+
+def estimate(hf: Any, dtype: torch.dtype, own_tokens: int, context_tokens: int) -> Memory:
+    """An upper estimate, from the shapes alone.
+
+    A token holds about 24 vectors of the model's width at once in a block (residuals, the wide layer of the
+    MLP twice, projections); scores, mask and weights of the attention are three matrices in at least float32;
+    keys and values of every layer stay in the cache.
+    """
+    config = hf.config.get_text_config()
+    layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
+    size = max(dtype.itemsize, 4)
+    cache = 2 * layers * width * dtype.itemsize
+    block = 24 * own_tokens * width * size
+    attention = 3 * heads * own_tokens * (own_tokens + context_tokens) * size
+    trace = layers * (2 * width + heads * own_tokens) * size
+    logits = 2 * config.vocab_size * size
+    return Memory(
+        weights=weight_bytes(hf, dtype),
+        context=context_tokens * cache,
+        query=block + attention + trace + logits + own_tokens * cache,
+    )
+
+
+def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
+    """How many queries of ``own_tokens`` are read at once after a shared context: a power of two."""
+    need = estimate(model.hf, model.dtype, own_tokens, context_tokens)
+    room = SHARE * (total_memory(model.device) - need.weights - need.context)
+    most_tokens = MOST_TOKENS[model.device.type] // max(own_tokens, 1)
+    most = max(1, min(int(room // need.query), most_tokens, MOST_QUERIES))
+    return 1 << (most.bit_length() - 1)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device, or the machine, ran out of memory.
+
+    >>> is_out_of_memory(torch.OutOfMemoryError("out of memory")), is_out_of_memory(RuntimeError("shape"))
+    (True, False)
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)  # the CPU allocator and MPS raise plain RuntimeErrors
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)

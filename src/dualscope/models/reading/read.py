@@ -1,0 +1,191 @@
+"""Reading queries: in batches, after BOS or after a shared prefix."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
+from dualscope.models.reading.batches import Batch, batches_of
+from dualscope.models.reading.memory import is_out_of_memory
+from dualscope.models.reading.prefix import Prefix
+from dualscope.models.trace import Trace
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+    from dualscope.tasks.lesson import Lesson
+
+_STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read: which queries, after what, and what is asked for."""
+
+    model: "Model"
+    lesson: "Lesson"
+    prefix: Prefix | None
+    want: frozenset[str]
+    start: int  # position of the first token that is not the prefix's
+    plain: bool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float64 if self.model.dtype == torch.float64 else torch.float32
+
+
+@torch.no_grad()
+def read(reading: Reading, batch_size: int | None) -> Trace:
+    model, lesson = reading.model, reading.lesson
+    gathered: dict[str, Tensor] = {}
+    with model.running():
+        for batch in batches_of(model, lesson, reading.prefix, batch_size):
+            for part, values in _with_retries(reading, batch):
+                _scatter(gathered, values, part.queries, len(lesson.queries))
+    lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
+    return Trace(
+        **{name: gathered.pop(name) for name in ("attn_out", "attn_scores", "residual", "label_logprobs")},
+        label_logprobs_at_layer=gathered.pop("label_logprobs_at_layer", None),
+        lengths=torch.tensor(lengths, device=model.device),
+        labels=torch.tensor(lesson.labels, device=model.device),
+        query_ids=lesson.query_ids,
+        extras=gathered,
+    )
+
+
+def _with_retries(reading: Reading, batch: Batch) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
+    """On out-of-memory this batch alone is halved, as often as needed."""
+    model = reading.model
+    pending = [batch]
+    while pending:
+        part = pending.pop()
+        try:
+            values = read_batch(reading, part)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(part.queries) == 1:
+                raise
+            model.counters["oom retries"] += 1
+            if model.device.type == "cuda":
+                torch.cuda.empty_cache()
+            half = len(part.queries) // 2
+            pending += [part.part(slice(half, None)), part.part(slice(half))]
+            continue
+        model.counters["batches"] += 1
+        yield part, values
+
+
+def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
+    """One batch: the pass that is recorded, then a short one for each label of several tokens."""
+    model, lesson, want = reading.model, reading.lesson, reading.want
+    several = any(len(answer) > 1 for answer in lesson.answers)
+    session = Session(
+        prefix=reading.prefix,
+        start=reading.start,
+        read=batch.read,
+        lead=batch.lead,
+        bos=len(lesson.bos),
+        keep=several,
+        plain=reading.plain,
+        want=want,
+        unembed=batch.prompt_end,
+        exits=batch.prompt_end,
+    )
+    with capturing(model, session):
+        logits = model.forward(batch.tokens, reading.start)
+    model.check(session)
+    model.first_window = session.rules[0].window
+    exits = session.stack("exits", model.device) if "exits" in want else None  # [batch, layers, 1, width]
+    values = {
+        name: session.stack(name, model.device).to(reading.dtype)
+        for name in ("attn_out", "attn_scores", "residual", *_STACKED)
+        if name in session.seen
+    }
+    return values | _score_labels(reading, batch, session, logits, exits)
+
+
+def _score_labels(
+    reading: Reading, batch: Batch, session: Session, logits: Tensor, exits: Tensor | None
+) -> dict[str, Tensor]:
+    """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
+    model, answers = reading.model, reading.lesson.answers
+    several = any(len(answer) > 1 for answer in answers)
+    final = _Scores(answers, _log_probabilities(logits))
+    layers = None
+    if exits is not None and not several:
+        # One token a label: only these rows of the unembedding are needed, and a common constant is lost.
+        only = torch.tensor([answer[0] for answer in answers], device=model.device)
+        at_layer = model.readout(exits.squeeze(2), rows=only).to(reading.dtype).log_softmax(-1)
+    elif exits is not None:
+        layers = _Scores(answers, _log_probabilities(model.readout(exits)))
+    for label, answer in enumerate(answers):
+        if len(answer) > 1:
+            more, more_exits = _continue(model, batch, session, answer[:-1])
+            final.add(label, answer[1:], _log_probabilities(more))
+            if layers is not None and more_exits is not None:
+                layers.add(label, answer[1:], _log_probabilities(model.readout(more_exits)))
+    values = {"label_logprobs": final.means.to(reading.dtype)}
+    if exits is not None:
+        values["label_logprobs_at_layer"] = at_layer if layers is None else layers.means.to(reading.dtype)
+    return values
+
+
+class _Scores:
+    """Sums of the log-probabilities of each label's tokens: [..., classes]."""
+
+    def __init__(self, answers: tuple[tuple[int, ...], ...], first: Tensor) -> None:
+        self.lengths = torch.tensor([len(answer) for answer in answers], device=first.device)
+        self.sums = first[..., 0, [answer[0] for answer in answers]]
+
+    def add(self, label: int, tokens: tuple[int, ...], logprobs: Tensor) -> None:
+        rows = torch.arange(len(tokens), device=logprobs.device)
+        columns = torch.tensor(tokens, device=logprobs.device)
+        self.sums[..., label] += logprobs[..., rows, columns].sum(-1)
+
+    @property
+    def means(self) -> Tensor:
+        return self.sums / self.lengths
+
+
+def _continue(
+    model: "Model", batch: Batch, session: Session, tokens: tuple[int, ...]
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
+    assert isinstance(
+        batch.prompt_end, int
+    )  # labels of several tokens: all queries of a batch are equally long
+    end = batch.prompt_end + 1
+    follow = Session(
+        prefix=session.prefix,
+        start=session.start + end,
+        read=0 if "exits" in session.want else None,
+        plain=session.plain,
+        want=session.want & {"exits"},
+        cached={layer: (k[:, :, :end], v[:, :, :end]) for layer, (k, v) in session.kept.items()},
+        exits=slice(None),
+    )
+    follow_tokens = torch.tensor(tokens, device=model.device).expand(len(batch.queries), -1)
+    with capturing(model, follow):
+        logits = model.forward(follow_tokens, follow.start)
+    return logits, follow.stack("exits", model.device) if "exits" in session.want else None
+
+
+def _log_probabilities(logits: Tensor) -> Tensor:
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return wide.log_softmax(-1)
+
+
+def _scatter(gathered: dict[str, Tensor], values: dict[str, Tensor], queries: list[int], total: int) -> None:
+    """Put a batch's values into the rows of its queries; scores are aligned at the right."""
+    index = torch.tensor(queries, device=values["attn_out"].device)
+    for name, value in values.items():
+        if name not in gathered:
+            # Batches come longest first, so the first one's scores are as wide as any.
+            gathered[name] = value.new_full((total, *value.shape[1:]), float("nan"))
+        whole = gathered[name]
+        if name == "attn_scores":
+            whole[index, ..., whole.shape[-1] - value.shape[-1] :] = value
+        else:
+            whole[index] = value

@@ -1,0 +1,1 @@
+"""Charts: how they are drawn, coloured and labelled."""

@@ -1,0 +1,124 @@
+"""Lines over the layers, a panel a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dualscope.report.charts.chart import Panel, plain, short, whiskers
+from dualscope.report.charts.layers import Key, Line
+from dualscope.report.charts.palette import DASHES, colour
+from dualscope.report.table import Entry, Number
+
+BARS = ("trained",)
+"""The variants whose intervals are drawn as error bars; those of the others are in the table."""
+
+
+def curve(name: str, line: Line, colour: str, dash: str, bars: bool, shift: float = 0.0) -> dict[str, Any]:
+    values = [short(v) for v in line.values]
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plain(name),
+        "x": [layer + shift for layer in line.layers],
+        "y": values,
+        "line": {"color": colour, "dash": dash, "width": 2 if dash == "solid" else 1.5},
+        "marker": {"color": colour, "size": 5 if dash == "solid" else 3},
+        "hovertemplate": "layer %{x:.0f}: %{y:.3f}<extra>" + plain(name) + "</extra>",
+    }
+    if bars:
+        trace["error_y"] = {**whiskers(values, line.lows, line.highs), "color": colour, "thickness": 1}
+    return trace
+
+
+def curves(
+    lines: Mapping[Key, Line],
+    task: str,
+    metric: str,
+    learners: Sequence[str],
+    variants: Sequence[str],
+    references: Iterable[str | None] = ("in-context", None, "zero-shot"),
+) -> list[dict[str, Any]]:
+    """The traces of one task; learners are moved a little apart, so that their bars do not hide one "
+    "another."""
+    found = []
+    for variant in variants:
+        for index, learner in enumerate(learners):
+            line = pick(lines, task, variant, learner, metric, references)
+            if line is not None:
+                name = learner if variant == "trained" else f"{learner}, {variant}"
+                shift = 0.06 * (index - (len(learners) - 1) / 2)
+                found.append(
+                    curve(name, line, colour(learner), DASHES[variant], variant in BARS, round(shift, 3))
+                )
+    return found
+
+
+def pick(
+    lines: Mapping[Key, Line],
+    task: str,
+    variant: str,
+    learner: str,
+    metric: str,
+    references: Iterable[str | None] = ("in-context", None, "zero-shot"),
+) -> Line | None:
+    for reference in references:
+        line = lines.get((task, variant, learner, metric, reference))
+        if line is not None:
+            return line
+    return None
+
+
+def line_panel(
+    traces: list[dict[str, Any]], task: str, title: str, span: tuple[float, float] | None
+) -> Panel:
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": "layer"}, "zeroline": False, "dtick": _tick(traces)},
+        "yaxis": {"zeroline": True},
+    }
+    if span:
+        layout["yaxis"]["range"] = list(span)
+    return Panel(traces, layout, title, 300, task=task)
+
+
+def _tick(traces: list[dict[str, Any]]) -> int:
+    last = max((max(trace["x"]) for trace in traces if trace["x"]), default=0)
+    return 1 if last <= 12 else 2 if last <= 24 else 4
+
+
+def line_span(groups: Iterable[list[dict[str, Any]]]) -> tuple[float, float] | None:
+    """The range of all panels, so that they can be compared."""
+    ends: list[float] = []
+    for traces in groups:
+        for trace in traces:
+            bars = trace.get("error_y")
+            for i, y in enumerate(trace["y"]):
+                if y is not None:
+                    up, down = (bars["array"][i], bars["arrayminus"][i]) if bars else (0.0, 0.0)
+                    ends += [y + up, y - down]
+    if not ends:
+        return None
+    low, high = min(*ends, 0.0), max(*ends, 0.0)
+    pad = 0.05 * (high - low or 1.0)
+    return low - pad, high + pad
+
+
+def line_rows(
+    lines: Mapping[Key, Line],
+    metric: str,
+    learners: Sequence[str],
+    variants: Sequence[str],
+    tasks: Sequence[str],
+    subject: str,
+) -> list[list[Entry]]:
+    """What stands behind the panels: subject, task, learner, variant, layer, value."""
+    found: list[list[Entry]] = []
+    for task in tasks:
+        for learner in learners:
+            for variant in variants:
+                line = pick(lines, task, variant, learner, metric)
+                if line is not None:
+                    for layer, *ends in zip(line.layers, line.values, line.lows, line.highs, strict=True):
+                        number = Number(value=ends[0], low=ends[1], high=ends[2])
+                        found.append([subject, task, learner, variant, str(layer), number])
+    return found

@@ -1,0 +1,131 @@
+"""Dots with intervals, a row a task: the chart for everything that has one number a task and learner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dualscope.report.charts.chart import Panel, plain, short, whiskers
+from dualscope.report.charts.palette import OTHERS, PUBLISHED, SYMBOLS, colour
+from dualscope.report.published import publications
+from dualscope.report.source import Row
+from dualscope.report.subject import Subject
+
+
+@dataclass(frozen=True)
+class Series:
+    """A name, and a value with its interval for some of the tasks."""
+
+    name: str
+    colour: str
+    symbol: str
+    rows: dict[str, Row] = field(default_factory=dict)
+    """By task, with value, low and high."""
+
+    def trace(self, tasks: Sequence[str]) -> dict[str, Any]:
+        here = [task for task in tasks if task in self.rows]
+        values = [short(self.rows[task]["value"]) for task in here]
+        lows, highs = ([self.rows[task].get(end) for task in here] for end in ("low", "high"))
+        return {
+            "type": "scatter",
+            "mode": "markers",
+            "orientation": "h",
+            "name": plain(self.name),
+            "x": values,
+            "y": [plain(task) for task in here],
+            "ids": [plain(task) for task in here],
+            "error_x": {**whiskers(values, lows, highs), "color": self.colour},
+            "marker": {
+                "color": self.colour,
+                "symbol": self.symbol,
+                "size": 9,
+                "line": {"width": 1.6, "color": self.colour},
+            },
+            "hovertemplate": "%{y}: %{x:.3f}<extra>" + plain(self.name) + "</extra>",
+        }
+
+
+def series_of(
+    subject: Subject,
+    metric: str,
+    learners: Iterable[str],
+    variants: Iterable[str] = ("trained",),
+    references: Iterable[str | None] | None = None,
+) -> list[Series]:
+    """One for each learner and variant that has the metric on some task."""
+    found = []
+    wanted = {} if references is None else {"references": tuple(references)}
+    for learner in learners:
+        for variant in variants:
+            rows = {task: subject.get(task, learner, metric, variant, **wanted) for task in subject.tasks}
+            kept = {
+                task: row for task, row in rows.items() if row is not None and math.isfinite(row["value"])
+            }
+            if kept:
+                name = learner if variant == "trained" else f"{learner}, {variant}"
+                found.append(Series(name, colour(learner), SYMBOLS[variant], kept))
+    return found
+
+
+def published_of(subject: Subject, metric: str, learners: Iterable[str]) -> list[Series]:
+    """The papers' figures for the subject's tasks; the more recent one where two papers have it."""
+    known, found = publications(), []
+    for index, learner in enumerate(learners):
+        figures = {task: known.find(task, metric, learner) for task in subject.tasks}
+        rows: dict[str, Row] = {
+            task: {"value": some[-1].value, "low": None, "high": None}
+            for task, some in figures.items()
+            if some
+        }
+        if rows:
+            symbol = OTHERS[index % len(OTHERS)]
+            found.append(Series(f"{learner}: {known.label}", PUBLISHED, symbol, rows))
+    return found
+
+
+def dots(
+    series: Sequence[Series],
+    tasks: Sequence[str],
+    axis: str,
+    title: str = "",
+    span: tuple[float, float] | None = None,
+    zero: bool = True,
+) -> Panel:
+    """A row a task; the dots of a task stand one under the other."""
+    lines = max(1, len(series))
+    layout: dict[str, Any] = {
+        "scattermode": "group",
+        "scattergap": 0.25,
+        "xaxis": {"title": {"text": axis}, "zeroline": zero},
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [plain(t) for t in reversed(tasks)],
+        },
+    }
+    if span:
+        layout["xaxis"]["range"] = list(span)
+    height = 76 + len(tasks) * max(44, 13 * lines)
+    # plotly puts the first of a group lowest; people read from the top
+    return Panel([s.trace(tasks) for s in reversed(series)], layout, title, height, by_task=True)
+
+
+def span_of(groups: Iterable[Sequence[Series]], floor: float | None = None) -> tuple[float, float] | None:
+    """One range for charts that are looked at side by side."""
+    ends = [
+        end
+        for series in groups
+        for one in series
+        for row in one.rows.values()
+        for end in (row["value"], row.get("low"), row.get("high"))
+        if end is not None and end == end and abs(end) != float("inf")
+    ]
+    if not ends:
+        return None
+    low, high = min(ends), max(ends)
+    if floor is not None:
+        low = min(low, floor)
+    pad = 0.04 * (high - low or 1.0)
+    return low - pad, high + pad

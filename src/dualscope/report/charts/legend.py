@@ -1,0 +1,65 @@
+"""One legend for all panels of a chart, drawn by the page and not by the plots, so that it is never cut "
+"off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import unescape
+
+from dualscope.report.charts.chart import Chart
+
+DASHES = {"dot": "2 3", "dash": "6 4", "dashdot": "6 3 2 3", "longdashdot": "9 3 2 3"}
+SHAPES = {
+    "circle": "M15 7a4 4 0 1 1-8 0a4 4 0 1 1 8 0z",
+    "diamond": "M11 2l5 5l-5 5l-5-5z",
+    "square": "M7 3h8v8h-8z",
+    "triangle-up": "M11 2.5l5 8.5h-10z",
+    "x": "M7.5 2l3.5 3.5l3.5-3.5l1.5 1.5l-3.5 3.5l3.5 3.5l-1.5 1.5l-3.5-3.5l-3.5 "
+    "3.5l-1.5-1.5l3.5-3.5l-3.5-3.5z",
+    "star": "M11 1.5l1.6 3.6l3.9.4l-2.9 2.6l.8 3.9l-3.4-2l-3.4 2l.8-3.9l-2.9-2.6l3.9-.4z",
+    "hexagon": "M11 2.2l4.2 2.4v4.8l-4.2 2.4l-4.2-2.4v-4.8z",
+    "cross": "M9.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "line-ns": "M11 2v10",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A series in the legend: its name and how it is drawn."""
+
+    name: str
+    colour: str
+    """A variable of the style sheet."""
+    shape: str = ""
+    hollow: bool = False
+    line: bool = False
+    dash: str = ""
+    bar: bool = False
+    hatched: bool = False
+
+
+def legend(chart: Chart) -> list[Key]:
+    """Every named series once, in the order in which people should read them."""
+    found: dict[str, Key] = {}
+    for panel in chart.panels:
+        traces = reversed(panel.data) if panel.by_task and "scattermode" in panel.layout else panel.data
+        for trace in traces:
+            name = unescape(trace.get("name", ""))
+            if name and name not in found:
+                found[name] = _key(name, trace)
+    return list(found.values())
+
+
+def _key(name: str, trace: dict) -> Key:
+    marker, line = trace.get("marker", {}), trace.get("line", {})
+    colour = str(line.get("color") or marker.get("color") or "@grey").removeprefix("@")
+    if trace["type"] == "bar":
+        return Key(name, colour, bar=True, hatched=bool(marker.get("pattern", {}).get("shape")))
+    symbol = str(marker.get("symbol", "circle"))
+    shape = SHAPES.get(symbol.removesuffix("-open"), SHAPES["circle"])
+    if "lines" in trace["mode"]:
+        has_marks = "markers" in trace["mode"]
+        return Key(
+            name, colour, shape if has_marks else "", False, True, DASHES.get(line.get("dash", ""), "")
+        )
+    return Key(name, colour, shape, symbol.endswith("-open"))

@@ -1,0 +1,52 @@
+"""Metrics of the user's own, which no other section speaks of."""
+
+from __future__ import annotations
+
+from dualscope.report.charts.chart import Chart, Section, Tabs
+from dualscope.report.charts.dots import dots, series_of, span_of
+from dualscope.report.data import Data
+from dualscope.report.table import Entry, Number, Table
+
+
+def section(data: Data) -> Section | None:
+    names = dict.fromkeys(row["metric"] for subject in data.subjects for row in subject.rows)
+    own = [name for name in names if _is_own(name)]
+    charts = [(name, _chart(data, name, f"own-{i}")) for i, name in enumerate(own)]
+    if not charts:
+        return None
+    about = "One number for each task and learner: the mean over layers and queries."
+    return Section("own", "Metrics of your own", (Tabs("own-tabs", "Metric", tuple(charts)),), about)
+
+
+def _is_own(name: str) -> bool:
+    """Not among the built-in ones: a plugin's, whether or not it is loaded while the report is written."""
+    from dualscope.metrics import METRICS
+    from dualscope.studies.plugins import is_foreign
+
+    base = name.partition("[")[0]
+    return base not in METRICS or is_foreign(METRICS[base].compute)
+
+
+def _chart(data: Data, metric: str, name: str) -> Chart:
+    groups = [series_of(s, metric, s.learners, s.variants) for s in data.subjects]
+    span = span_of(groups)
+    panels = tuple(
+        dots(series, subject.tasks, metric, subject.name if data.side_by_side else "", span, zero=False)
+        for series, subject in zip(groups, data.subjects, strict=True)
+        if series
+    )
+    rows: list[list[Entry]] = [
+        [subject.name, row["task"], row["label"], row["variant"], row["reference"] or "", Number.of(row)]
+        for subject in data.subjects
+        for row in subject.rows
+        if row["metric"] == metric
+    ]
+    return Chart(
+        name,
+        f"{metric} by task",
+        "A metric that a plugin of this study defines. Bars: 95 % intervals over seeds and queries.",
+        "Filled: the trained model. Hollow: the same learner on untrained weights.",
+        panels,
+        Table.build(["model", "task", "learner", "variant", "against", metric], rows),
+        (metric,),
+    )

@@ -1,0 +1,256 @@
+"""(i) What happens when the study varies something: rate, shots, labels, order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from dualscope.findings.summary import ALL_TASKS
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short, whiskers
+from dualscope.report.charts.palette import colour
+from dualscope.report.data import Data
+from dualscope.report.source import Row
+from dualscope.report.subject import Subject, label_of
+from dualscope.report.table import Entry, Number, Table
+
+METRICS = ("sim_aou", "sim_am_delta", "accuracy")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Something that a study may vary."""
+
+    name: str
+    title: str
+    place: Callable[[Row], Any]
+    """Where on the axis a row stands; None where it has no place there."""
+    holds: Callable[[Subject, Row], bool]
+    """Whether everything else is as in the other charts."""
+    log: bool = False
+    reads: str = ""
+
+
+def _labels(row: Row) -> str:
+    return (
+        str(row["demo_labels"])
+        if row["demo_labels"] == "gold"
+        else f"{row['demo_labels']} ({row['corrupt']})"
+    )
+
+
+def _same(subject: Subject, row: Row, *names: str) -> bool:
+    return all(row[name] == getattr(subject.setting, name) for name in names)
+
+
+def _same_rate(subject: Subject, row: Row) -> bool:
+    wanted = subject.setting.rates.get(row["task"])
+    return not subject.setting.several_rates or row["lr"] in (None, wanted)
+
+
+AXES = (
+    Axis(
+        "lr",
+        "learning rate",
+        lambda row: row["lr"],
+        lambda s, row: _same(s, row, "shots", "demo_labels", "corrupt"),
+        log=True,
+        reads="A likeness that holds at one rate only is a likeness of sizes; where GD stops learning, it "
+        "means nothing.",
+    ),
+    Axis(
+        "shots",
+        "shots",
+        lambda row: row["shots"] or None,
+        lambda s, row: _same(s, row, "demo_labels", "corrupt") and _same_rate(s, row),
+        log=True,
+        reads="More demonstrations are more steps for GD and a longer context for ICL.",
+    ),
+    Axis(
+        "labels",
+        "labels of the demonstrations",
+        _labels,
+        lambda s, row: _same(s, row, "shots") and _same_rate(s, row),
+        reads="With flipped or random labels GD learns something else. If ICL does not follow, it does not "
+        "learn from labels as "
+        "GD does.",
+    ),
+)
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    items: list[Item] = []
+    absent = []
+    for axis in AXES:
+        made = [(metric, chart) for metric in METRICS if (chart := _chart(data, axis, metric)) is not None]
+        if made:
+            items.append(Tabs(f"axis-{axis.name}-tabs", f"Against {axis.title}", tuple(made)))
+        else:
+            absent.append(axis.title)
+    order = _orders(data)
+    if order is None:
+        absent.append("order of the demonstrations")
+    else:
+        items.append(order)
+    if absent:
+        items.append(Note(f"Not varied in these runs: {', '.join(absent)}.", "text"))
+    about = "The same numbers along what the study varies, everything else as in the other charts."
+    return Section("axes", "What it depends on", tuple(items), about)
+
+
+def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], list[tuple[Any, Row]]]:
+    """By task and learner, along the axis; empty where the axis has one point."""
+    found: dict[tuple[str, str], dict[Any, Row]] = {}
+    shown = [*subject.gradient_learners, *(["in-context"] if metric == "accuracy" else [])]
+    for row in subject.all_rows:
+        if row["metric"] != metric or row["variant"] != "trained" or row["task"] == ALL_TASKS:
+            continue
+        if (
+            row["label"] not in shown
+            or row["reference"] not in ("in-context", None)
+            or not axis.holds(subject, row)
+        ):
+            continue
+        place = axis.place(row)
+        if place is not None:
+            found.setdefault((row["task"], row["label"]), {})[place] = row
+    # Rates that differ from task to task are no axis: each of them has one point.
+    found = {key: points for key, points in found.items() if len(points) > 1}
+    return {
+        key: sorted(points.items(), key=lambda p: (p[0] != "gold", p[0]))
+        if axis.name == "labels"
+        else sorted(points.items())
+        for key, points in found.items()
+    }
+
+
+def _chart(data: Data, axis: Axis, metric: str) -> Chart | None:
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        points = _points(subject, axis, metric)
+        for task in dict.fromkeys(task for task, _ in points):
+            own = {learner: found for (name, learner), found in points.items() if name == task}
+            panels.append(_panel(own, axis, task, f"{task} · {subject.name}" if data.side_by_side else task))
+            for learner, found in own.items():
+                rows += [[subject.name, task, learner, _text(place), Number.of(row)] for place, row in found]
+    if not panels:
+        return None
+    return Chart(
+        f"axis-{axis.name}-{metric}",
+        f"{metric} against {axis.title}",
+        f"{metric} on the trained model, by task, with 95 % intervals over seeds and queries.",
+        axis.reads,
+        tuple(panels),
+        Table.build(["model", "task", "learner", axis.title, metric], rows),
+        (metric,),
+    )
+
+
+def _text(place: Any) -> str:
+    return f"{place:g}" if isinstance(place, float) else str(place)
+
+
+def _panel(points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, title: str) -> Panel:
+    data = []
+    for learner, found in points.items():
+        values = [short(row["value"]) for _, row in found]
+        bars = whiskers(values, [row["low"] for _, row in found], [row["high"] for _, row in found])
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": plain(learner),
+                "x": [place for place, _ in found],
+                "y": values,
+                "error_y": {**bars, "color": colour(learner), "thickness": 1},
+                "line": {"color": colour(learner), "width": 2},
+                "marker": {"color": colour(learner), "size": 6},
+            }
+        )
+    kind: dict[str, Any] = {"type": "log", "dtick": 1} if axis.log else {"type": "category"}
+    if axis.name == "shots":
+        ticks = sorted({place for found in points.values() for place, _ in found})
+        kind = {"type": "log", "tickvals": ticks, "ticktext": [str(t) for t in ticks]}
+    layout = {
+        "xaxis": {"title": {"text": axis.title}, "zeroline": False, **kind},
+        "yaxis": {"zeroline": True, "rangemode": "tozero"},
+    }
+    return Panel(data, layout, title, 290, task=task)
+
+
+def _orders(data: Data) -> Chart | None:
+    """A dot for every order of every seed, mean marked: how far order alone moves the numbers."""
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        if len({cell.columns["order"] for cell in subject.cells}) < 2:
+            continue
+        for metric in ("sim_aou", "accuracy"):
+            found: dict[str, list[tuple[str, int, int, float]]] = {}
+            learners = [*subject.gradient_learners, *(["in-context"] if metric == "accuracy" else [])]
+            for cell in subject.cells:
+                columns, label = cell.columns, label_of(cell.columns)
+                if columns["variant"] == "trained" and label in learners:
+                    table = subject.source.tables[cell.id]
+                    kept = table.filter(
+                        pc.and_(pc.equal(table["metric"], metric), pc.is_null(table["layer"]))
+                    )
+                    for value in kept["value"].to_pylist()[:1]:
+                        found.setdefault(label, []).append(
+                            (columns["task"], columns["seed"], columns["order"], value)
+                        )
+            if found:
+                head = f"{metric} · {subject.name}" if data.side_by_side else metric
+                panels.append(_strip(found, subject.tasks, metric, head))
+            for label, points in found.items():
+                rows += [[subject.name, t, label, metric, str(s), str(o), Number(v)] for t, s, o, v in points]
+    if not panels:
+        return None
+    return Chart(
+        "orders",
+        "Sensitivity to the order of demonstrations",
+        "One dot for each seed and order of the same demonstrations, on the trained model.",
+        "How wide a learner's dots spread is how much order alone matters. GD visits demonstrations in "
+        "order, and ICL reads "
+        "them in order; if both were the same, the same orders would help both.",
+        tuple(panels),
+        Table.build(["model", "task", "learner", "metric", "seed", "order", "value"], rows),
+        ("sim_aou", "accuracy"),
+    )
+
+
+def _strip(
+    points: dict[str, list[tuple[str, int, int, float]]], tasks: list[str], axis: str, title: str
+) -> Panel:
+    """Dots of a task around its place, learners one under the other."""
+    place = {task: len(tasks) - 1 - i for i, task in enumerate(tasks)}
+    step = 0.7 / len(points)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": plain(learner),
+            "x": [short(value) for *_, value in found],
+            "y": [round(place[task] + ((len(points) - 1) / 2 - i) * step, 3) for task, *_ in found],
+            "ids": [plain(task) for task, *_ in found],
+            "text": [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found],
+            "marker": {"color": colour(learner), "size": 8, "opacity": 0.6},
+            "hovertemplate": "%{text}: %{x:.3f}<extra>" + plain(learner) + "</extra>",
+        }
+        for i, (learner, found) in enumerate(points.items())
+    ]
+    layout = {
+        "xaxis": {"title": {"text": axis}},
+        "yaxis": {
+            "tickvals": [place[task] for task in tasks],
+            "ticktext": [plain(task) for task in tasks],
+            "range": [-0.6, len(tasks) - 0.4],
+            "zeroline": False,
+        },
+    }
+    return Panel(data, layout, title, 90 + 56 * len(tasks))

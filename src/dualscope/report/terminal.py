@@ -1,0 +1,124 @@
+"""What is printed after a run: accuracies, then similarities with their baselines beside them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dualscope.findings.summary import ALL_TASKS, Row
+from dualscope.findings.verdict import NOT_UNDER_TEST
+from dualscope.studies.config import VARIANTS
+
+SHOWN = ("sim_aou", "sim_aou_centered", "sim_am", "sim_am_delta")
+
+
+def number(row: Row | None) -> str:
+    """A value with its interval.
+
+    >>> number({"value": 0.31, "low": 0.2, "high": 0.4})
+    '.31 [.20, .40]'
+    """
+    if row is None or not math.isfinite(row["value"]):
+        return "-"
+    ends = [row["low"], row["high"]]
+    shown = f" [{_short(ends[0])}, {_short(ends[1])}]" if all(map(math.isfinite, ends)) else ""
+    return _short(row["value"]) + shown
+
+
+def _short(value: float) -> str:
+    text = f"{value:.2f}"
+    return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.00", "-1.00") else text
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Each row's learner with what tells it from the other rows: options, and rate, labels, shots where they vary."""
+    rates: dict[tuple[str, str], set[float | None]] = {}
+    for row in rows:
+        rates.setdefault((row["task"], row["learner"]), set()).add(row["lr"])
+    labels = {row["demo_labels"] for row in rows}
+    shots = {row["shots"] for row in rows if row["shots"]}
+    names = []
+    for row in rows:
+        parts = [row["learner"]]
+        if row["options"] not in (None, "{}"):
+            parts.append(",".join(f"{k}={v}" for k, v in sorted(json.loads(row["options"]).items())))
+        if len(rates[row["task"], row["learner"]]) > 1 and row["lr"] is not None:
+            parts.append(f"lr {row['lr']:g}")
+        if len(labels) > 1 and row["learner"] != "zero-shot":
+            parts.append(f"{row['demo_labels']} labels")
+        if len(shots) > 1 and row["shots"]:
+            parts.append(f"{row['shots']} shots")
+        names.append(" ".join(parts))
+    return names
+
+
+def _rank(learner: str) -> int:
+    """Zero-shot, in-context, the learners under test, then their controls."""
+    first = ("zero-shot", "in-context")
+    return first.index(learner) if learner in first else 3 if learner.startswith(NOT_UNDER_TEST) else 2
+
+
+def accuracy_table(rows: Sequence[Row]) -> Table:
+    """Rows: task and learner. Columns: variants."""
+    return _table(
+        "accuracy", [row for row in rows if row["metric"] == "accuracy" and row["task"] != ALL_TASKS]
+    )
+
+
+def similarity_table(rows: Sequence[Row], metric: str) -> Table:
+    """A metric by learner and variant: the mean over tasks where there are several."""
+    chosen = [row for row in rows if row["metric"] == metric]
+    over_tasks = [row for row in chosen if row["task"] == ALL_TASKS]
+    tasks = len({row["task"] for row in chosen} - {ALL_TASKS})
+    return _table(f"{metric}, mean of {tasks} tasks" if over_tasks else metric, over_tasks or chosen)
+
+
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    """One line for what differs in nothing but the variant, and a column a variant."""
+    heads = [name for name in ("model", "task") if len({row[name] for row in rows}) > 1]
+    references = {row["reference"] for row in rows}
+    tails = ["reference"] if len(references) > 1 else []
+    variants = [variant for variant in VARIANTS if any(row["variant"] == variant for row in rows)]
+    lines: dict[tuple[str, ...], dict[str, Row]] = {}
+    rows = sorted(rows, key=lambda row: (*(row[head] for head in heads), _rank(row["learner"])))
+    for row, name in zip(rows, _names(rows), strict=True):
+        key = (*(row[head] for head in heads), name, *(row[tail] or "" for tail in tails))
+        lines.setdefault(key, {})[row["variant"]] = row
+    against = f" (against {references.pop()})" if references - {None} and not tails else ""
+    table = Table(title=title + against, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for column in (*heads, "learner", *tails):
+        # names are never cut: where room is short, an interval goes to a line of its own
+        table.add_column({"reference": "against"}.get(column, column), no_wrap=True)
+    for variant in variants:
+        table.add_column(variant, justify="right", overflow="fold")
+    previous: tuple[str, ...] = ()
+    for key, found in lines.items():
+        place = key[: len(heads)]
+        shown = ("",) * len(heads) + key[len(heads) :] if place == previous else key
+        numbers = (number(found.get(variant)).replace(", ", ",\N{NO-BREAK SPACE}") for variant in variants)
+        table.add_row(*map(Text, shown), *numbers)
+        previous = place
+    return table
+
+
+def result_tables(rows: Sequence[Row]) -> RenderableType:
+    """Everything that is printed of a summary."""
+    parts: list[RenderableType] = []
+    if any(row["metric"] == "accuracy" for row in rows):
+        parts.append(accuracy_table(rows))
+    for metric in SHOWN:
+        if any(row["metric"] == metric for row in rows):
+            parts.append(similarity_table(rows, metric))
+    some = next(iter(rows), None)
+    if some is not None:
+        seeds = max(row["seeds"] for row in rows)
+        parts.append(
+            Text(f"in brackets: 95 % intervals over {seeds} seed{'s' * (seeds != 1)} x queries", style="dim")
+        )
+    return Group(*parts)

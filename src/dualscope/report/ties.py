@@ -1,0 +1,59 @@
+"""Which learner is most like in-context learning on a task, and which others cannot be told from it."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from dualscope.core.statistics import paired_difference
+from dualscope.findings.evidence import Evidence
+from dualscope.report.subject import Subject, label_of
+
+BEST, TIE = "best", "tie"
+
+
+class Marks:
+    """Compares the gradient learners of a subject on the trained model, query by query."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        found, wanted = Evidence(), set(self.subject.gradient_learners)
+        for cell in self.subject.cells:
+            columns, label = cell.columns, label_of(cell.columns)
+            if columns["variant"] != "trained" or label not in wanted:
+                continue
+            table = self.subject.source.run.queries(cell.id)
+            queries = table["query"].to_pylist()
+            for name in table.column_names:
+                if name.startswith("sim_") and "[" not in name and not name.endswith("_layers"):
+                    values = table[name].to_pylist()
+                    found.add(columns["task"], "trained", columns["seed"], label, name, queries, values)
+        return found
+
+    def of(self, task: str, metric: str) -> dict[str, str]:
+        """`best` for one learner; `tie` for it and for those whose paired difference from it may be 0.
+
+        Empty where fewer than two learners are there to be compared.
+        """
+        means = {
+            learner: row["value"]
+            for learner in self.subject.gradient_learners
+            if (row := self.subject.get(task, learner, metric, references=("in-context",))) is not None
+            and math.isfinite(row["value"])
+        }
+        if len(means) < 2:
+            return {}
+        best = max(means, key=lambda learner: means[learner])
+        ties = [learner for learner in means if learner != best and self._is_tie(task, metric, best, learner)]
+        return {best: TIE if ties else BEST, **dict.fromkeys(ties, TIE)}
+
+    def _is_tie(self, task: str, metric: str, best: str, other: str) -> bool:
+        left, right = self._evidence.pair((task, "trained", best, metric), (task, "trained", other, metric))
+        if not (np.isfinite(left) & np.isfinite(right)).any():
+            return True  # nothing to tell them apart by
+        return not paired_difference(left, right).excludes_zero

@@ -1,0 +1,1 @@
+"""What users hold in Python and notebooks: compare() and its result."""

@@ -1,0 +1,176 @@
+"""Compare learners on one episode, in a notebook or a script."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dualscope.core.errors import InputError, suggest
+from dualscope.studies.recorded import recorded_rates
+from dualscope.tasks import Episode, Lesson, Task, make_lesson
+
+if TYPE_CHECKING:
+    from dualscope.learners import Learned
+    from dualscope.models import Model, Trace
+
+TABLE = ("learner", "metric", "reference", "value", "low", "high", "n")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several learners made of the same episode, each compared with in-context learning."""
+
+    lesson: Lesson
+    learned: Mapping[str, Learned]
+    lr: float | None
+    rows: tuple[dict[str, Any], ...]
+
+    @property
+    def traces(self) -> dict[str, Trace]:
+        """The traces by learner, zero-shot and in-context among them."""
+        return {name: learned.trace for name, learned in self.learned.items()}
+
+    def table(self, *metrics: str) -> pa.Table:
+        """The aggregate rows (of these metrics, or all): ``table().to_pandas()`` in a notebook."""
+        chosen = [
+            row for row in self.rows if row["layer"] is None and row["head"] is None and row["step"] is None
+        ]
+        for metric in metrics:
+            self._check(metric, chosen)
+        wanted = [row for row in chosen if not metrics or row["metric"] in metrics]
+        return pa.table({name: [row[name] for row in wanted] for name in TABLE})
+
+    def layers(self, metric: str) -> dict[str, np.ndarray]:
+        """A metric layer by layer, [layers] a learner, layers counted from the input."""
+        chosen = [
+            row
+            for row in self.rows
+            if row["layer"] is not None and row["head"] is None and row["step"] is None
+        ]
+        self._check(metric, chosen)
+        found: dict[str, dict[int, float]] = {}
+        for row in chosen:
+            if row["metric"] == metric:
+                found.setdefault(row["learner"], {})[row["layer"]] = row["value"]
+        return {
+            name: np.array([values.get(layer, math.nan) for layer in range(max(values) + 1)])
+            for name, values in found.items()
+        }
+
+    @staticmethod
+    def _check(metric: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        known = {row["metric"] for row in rows}
+        if metric not in known:
+            raise InputError(f"no such metric here: '{metric}': {suggest(metric, known)}")
+
+    def __str__(self) -> str:
+        accuracy = {row["learner"]: row["value"] for row in self.rows if row["metric"] == "accuracy"}
+        episode = self.lesson.episode
+        head = f"{episode.task.name}, {self.lesson.shots_used} shots, seed {episode.seed}, lr {self.lr}"
+        return "\n".join([head, *(f"  {name:20} accuracy {value:.3f}" for name, value in accuracy.items())])
+
+
+def compare(
+    model: Model | str | Path,
+    task: Task | str | Path,
+    learners: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("gd", "lcgd"),
+    shots: int = 32,
+    seed: int = 0,
+    *,
+    lr: float | None = None,
+    queries: int = 200,
+    metrics: Sequence[str] | None = None,
+    per_head: bool = False,
+    data: str | Path | None = None,
+    **episode: Any,
+) -> Comparison:
+    """Show a model the same demonstrations in its prompt and by gradient descent, and compare the changes.
+
+    ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
+    one may stand alone.
+    Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
+    Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
+
+    >>> from dualscope import compare
+    >>> c = compare("embedded", "embedded-sst2", ["gd", "lcgd"], shots=8, queries=20)
+    >>> c.lr  # recorded in the model's card
+    1.0
+    >>> sorted(c.traces)
+    ['gd', 'in-context', 'lcgd', 'zero-shot']
+    >>> c.table("accuracy").num_rows, c.layers("sim_aou")["gd"].ndim
+    (4, 1)
+    """
+    from dualscope.learners import Bench, Learned, options_of
+    from dualscope.learners.learner import LEARNERS
+    from dualscope.learners.rate import choose_rate
+    from dualscope.metrics import METRICS, Case, expand, measure
+    from dualscope.metrics.case import NULLS
+    from dualscope.models import Model
+
+    if lr is not None:
+        # numpy's numbers are Real too; True is, and is no rate.
+        if not isinstance(lr, numbers.Real) or isinstance(lr, bool) or not 0 < lr < math.inf:
+            raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
+        lr = float(lr)
+    learners = [learners] if isinstance(learners, str | Mapping) else learners
+    model = Model.load(str(model)) if isinstance(model, str | Path) else model
+    task = task if isinstance(task, Task) else Task.load(task, data=data)
+    asked: list[dict[str, Any]] = [
+        ({"learner": entry} if isinstance(entry, str) else dict(entry)) for entry in learners
+    ]
+    names = [LEARNERS.canonical(entry.pop("learner")) for entry in asked]
+    for name, options in zip(names, asked, strict=True):
+        options_of(name, options)
+    if lr is None and any(LEARNERS[name].needs_rate for name in names):
+        recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
+        lr = (
+            recorded.get((model.name, task.name))
+            or choose_rate(
+                model, task, [seed], shots, queries=queries, balanced=bool(episode.get("balanced"))
+            ).rate
+        )
+    drawn = Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
+    lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
+    chosen = list(expand(metrics))
+    want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
+    bench = Bench(model, lesson, want=want)
+    learned: dict[str, Learned] = {
+        "zero-shot": Learned(bench.zero_shot),
+        "in-context": Learned(bench.in_context),
+    }
+    for name, options in zip(names, asked, strict=True):
+        label = f"{name}[{','.join(f'{k}={v}' for k, v in sorted(options.items()))}]" if options else name
+        learned[label] = bench.learned(name, lr if LEARNERS[name].needs_rate else None, **options)
+    rows: list[dict[str, Any]] = []
+    for label, result in learned.items():
+        others = {
+            other: found
+            for other, found in learned.items()
+            if other != label and (other == "gd" or other.startswith(NULLS))
+        }
+        case = Case(
+            zero_shot=bench.zero_shot,
+            reference=bench.in_context,
+            learned=result,
+            learner=label.partition("[")[0],
+            relative_positions=model.relative_positions,
+            first_window=model.first_window,
+            seed=seed,
+            lesson=lesson,
+            others=others if result.delta is not None else {},
+        )
+        measured = measure(case, metrics=chosen, per_head=per_head, seed=seed)
+        rows += [{"learner": label, **row} for row in measured.rows]
+    return Comparison(lesson, learned, lr, tuple(rows))
+
+
+def _has_source(model: Model) -> bool:
+    """Whether a model was loaded by a name that has files, rather than built in memory."""
+    return model.name == "embedded" or Path(model.name).is_dir()

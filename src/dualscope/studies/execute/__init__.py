@@ -1,0 +1,1 @@
+"""Computing a study: runner, worker, engines, progress, estimates."""

@@ -1,0 +1,118 @@
+"""The local engine: this process, or several of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from dualscope.core.folder import Folder
+from dualscope.studies.execute.engines.queue import Queue
+from dualscope.studies.execute.outcome import Event
+from dualscope.studies.execute.worker import Setting, Work, Worker
+from dualscope.studies.run_folder.claims import Claims
+
+
+def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
+    jobs = min(jobs, len(works))
+    if jobs > 1:
+        return _Pool(setting, jobs, tell).do_all(works)
+    with Claims(Folder.at(setting.run)) as claims:
+        worker = Worker(setting, claims)
+        return [work for work in works if not worker.do(work, tell)]
+
+
+@dataclass
+class _Member:
+    process: BaseProcess
+    line: Connection
+    work: Work | None = None
+    last: Work | None = None
+
+
+class _Pool:
+    """Processes that are told what to do one piece at a time; a lost one is replaced."""
+
+    def __init__(self, setting: Setting, jobs: int, tell: Callable[[Event], None]) -> None:
+        self.setting, self.jobs, self.tell = setting, jobs, tell
+        # Spawned, not forked: a forked child inherits torch's threads in whatever state they are.
+        self._context = multiprocessing.get_context("spawn")
+        self._members: list[_Member] = []
+
+    def do_all(self, works: Sequence[Work]) -> list[Work]:
+        queue, claimed = Queue(works, self.tell), []
+        try:
+            while queue or any(member.work for member in self._members):
+                self._hand_out(queue)
+                for line in wait([member.line for member in self._members if member.work]):
+                    member = next(m for m in self._members if m.line is line)
+                    try:
+                        message = member.line.recv()
+                    except (EOFError, OSError):
+                        self._lost(member, queue)
+                        continue
+                    if isinstance(message, bool):  # done: did it have the claim?
+                        assert member.work is not None
+                        if not message:
+                            claimed.append(member.work)
+                        member.work, member.last = None, member.work
+                    else:
+                        self.tell(message)
+        finally:
+            self._dismiss()
+        return claimed
+
+    def _hand_out(self, queue: Queue) -> None:
+        while queue and len(self._members) < self.jobs:
+            self._members.append(self._hire())
+        for member in self._members:
+            if member.work is None and queue:
+                member.work = queue.next(member.last, [m.work for m in self._members if m.work])
+                with contextlib.suppress(OSError):  # a lost worker's line says so at the next wait
+                    member.line.send(member.work)
+
+    def _hire(self) -> _Member:
+        ours, theirs = self._context.Pipe()
+        threads = max(1, (os.cpu_count() or 1) // self.jobs)
+        process = self._context.Process(target=_serve, args=(theirs, self.setting, threads), daemon=True)
+        process.start()
+        theirs.close()
+        return _Member(process, ours)
+
+    def _lost(self, member: _Member, queue: Queue) -> None:
+        member.process.join()
+        self._members.remove(member)
+        code = member.process.exitcode or 0
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        if member.work is not None:
+            queue.take_back(member.work, how)
+
+    def _dismiss(self) -> None:
+        for member in self._members:
+            member.line.close()
+            if member.work is not None:  # interrupted: what it is at is dropped, what it stored stays
+                member.process.terminate()
+        for member in self._members:
+            member.process.join()
+
+
+def _serve(line: Connection, setting: Setting, threads: int) -> None:
+    """A worker process: does what it is sent until the line closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads)
+    with Claims(Folder.at(setting.run)) as claims:
+        worker = Worker(setting, claims)
+        while True:
+            try:
+                work = line.recv()
+                line.send(worker.do(work, line.send))
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                return

@@ -1,0 +1,199 @@
+"""Runs a study: plans it, leaves out what is there, has the rest computed, and says how it went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dualscope.core.errors import InputError
+from dualscope.models.identity import is_here, model_digest
+from dualscope.studies import provenance, rates
+from dualscope.studies.cell import Cell
+from dualscope.studies.config import Study
+from dualscope.studies.execute.engines import ENGINES
+from dualscope.studies.execute.jobs import suitable_jobs
+from dualscope.studies.execute.outcome import Event, Outcome
+from dualscope.studies.execute.worker import Setting, Work
+from dualscope.studies.paths import anchored
+from dualscope.studies.plan import Plan, Planner
+from dualscope.studies.recorded import recorded_rates
+from dualscope.studies.resolve import Resolver
+from dualscope.studies.run_folder.claims import Claims
+from dualscope.studies.run_folder.storage import Run
+
+POLL = 0.5  # seconds between looks at what another process is computing
+
+
+@dataclass
+class Result:
+    """How a run of a study went."""
+
+    run: Run
+    cells: list[Cell]
+    computed: list[str] = field(default_factory=list)
+    failures: list[Outcome] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    whole: list[Cell] = field(default_factory=list)  # the cells of all shards, stored or not
+
+    @property
+    def complete(self) -> bool:
+        return not self.failures
+
+
+class Runner:
+    """A study and a run folder.
+
+    ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. ``jobs`` None
+    means as many as suit the models and the machine. Without ``fetch`` it can only plan.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        out: str | Path,
+        *,
+        device: str = "auto",
+        offline: bool = False,
+        engine: str = "local",
+        jobs: int | None = 1,
+        shard: tuple[int, int] = (1, 1),
+        fetch: bool = True,
+        tell: Callable[[Event], None] = lambda event: None,
+        begin: Callable[[int, int], None] = lambda total, there: None,
+    ) -> None:
+        self.study = Study.build(anchored(study.model_dump(), Path.cwd()))  # workers may run elsewhere
+        self.engine = ENGINES[engine]
+        self.shard, self.offline = shard, offline
+        self.tell, self.begin = tell, begin
+        self.run = Run.create(out)
+        self.setting = Setting(str(self.run.folder), self.study, device, offline)
+        memory = self.run.read_json(provenance.FILE).get("names", {})
+        self.resolver = Resolver(self.study, memory, offline)
+        self.weights = {
+            model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
+            for model in self.study.models
+        }
+        if jobs is None:  # a cluster knows itself how many there should be
+            jobs = suitable_jobs(self.study.models, device) if engine == "local" else 1
+        self.jobs = jobs
+        self.where = {"engine": engine, "jobs": self.jobs, "device": device}
+
+    def plan(self) -> Plan:
+        """The cells of this shard, as far as their rates are known."""
+        known = {key: float(choice["rate"]) for key, choice in rates.chosen(self.run).items()}
+        tasks = [self.resolver.task(entry.task).name for entry in self.study.tasks]
+        cards = recorded_rates(self.study.models, tasks)
+        plan = Planner(self.study, self.resolver, self.weights, known, cards).plan()
+        sittings = plan.sittings()
+        number, shards = self.shard
+        first, last = (len(sittings) * i // shards for i in (number - 1, number))
+        mine = list(sittings.values())[first:last]
+        plan.cells = [cell for cells in mine for cell in cells]
+        return plan
+
+    def execute(self) -> Result:
+        """Compute what is missing. An interruption leaves a run that the same command resumes."""
+        plan = self.plan()
+        result = Result(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
+        if plan.rates:
+            self._settle_rates(plan, result)
+            plan = self.plan()
+            result.cells, result.whole = plan.cells, plan.whole
+        try:
+            self.run.folder.write("study.yaml", self.study.dump().encode())
+            provenance.record(self.run, self.resolver, plan, self.weights, self.where)
+        except OSError as error:
+            raise InputError(f"--out {self.run.folder}: cannot be written to ({error.strerror})") from None
+        self._discard_unreadable(plan.cells, result)
+        works = self._missing(plan)
+        missing = sum(len(work.cells) for work in works)
+        self.begin(len(plan.cells), len(plan.cells) - missing)
+        try:
+            self._do(works, result)
+        finally:
+            Claims(self.run.folder).clear_stale()
+            self.run.folder.sweep(stale=float("inf"))
+        if result.computed and result.complete:
+            provenance.note_devices(self.run, result.computed)
+        return result
+
+    def _settle_rates(self, plan: Plan, result: Result) -> None:
+        jobs = [Work(job) for job in plan.rates]
+        self.begin(len(jobs), 0)
+        self._do(jobs, result)
+        result.computed.clear()  # these were no cells
+        known = rates.chosen(self.run)
+        for job in plan.rates:
+            if known.get(job.key, {}).get("at_edge"):
+                rate = known[job.key]["rate"]
+                result.notes.append(f"{job}: {rate:g}, at the edge of the grid: the best may lie beyond")
+
+    def _missing(self, plan: Plan) -> list[Work]:
+        stored = self.run.stored()
+        works = []
+        for sitting, cells in plan.sittings().items():
+            todo = tuple(cell for cell in cells if not self._is_done(cell, stored))
+            if todo:
+                works.append(Work(sitting, todo))
+        return works
+
+    def _is_done(self, cell: Cell, stored: set[str]) -> bool:
+        return cell.id in stored and (not self.study.save_traces or self.run.has_trace(cell.id))
+
+    def _discard_unreadable(self, cells: Sequence[Cell], result: Result) -> None:
+        """A cell whose file cannot be read back is as good as not there; it is said, and computed again."""
+        stored = self.run.stored()
+        for cell, why in self.run.unreadable(c.id for c in cells if c.id in stored).items():
+            result.notes.append(f"cells/{cell}.parquet could not be read ({why}): it is computed again")
+            self.run.discard(cell)
+
+    def _do(self, works: Sequence[Work], result: Result) -> None:
+        """Have the work done; what others have claimed is waited for, and taken over if they die."""
+        seen: dict[str, Outcome] = {}
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Outcome) and not (event.state == "was there" and event.key in seen):
+                seen[event.key] = event  # what a lost worker had stored stays stored by this run
+            self.tell(event)
+
+        pending = list(works)
+        while pending:
+            claimed = self.engine(pending, self.setting, self.jobs, listen)
+            pending = []
+            if claimed:
+                time.sleep(POLL)
+                pending = self._still_missing(claimed, listen)
+        result.computed += [key for key, outcome in seen.items() if outcome.state == "stored"]
+        result.failures += [outcome for outcome in seen.values() if outcome.state == "failed"]
+
+    def _still_missing(self, claimed: Sequence[Work], tell: Callable[[Event], None]) -> list[Work]:
+        stored, missing = self.run.stored(), []
+        for work in claimed:
+            todo = tuple(cell for cell in work.cells if not self._is_done(cell, stored))
+            for cell in work.cells:
+                if cell not in todo:
+                    tell(Outcome(cell.id, str(cell), "was there"))
+            if todo or not work.cells:
+                missing.append(Work(work.sitting, todo))
+        return missing
+
+
+def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> Result:
+    """Run a study from Python: ``run_study({"tasks": ["sst2"], "models": ["./model"]}, "runs/mine")``."""
+    study = study if isinstance(study, Study) else Study.build(study)
+    return Runner(study, out, **options).execute()
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/8``: the second of eight parts.
+
+    >>> parse_shard("2/8")
+    (2, 8)
+    """
+    number, _, shards = text.partition("/")
+    if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
+        raise InputError(f"--shard {text}: expected i/n with 1 <= i <= n, for example 2/8")
+    return int(number), int(shards)

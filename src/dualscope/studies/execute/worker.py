@@ -1,0 +1,306 @@
+"""What computes cells: holds one model at a time, and what an episode's learners share."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dualscope.core.errors import InputError
+from dualscope.models.identity import model_digest
+from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.studies.config import Study
+from dualscope.studies.execute.learnings import forget, learnings, reread, result_of
+from dualscope.studies.execute.outcome import (
+    CellError,
+    Event,
+    Outcome,
+    Started,
+    is_full_disk,
+    reason_for,
+    report_of,
+)
+from dualscope.studies.plan import ZERO_SHOT, RateJob
+from dualscope.studies.plugins import load_plugins
+from dualscope.studies.run_folder.claims import Claims
+from dualscope.studies.run_folder.storage import Run
+
+if TYPE_CHECKING:
+    from dualscope.learners import Bench
+    from dualscope.models import Model, Trace
+    from dualscope.tasks import Lesson, Task
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that a worker must know, in a form that can be sent to another process or host."""
+
+    run: str
+    study: Study
+    device: str = "auto"
+    offline: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cells that share a sitting, or one rate to choose: what a worker is given, and claims."""
+
+    sitting: Sitting | RateJob
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.sitting.place
+
+    @property
+    def affinity(self) -> tuple[Place, str]:
+        """Work of the same affinity shares a loaded model and its zero-shot traces."""
+        return self.place, self.sitting.task
+
+
+class Worker:
+    """Does work, one piece after another; keeps the model and the zero-shot traces of the last one."""
+
+    def __init__(self, setting: Setting, claims: Claims) -> None:
+        self.setting, self.claims = setting, claims
+        self.run = Run.create(setting.run)
+        self._place: Place | None = None
+        self._model: Model | None = None
+        self._zero_shot: tuple[Any, Trace] | None = None
+        self._disk_full = False
+
+    def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
+        """Compute what of the work is not there yet. False where another process is at it."""
+        key = work.sitting.key
+        try:
+            if not self.claims.take(key):
+                return False
+        except OSError as error:  # a claim is a file, and a full disk takes none
+            for about in [(cell.id, str(cell)) for cell in work.cells] or [(key, str(work.sitting))]:
+                tell(Outcome(*about, "failed", reason=reason_for(error)))
+            return True
+        try:
+            if isinstance(work.sitting, RateJob):
+                self._choose(work.sitting, tell)
+            else:
+                self._sit(work.sitting, work.cells, tell)
+        finally:
+            self.claims.release(key)
+        return True
+
+    # Cells
+
+    def _sit(self, sitting: Sitting, cells: Sequence[Cell], tell: Callable[[Event], None]) -> None:
+        bench: Bench | None = None
+        broken: Exception | None = None
+        for place, cell in enumerate(cells):
+            if bench is not None:
+                forget(bench, cells[:place], cells[place:])
+            if self._is_done(cell):  # another process was here between the plan and the claim
+                tell(Outcome(cell.id, str(cell), "was there"))
+                continue
+            tell(Started(str(cell)))
+            began = time.perf_counter()
+            try:
+                if broken is not None:  # the model or the episode itself: no cell of this sitting can be had
+                    raise broken
+                if self._disk_full:
+                    raise CellError("not computed: the disk that holds the run folder is full")
+                if bench is None:
+                    try:
+                        bench = self._bench(sitting, cells)
+                    except Exception as error:
+                        broken = error
+                        raise
+                self._compute(cell, bench, began)
+            except Exception as error:
+                self._disk_full = self._disk_full or is_full_disk(error)
+                self._record(cell, error)
+                tell(_failure(cell.id, str(cell), began, error))
+                _release_memory()
+            else:
+                tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
+
+    def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
+        from dualscope.metrics import Case, measure
+
+        learned = result_of(bench, cell.learning)
+        _check_finite(learned.trace, cell)
+        reference = ZERO_SHOT if cell.reference is None else cell.reference
+        case = Case(
+            zero_shot=bench.zero_shot,
+            reference=result_of(bench, reference).trace,
+            learned=learned,
+            learner=cell.learning.learner,
+            label=cell.learning.label,
+            reference_name=reference.label,
+            relative_positions=bench.model.relative_positions,
+            first_window=bench.model.first_window,
+            seed=cell.sitting.seed,
+            lesson=bench.lesson,
+            others={other.label: result_of(bench, other) for other in cell.beside},
+            reread=reread(bench, cell.learning, learned),
+        )
+        options = {} if cell.metrics is None else {"metrics": cell.metrics}
+        measured = measure(
+            case,
+            per_head=cell.per_head,
+            per_query=cell.per_query,
+            subset=cell.subset,
+            seed=cell.sitting.seed,
+            **options,
+        )
+        columns = cell.columns(learned.shots_used or bench.lesson.shots_used)
+        self.run.store(
+            cell.id,
+            [columns | row for row in measured.rows],
+            queries=measured.queries,
+            trace=learned.trace.save if self.setting.study.save_traces else None,
+            notes={"seconds": f"{time.perf_counter() - began:.3f}", "device": str(bench.model.device)},
+        )
+
+    def _is_done(self, cell: Cell) -> bool:
+        return self.run.has(cell.id) and (not self.setting.study.save_traces or self.run.has_trace(cell.id))
+
+    def _record(self, cell: Cell, error: Exception) -> None:
+        try:
+            self.run.fail(cell.id, report_of(error, str(cell)))
+        except OSError as second:  # the disk is full: the outcome that is told carries the reason
+            self._disk_full = self._disk_full or is_full_disk(second)
+
+    # What cells share
+
+    def model(self, place: Place) -> Model:
+        from dualscope.models import Model
+
+        if self._model is None or self._place != place:
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()  # the run has bars of its own
+            self._model = self._zero_shot = None
+            _release_memory()
+            if (
+                model_digest(place.model, self.setting.offline) != place.weights
+            ):  # ids would lie about the rows
+                raise CellError(
+                    f"the files of '{place.name}' changed after the study was planned: run it again"
+                )
+            self._model = Model.load(
+                place.model,
+                device=self.setting.device,
+                dtype=place.dtype,
+                variant=place.variant,
+                init_seed=place.init_seed or 0,
+                offline=self.setting.offline,
+            )
+            self._place = place
+        return self._model
+
+    @cached_property
+    def _tasks(self) -> dict[str, Task]:
+        from dualscope.tasks import Task
+
+        study = self.setting.study
+        load_plugins(study.plugins)
+        loaded = [
+            Task.load(entry.task, data=study.data, offline=self.setting.offline) for entry in study.tasks
+        ]
+        return {task.name: task for task in loaded}
+
+    def _lesson(self, sitting: Sitting, task: str, model: Model) -> Lesson:
+        from dualscope.tasks import Episode, make_lesson
+
+        episode = Episode.draw(
+            self._tasks[task],
+            shots=max(sitting.shots, 1),  # a sitting without demonstrations draws one, and never shows it
+            seed=sitting.seed,
+            queries=sitting.queries,
+            order=sitting.order,
+            balanced=sitting.balanced,
+            demo_labels=sitting.demo_labels,  # type: ignore[arg-type]
+            corrupt=sitting.corrupt,  # type: ignore[arg-type]
+        )
+        return make_lesson(
+            episode,
+            model.tokenizer,
+            model.max_positions,
+            read_at=sitting.read_at,  # type: ignore[arg-type]
+            gd_demonstrations=sitting.gd_demonstrations,  # type: ignore[arg-type]
+        )
+
+    def _bench(self, sitting: Sitting, cells: Sequence[Cell]) -> Bench:
+        """The episode before the model. What it caches goes with it when the sitting is over."""
+        from dualscope.learners import Bench
+
+        if self._tasks[sitting.task].digest != sitting.data:
+            raise CellError(f"the data of '{sitting.task}' changed after the study was planned: run it again")
+        model = self.model(sitting.place)
+        lesson = self._lesson(sitting, sitting.task, model)
+        others = [learning.other_task for learning in learnings(cells) if learning.other_task is not None]
+        other = self._lesson(sitting, others[0][0], model) if others else None
+        want = _wanted(self.setting.study, cells)
+        key = (sitting.place, sitting.task, sitting.data, sitting.read_at, want, lesson.query_ids)
+        known = self._zero_shot[1] if self._zero_shot is not None and self._zero_shot[0] == key else None
+        bench = Bench(model, lesson, want=want, zero_shot=known, other=other)
+        if known is None:
+            self._zero_shot = None  # before the new one is made: one at a time
+            self._zero_shot = (key, bench.zero_shot)
+        return bench
+
+    # Rates
+
+    def _choose(self, job: RateJob, tell: Callable[[Event], None]) -> None:
+        from dualscope.studies.rates import choose
+
+        if self.run.folder.exists(f"rates/{job.key}.json"):
+            tell(Outcome(job.key, str(job), "was there"))
+            return
+        tell(Started(str(job)))
+        began = time.perf_counter()
+        try:
+            choice = choose(job, self.model(job.place), self._tasks[job.task])
+            self.run.write_json(f"rates/{job.key}.json", choice)
+        except Exception as error:
+            tell(_failure(job.key, str(job), began, error))
+        else:
+            tell(Outcome(job.key, str(job), "stored", time.perf_counter() - began))
+
+
+def _failure(key: str, about: str, began: float, error: Exception) -> Outcome:
+    seconds = time.perf_counter() - began
+    return Outcome(key, about, "failed", seconds, reason_for(error), isinstance(error, InputError))
+
+
+def _check_finite(trace: Trace, cell: Cell) -> None:
+    """A prediction read off NaN would be class 0, and look like an answer."""
+    bad = int((~trace.label_logprobs.isfinite()).any(-1).sum())
+    if bad:
+        advice = (
+            ""
+            if cell.learning.lr is None
+            else f"; a learning rate below {cell.learning.lr:g} may not diverge"
+        )
+        raise CellError(
+            f"{cell.learning.label} left label probabilities that are not finite in {bad} of {len(trace)} "
+            f"queries{advice}"
+        )
+
+
+def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
+    from dualscope.metrics import METRICS
+
+    load_plugins(study.plugins)
+    chosen = cells[0].metrics
+    names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
+    return frozenset().union(*(METRICS[name].wants for name in names))
+
+
+def _release_memory() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,1 @@
+"""A run folder: its files, and who is computing what."""

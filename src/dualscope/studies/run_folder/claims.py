@@ -1,0 +1,103 @@
+"""Claims: several processes on one run folder each take what nobody else is computing.
+
+A claim is a file that names its owner and is touched while the work goes on. It is stale when its owner is
+known to be dead, or has not touched it for `STALE` seconds (a host that went away).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from types import TracebackType
+
+from dualscope.core.folder import ASIDE, Folder
+from dualscope.core.owner import Owner
+
+HEARTBEAT = 10.0
+STALE = 90.0
+
+
+class Claims:
+    """The claims of one process on a run folder; a thread keeps those that it holds fresh.
+
+    >>> import tempfile
+    >>> folder = Folder(tempfile.mkdtemp())
+    >>> with Claims(folder) as claims:
+    ...     claims.take("a"), claims.take("a")
+    (True, False)
+    >>> folder.names("claims")
+    []
+    """
+
+    def __init__(self, folder: Folder, heartbeat: float = HEARTBEAT, stale: float = STALE) -> None:
+        self.folder = folder
+        self.heartbeat, self.stale = heartbeat, stale
+        self._held: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_fresh, name="claims", daemon=True)
+
+    def __enter__(self) -> Claims:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        for key in list(self._held):
+            self.release(key)
+
+    def take(self, key: str) -> bool:
+        """Claim a piece of work; False where somebody has it."""
+        name = f"claims/{key}"
+        if not self.folder.create(name, self._signature()) and not (
+            self._clear_stale(name) and self.folder.create(name, self._signature())
+        ):
+            return False
+        self._held.add(key)
+        return True
+
+    def release(self, key: str) -> None:
+        self._held.discard(key)
+        self.folder.remove(f"claims/{key}")
+
+    def clear_stale(self) -> None:
+        """Remove the claims of those who are gone: also on work that was stored before they went, which nobody takes
+        again."""
+        for key in self.folder.names("claims"):
+            with contextlib.suppress(OSError):  # a full disk; the next run tidies up
+                self._clear_stale(f"claims/{key}")
+
+    def _signature(self) -> bytes:
+        return f"{Owner.me().encode()}\n{uuid.uuid4().hex}\n".encode()
+
+    def _clear_stale(self, name: str) -> bool:
+        try:
+            before = self.folder.read(name)
+        except FileNotFoundError:
+            return True
+        owner = Owner.decode(before.decode(errors="replace").partition("\n")[0])
+        dead = owner is not None and owner.is_dead()
+        if not dead and self.folder.age(name) <= self.stale:
+            return False
+        # Two may judge the same claim stale, and the slower must not remove what the faster has put
+        # there since: moving it away tells who was first, and its content whether it is the stale one.
+        away = f"{ASIDE}/{Owner.me().encode()}.{uuid.uuid4().hex}"
+        if not self.folder.move(name, away):
+            return True
+        moved = self.folder.read(away)
+        self.folder.remove(away)
+        if moved != before:
+            self.folder.create(name, moved)
+            return False
+        return True
+
+    def _keep_fresh(self) -> None:
+        while not self._stop.wait(self.heartbeat):
+            for key in list(self._held):
+                with contextlib.suppress(
+                    OSError
+                ):  # missed once; there is time for several before it is stale
+                    self.folder.touch(f"claims/{key}")

@@ -1,0 +1,254 @@
+"""A run: the folder that holds one study's results. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dualscope.core.errors import InputError
+from dualscope.core.folder import Folder, RemoteFolder
+from dualscope.studies.cell import COLUMNS
+from dualscope.studies.run_folder.claims import STALE
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+_INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
+_NUMBERS = {"lr", "value", "low", "high"}
+WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
+SCHEMA = pa.schema(
+    [
+        (name, pa.int64() if name in _INTEGERS else pa.float64() if name in _NUMBERS else pa.string())
+        for name in COLUMNS
+    ]
+)
+
+
+class Run:
+    """A run folder, on disk or behind an fsspec URL.
+
+    >>> import tempfile
+    >>> run = Run.create(tempfile.mkdtemp() + "/run")
+    >>> row = {**dict.fromkeys(COLUMNS), "model": "m", "metric": "accuracy", "value": 0.5}
+    >>> run.store("0123", [row])
+    >>> run.table(metric="accuracy").select(["model", "value"]).to_pylist()
+    [{'model': 'm', 'value': 0.5}]
+    >>> run.query("select count(*) as rows from rows").to_pylist()
+    [{'rows': 1}]
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"Run.open({str(self.folder)!r})"
+
+    @classmethod
+    def create(cls, place: str | Path) -> Run:
+        """A run folder to write to, new or not; what dead processes left half-written is swept away.
+
+        A new one is made with its first file: a study that is refused leaves nothing behind.
+        """
+        folder = Folder.at(place)
+        if not isinstance(folder, RemoteFolder):
+            _check_place(folder.root)
+        folder.sweep(STALE)
+        return cls(folder)
+
+    @classmethod
+    def open(cls, place: str | Path) -> Run:
+        """An existing run folder."""
+        folder = Folder.at(place)
+        if not folder.names("cells") and not folder.exists("study.yaml"):
+            raise InputError(
+                f"{place}: not a run folder (no study.yaml, no cells); give what `run --out` wrote"
+            )
+        return cls(folder)
+
+    # cells
+
+    def stored(self) -> set[str]:
+        """The ids of the cells whose rows are here."""
+        return {name.removesuffix(".parquet") for name in self.folder.names("cells", ".parquet")}
+
+    def has(self, cell: str) -> bool:
+        return self.folder.exists(f"cells/{cell}.parquet")
+
+    def has_trace(self, cell: str) -> bool:
+        return self.folder.exists(f"traces/{cell}.safetensors")
+
+    def store(
+        self,
+        cell: str,
+        rows: Sequence[Mapping[str, Any]],
+        queries: pa.Table | None = None,
+        trace: Callable[[Path], None] | None = None,
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Keep a finished cell. The rows come last: once they are there, everything is."""
+        if trace is not None:
+            self.folder.write_by(f"traces/{cell}.safetensors", trace)
+        if queries is not None:
+            self.folder.write(f"queries/{cell}.parquet", _parquet(queries))
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
+        about = dict(notes or {}) | ({WITHOUT_QUERIES: "yes"} if queries is None else {})
+        self.folder.write(f"cells/{cell}.parquet", _parquet(table.replace_schema_metadata(about)))
+        self.forgive(cell)
+
+    def unreadable(self, cells: Iterable[str]) -> dict[str, str]:
+        """Which of these stored cells cannot be read back, and why."""
+        broken = {}
+        for cell in sorted(cells):
+            try:
+                self._read_rows(cell)
+                if WITHOUT_QUERIES not in self.notes(cell):
+                    _schema(self.folder.read(f"queries/{cell}.parquet"))
+            except (OSError, pa.ArrowException) as error:
+                broken[cell] = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return broken
+
+    def discard(self, cell: str) -> None:
+        """Drop a cell's rows, so that it is computed again."""
+        self.folder.remove(f"cells/{cell}.parquet")
+
+    def notes(self, cell: str) -> dict[str, str]:
+        """What was noted beside a cell's rows: how many seconds it took, and where."""
+        schema = _schema(self.folder.read(f"cells/{cell}.parquet"))
+        return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+
+    # failures
+
+    def fail(self, cell: str, reason: str) -> None:
+        self.folder.write(f"failures/{cell}.txt", reason.encode())
+
+    def forgive(self, cell: str) -> None:
+        self.folder.remove(f"failures/{cell}.txt")
+
+    def failures(self) -> dict[str, str]:
+        """Why cells failed, by id: the first line is for people, the rest is the traceback."""
+        names = self.folder.names("failures", ".txt")
+        return {
+            name.removesuffix(".txt"): self.folder.read(f"failures/{name}").decode(errors="replace")
+            for name in names
+        }
+
+    # reading
+
+    def rows(self, cells: Iterable[str] | None = None) -> pa.Table:
+        """All rows (or some cells'), in the order of the cells' ids: the same whoever computed them."""
+        tables = [self._read_rows(cell) for cell in sorted(self.stored() if cells is None else cells)]
+        return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+    def queries(self, cell: str) -> pa.Table:
+        """A cell's values per query: what the statistics resample."""
+        return _read(self.folder.read(f"queries/{cell}.parquet"))
+
+    def table(self, **where: Any) -> pa.Table:
+        """The rows in which the named columns have these values: ``table(learner="gd", layer=None)``."""
+        import pyarrow.compute as pc
+
+        table = self.rows()
+        for column, value in where.items():
+            if column not in COLUMNS:
+                raise InputError(f"rows have no column '{column}'; they have {', '.join(COLUMNS)}")
+            wanted = table[column].is_null() if value is None else pc.equal(table[column], value)
+            table = table.filter(wanted)
+        return table
+
+    def query(self, sql: str) -> pa.Table:
+        """Any SQL over ``rows`` and ``queries`` (the latter with the cell's id), answered by DuckDB."""
+        import duckdb
+
+        with duckdb.connect() as database:
+            for view, part in (("rows", "cells"), ("queries", "queries")):
+                self._offer(database, view, part)
+            return database.sql(sql).to_arrow_table()
+
+    def _offer(self, database: Any, view: str, part: str) -> None:
+        if not self.folder.names(part, ".parquet"):
+            return
+        if isinstance(self.folder, RemoteFolder):
+            names = self.folder.names(part, ".parquet")
+            tables = [
+                pq.read_table(pa.BufferReader(self.folder.read(f"{part}/{name}"))).replace_schema_metadata(
+                    None
+                )
+                for name in names
+            ]
+            database.register(view, pa.concat_tables(tables, promote_options="default"))
+            return
+        glob = self.folder.path(f"{part}/*.parquet").replace("'", "''")
+        database.execute(
+            f"create view {view} as select *, parse_filename(filename, true) as cell "
+            f"from read_parquet('{glob}', union_by_name = true, filename = true)"
+        )
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return self.rows().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        import polars
+
+        frame = polars.from_arrow(self.rows())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_arrow(self) -> pa.Table:
+        return self.rows()
+
+    def _read_rows(self, cell: str) -> pa.Table:
+        return _read(self.folder.read(f"cells/{cell}.parquet")).replace_schema_metadata(None)
+
+    # the files beside the cells
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A JSON file of the run; empty where there is none."""
+        try:
+            content = json.loads(self.folder.read(name))
+            if not isinstance(content, dict):
+                raise ValueError("not an object")
+            return content
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise InputError(
+                f"{self.folder.path(name)}: not valid JSON ({error}); delete it, it is written again"
+            ) from None
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        self.folder.write(name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _check_place(root: Path) -> None:
+    try:
+        there = next(path for path in (root, *root.absolute().parents) if path.exists())
+        if root.is_file():
+            raise InputError(f"--out {root}: is a file; a run is a folder")
+        if not there.is_dir():
+            raise InputError(f"--out {root}: cannot be made ({there} is a file)")
+        if not os.access(there, os.W_OK):
+            raise InputError(f"--out {root}: cannot be made ({there} is not yours to write to)")
+    except OSError as error:
+        raise InputError(f"--out {root}: cannot be made ({error.strerror})") from None
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def _schema(data: bytes) -> pa.Schema:
+    return pq.read_schema(pa.BufferReader(data))
+
+
+def _read(data: bytes) -> pa.Table:
+    """Not `read_table`, which is made for large files and takes ten times as long for small ones."""
+    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(use_threads=False)

@@ -1,0 +1,269 @@
+"""`dualscope run` as a person meets it."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+HEAVY = ("torch", "transformers", "datasets", "plotly", "duckdb", "ray")
+MORE = ("--seeds", "6", "--variant", "trained")
+REPORTING = f"""
+import sys
+from dualscope.cli import main
+sys.argv = ["dualscope", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    print("exit code", stop.code, file=sys.stderr)
+print("imported:", *(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for --data with a few rows of a catalog task."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "sst2").mkdir()
+    rng = np.random.default_rng(3)
+    for split in ("train", "validation"):
+        rows = [
+            {
+                "sentence": " ".join(rng.choice(["good", "bad", "film", "it", "is"], 5)),
+                "label": int(rng.integers(2)),
+            }
+            for _ in range(80)
+        ]
+        (folder / "sst2" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+@pytest.fixture
+def arguments(model_folder: str, data: Path, tmp_path: Path) -> list[Any]:
+    return [
+        *("run", "--model", model_folder, "--task", "sst2", "--data", data, "--seeds", 2, "--shots", 4),
+        *("--queries", 10, "--lr", "0.1", "--learner", "gd", "--out", tmp_path / "run", "--no-report"),
+        *("--device", "cpu", "--jobs", 1),
+    ]
+
+
+def _python(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", REPORTING, *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
+    first = _python(*arguments)
+    assert "imported: torch transformers\n" in first.stderr, first.stderr
+    assert "18 cells, 18 computed now" in first.stdout
+    again = _python(*arguments)
+    assert "imported:\n" in again.stderr, again.stderr
+    assert "18 cells, 0 computed now" in again.stdout
+    tables = first.stdout[: first.stdout.index("18 cells")]
+    assert tables == again.stdout[: again.stdout.index("18 cells")]
+
+
+def test_the_tables(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    result = cli(*arguments, "--variant", "trained", "--variant", "untrained")
+    assert result.code == 0, result.err
+    assert "[12/12]" in result.err
+    for words in (
+        "accuracy",
+        "zero-shot",
+        "in-context",
+        "sim_aou (against in-context)",
+        "untrained",
+        "verdict on tiny",
+    ):
+        assert words in result.out
+    assert "12 cells, 12 computed now" in result.out
+    assert str(tmp_path / "run") in result.out.replace("\n", "")
+    assert (tmp_path / "run/summary.csv").is_file()
+
+
+def test_json(cli: Callable, arguments: list[Any]) -> None:
+    content = json.loads(cli(*arguments, "--variant", "trained", "--json").out)
+    assert (content["cells"], content["computed"], content["failures"]) == (6, 6, [])
+    accuracy = [row for row in content["summary"] if row["metric"] == "accuracy"]
+    assert {row["learner"] for row in accuracy} == {"zero-shot", "in-context", "gd"}
+    assert all(row["low"] <= row["value"] <= row["high"] for row in accuracy)
+    assert content["verdicts"][0]["setting"]["model"] == "tiny"
+
+
+def test_metrics_without_accuracy(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("metrics: [sim_aou, snr]")
+    result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:])
+    assert result.code == 0, result.err
+    assert "sim_aou" in result.out
+
+
+def test_what_has_no_room_in_the_context_is_said(cli: Callable, arguments: list[Any]) -> None:
+    result = cli(*arguments, "--shots", "40", "--seeds", "1")
+    assert re.search(r"sst2: \d+ of 40 demonstrations fit", result.out.replace("\n", " ")), result.out
+
+
+def test_shards_are_summed_up_together(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    for shard in ("1/2", "2/2"):
+        assert cli(*arguments, "--shard", shard).code == 0
+    whole = (tmp_path / "run/summary.csv").read_text()
+    cli(*arguments)
+    assert (tmp_path / "run/summary.csv").read_text() == whole
+    assert "2" in {line["seeds"] for line in csv.DictReader(whole.splitlines())}
+
+
+def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
+    cli: Callable, arguments: list[Any], tmp_path: Path
+) -> None:
+    from dualscope.report.source import Source
+
+    said = {}
+    for queries in ("6", "10", "6"):
+        assert cli(*arguments, "--queries", queries).code == 0
+        summary = list(csv.DictReader((tmp_path / "run/summary.csv").read_text().splitlines()))
+        source = Source(tmp_path / "run")
+        assert [row["value"] for row in source.summary] == pytest.approx(
+            [float(row["value"]) for row in summary], nan_ok=True
+        )
+        said[queries] = source.superseded
+    assert said["10"] > 0
+    assert (
+        cli(*arguments, "--shots", "2").code == 0
+    )  # of the first two, neither is of the last run: the newer counts
+    source = Source(tmp_path / "run")
+    rows = [
+        row for table in source.tables.values() for row in table.to_pylist() if row["metric"] == "accuracy"
+    ]
+    assert {row["n"] for row in rows if row["shots"] == 4} == {10}
+    assert source.superseded == said["10"]
+
+
+def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
+    assert len(plan["cells"]) == 18
+    assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
+    assert not (tmp_path / "run/cells").exists()
+    assert "18 of 18 cells to do" in cli(*arguments, "--dry-run").out
+    assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
+    refused = cli(*arguments, "--dry-run", "--shots", "81")
+    assert (refused.code, refused.out) == (2, "")
+    assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err
+
+
+def test_failures_are_exit_code_1(
+    cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dualscope.learners import LEARNERS
+
+    monkeypatch.setattr(LEARNERS["gd"], "learn", lambda *rest: 1 / 0)
+    result = cli(*arguments, "--variant", "trained")
+    assert result.code == 1
+    assert "ZeroDivisionError" in result.out
+    assert "2 failed" in result.out
+    assert "Traceback" not in result.out + result.err
+
+
+def test_a_clip_that_never_bites_is_said(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+    study = tmp_path / "clip.yaml"
+    clips = "".join(
+        f"  - {{learner: lcgd-clipped, options: {{threshold: {threshold}}}}}\n"
+        for threshold in ("1.0e-6", "1.0e+6")
+    )
+    study.write_text(f"learners:\n{clips}")
+    plain = [a for i, a in enumerate(arguments) if "--learner" not in (a, arguments[i - 1])]
+    out = " ".join(cli(*plain, study, "--variant", "trained").out.split())  # lines are wrapped
+    assert 'lcgd-clipped {"threshold":1000000.0}, trained: no step was clipped on sst2 (lr 0.1)' in out
+    assert out.count("no step was clipped") == 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_no_cell_can_be_computed_with_is_bad_input(
+    cli: Callable, arguments: list[Any], model_folder: str, tmp_path: Path, jobs: int
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(model_folder, broken)
+    for file in broken.glob("tokenizer*"):
+        file.unlink()
+    asked = [broken if argument == model_folder else argument for argument in arguments]
+    result = cli(*asked, "--variant", "trained", "--jobs", jobs)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.strip().splitlines()[-1].startswith("error: model '")
+    assert "has no tokenizer" in result.err
+    both = cli(*arguments, "--model", broken, "--variant", "trained")
+    assert both.code == 1  # the other model's cells are there
+    assert both.out.count("has no tokenizer") == 1
+    assert "and 5 more" in both.out
+
+
+def test_a_study_of_failures_lists_them(
+    cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dualscope.studies.execute.worker import Worker
+
+    monkeypatch.setattr(Worker, "_bench", lambda *rest: 1 / 0)
+    asked = [argument for argument in arguments if argument != "--no-report"]  # there is nothing to report
+    result = cli(*asked, "--variant", "trained")
+    assert result.code == 1
+    assert "6 failed" in result.out
+    assert "Traceback" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--shard", "3/2"], "--shard 3/2"),
+        (["--shots", "four"], "--shots four"),
+        (["--lr", "fast"], "lr"),
+        (["--seeds", "x"], "seeds"),
+        (["--engine", "cloud"], "unknown engine 'cloud'"),
+        (["--device", "gpu"], "--device gpu: expected auto, cpu, cuda"),
+        (["--learner", "gdd"], "did you mean gd"),
+        (["--task", "sst3"], "unknown task 'sst3'"),
+        (["--preset", "quik"], "did you mean quick"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--plugin", "nowhere.py"], "nowhere.py"),
+        (["missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    cli: Callable, arguments: list[Any], extra: list[str], words: str, tmp_path: Path
+) -> None:
+    result = cli(*arguments, *extra)
+    assert result.code == 2
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_is_130_and_the_run_resumes(
+    cli: Callable, arguments: list[Any], tmp_path: Path, jobs: int
+) -> None:
+    command = [sys.executable, "-c", REPORTING, *map(str, arguments), "--jobs", str(jobs), *MORE]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    cells = tmp_path / "run/cells"
+    while process.poll() is None and not (cells.is_dir() and os.listdir(cells)):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    _, err = process.communicate(timeout=60)
+    assert "exit code 130" in err, err
+    assert "the same command goes on" in err
+    left = len(os.listdir(cells))
+    assert 0 < left < 18
+    assert f"18 cells, {18 - left} computed now" in cli(*arguments, *MORE).out
+    assert not (tmp_path / "run/claims").exists()
+    assert not (tmp_path / "run/aside").exists()

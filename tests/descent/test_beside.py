@@ -1,0 +1,119 @@
+"""What a GPU does differently, checked without one where that is possible: changes beside the weights, demonstrations
+that are filled up to one width, steps that are replayed."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from dualscope.descent import beside, cuda_graphs, delta
+from dualscope.descent.loop import Step, Stride, Taken
+from dualscope.descent.samples import Filled, Sample
+from dualscope.learners import Bench, gradient
+from dualscope.models import Model
+from tests.learners import oracle
+from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
+
+LR = 0.3
+
+
+@pytest.fixture
+def always_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (delta, beside):
+        monkeypatch.setattr(module, "acts_beside", lambda model, slots: True)
+
+
+@pytest.fixture
+def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is taken on a filled-up sample, as a replayed one is."""
+
+    def filled_up(step: Step, batches: Sequence[Sequence[Sample]], epochs: int) -> Step:
+        room: list[Filled] = []
+
+        def take(stride: Stride, batch: Sequence[Sample]) -> Taken:
+            room.append(room[-1] if room else batch[0].filled(64))
+            room[-1].become(batch[0])
+            return step(stride, [room[-1]])
+
+        return take
+
+    monkeypatch.setattr(gradient, "is_graphable", lambda *_: True)
+    monkeypatch.setattr(gradient, "replayed", filled_up)
+
+
+@pytest.mark.parametrize("family", [*oracle.FAMILIES, "gpt_neox", "phi3"])
+@pytest.mark.parametrize("learner", ["gd", "lcgd"])
+@pytest.mark.usefixtures("always_beside")
+def test_beside_is_the_same_as_in_place(family: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    aside = tiny_bench(family).learned(learner, LR)
+    with monkeypatch.context() as patch:
+        for module in (delta, beside):
+            patch.setattr(module, "acts_beside", lambda model, slots: False)
+        inside = tiny_bench(family).learned(learner, LR)
+    assert aside.delta is not None
+    assert inside.delta is not None
+    assert oracle.worst(aside.delta, dict(inside.delta)) <= 1e-9
+    torch.testing.assert_close(aside.trace.attn_out, inside.trace.attn_out, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(aside.log.update_norm, inside.log.update_norm, rtol=1e-9, atol=0)
+
+
+@pytest.mark.usefixtures("always_beside")
+def test_applied_beside() -> None:
+    bench = tiny_bench("gpt2")
+    learned = bench.learned("gd", LR)
+    assert learned.delta is not None
+    with learned.delta.applied(bench.model):
+        again = bench.model.read(bench.lesson)
+    assert torch.equal(again.attn_out, learned.trace.attn_out)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("learner", "options"),
+    [
+        ("gd", {}),
+        ("gd", {"loss": "label", "epochs": 2}),
+        ("lcgd", {}),
+        ("lcgd", {"space": "labels"}),
+        ("lcgd", {"readout": "attention", "schedule": "sequential"}),
+    ],
+)
+@pytest.mark.usefixtures("always_filled", "always_beside")
+def test_filling_up_changes_nothing(
+    family: str, learner: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = tiny_bench(family).learned(learner, LR, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient, "is_graphable", lambda *_: False)
+        plain = tiny_bench(family).learned(learner, LR, **options)
+    assert filled.delta is not None
+    assert plain.delta is not None
+    assert oracle.worst(filled.delta, dict(plain.delta)) <= 1e-9
+    torch.testing.assert_close(filled.log.grad_norm, plain.log.grad_norm, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
+@pytest.mark.parametrize("family", ["gpt2", "llama", "xglm", "gemma2", "bloom"])
+@pytest.mark.parametrize("learner", ["gd", "lcgd"])
+def test_replayed_on_a_gpu(family: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One recording serves all demonstrations, and gives what the device gives step by step."""
+    recorded = []
+    monkeypatch.setattr(cuda_graphs, "FEWEST", 2)
+    take = cuda_graphs.Recording.take
+    monkeypatch.setattr(
+        cuda_graphs.Recording, "take", lambda self, *a: (recorded.append(self), take(self, *a))[1]
+    )
+    model = wrapped(family)
+    lesson = tiny_lesson(model)
+    model.hf.cuda()
+    model = Model(model.hf, model.tokenizer)
+    replayed = Bench(model, lesson).learned(learner, LR)
+    monkeypatch.setattr(gradient, "is_graphable", lambda *_: False)
+    plain = Bench(model, lesson).learned(learner, LR)
+    assert len({id(r) for r in recorded}) == 1
+    assert recorded[0].graph is not None
+    assert replayed.delta is not None
+    assert plain.delta is not None
+    assert oracle.worst(replayed.delta.to("cpu"), dict(plain.delta.to("cpu"))) <= 1e-9
+    torch.testing.assert_close(replayed.trace.attn_out, plain.trace.attn_out, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(replayed.log.grad_norm, plain.log.grad_norm, rtol=1e-9, atol=1e-12)
