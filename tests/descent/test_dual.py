@@ -64,7 +64,7 @@ def test_which_tokens() -> None:
 
 def test_what_has_no_dual_form() -> None:
     with pytest.raises(InputError, match="no dual form was recorded"):
-        Dual.of(tiny_bench().learned("gd", LR))
+        Dual.of(tiny_bench().learned("gd", LR).log)
     with pytest.raises(InputError, match="element by element has no dual form"):
         tiny_bench(want=WANT).learned("lcgd-clipped", LR, clip="elementwise", threshold=0.01)
 
