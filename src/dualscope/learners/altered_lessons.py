@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dualscope.core.errors import InputError
-from dualscope.tasks.episode import arrangement
+from dualscope.tasks.episode import arrangement, is_listed
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson, make_lesson
 
 if TYPE_CHECKING:
@@ -25,13 +25,26 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
     episode = lesson.episode
     seed = episode.seed + _FAR * draw
     pool = episode.task.train
+    if episode.task.source is None:
+        raise InputError(
+            f"task '{episode.task.name}': another draw of demonstrations needs data to draw from, and this task only "
+            f"lists its demonstrations; give it a `source`, or leave the control `redraw` out"
+        )
     asked = {query.id for query in episode.queries}
     shuffled = (pool[i] for i in np.random.default_rng(seed).permutation(len(pool)))
-    drawn = _take(episode, [example for example in shuffled if example.id not in asked])
+    left = [
+        example for example in shuffled if example.id not in asked and not is_listed(episode.task, example)
+    ]
+    drawn = _take(episode, left)
     if len(drawn) < episode.shots:
         raise InputError(
             f"task '{episode.task.name}': another draw of {episode.shots} demonstrations that are not queries is "
             f"needed, and only {len(drawn)} are there; ask for fewer queries or shots"
+        )
+    if {example.id for example in drawn} == {example.id for example in episode.demonstrations}:
+        raise InputError(
+            f"task '{episode.task.name}': another draw of {episode.shots} demonstrations would be the same "
+            f"{len(drawn)}: there are no others; ask for fewer shots"
         )
     again = replace(episode, seed=seed, order=0, demonstrations=tuple(drawn))
     return make_lesson(again, model.tokenizer, model.max_positions, lesson.read_at, lesson.gd_demonstrations)

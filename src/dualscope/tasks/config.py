@@ -30,6 +30,17 @@ def _listed(value: Any) -> Any:
 Columns = Annotated[tuple[Text, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
+def _entry(value: Any) -> Any:
+    """A number may stand as it is; YAML's True and null were meant as words."""
+    return value if type(value) in (int, float) else _text(value)
+
+
+# Examples written into the task file: the template's fields and the label (its word or its index).
+Listed = Annotated[
+    tuple[dict[str, Annotated[str | int | float, BeforeValidator(_entry)]], ...], Field(min_length=1)
+]
+
+
 class HubSource(_Frozen):
     """A data set on the hub, or a local folder laid out like one (``dataset: ./folder``)."""
 
@@ -85,7 +96,9 @@ class TaskConfig(_Frozen):
     """
 
     name: Text = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    source: SourceConfig
+    source: SourceConfig | None = None  # not needed where demonstrations and queries are listed
+    demonstrations: Listed | None = None  # used as they stand, in this order, in place of a draw
+    queries: Listed | None = None
     splits: Splits = Splits()
     fields: dict[str, Columns] = {}  # template field -> the column that holds it, or alternatives
     label: Columns = ("label",)  # the column of the label, or alternatives
@@ -151,15 +164,23 @@ class TaskConfig(_Frozen):
                 raise ValueError(f"label_values has {len(values)} entries and labels has {len(self.labels)}")
             if len({str(value) for value in values}) != len(values):
                 raise ValueError(f"label_values has an entry twice: {list(values)}")
+        if self.source is None and (self.demonstrations is None or self.queries is None):
+            raise ValueError(
+                "a source to draw examples from is needed (source: hub, files or generator), or both `demonstrations` "
+                "and `queries` as lists"
+            )
         self._check_splits()
         return self
 
     def _check_splits(self) -> None:
-        # Only the hub knows the splits of its data sets.
-        known = None if self.source.hub else set(self.source.files or ("train", "evaluation"))
+        if (
+            self.source is None or self.source.hub is not None
+        ):  # only the hub knows the splits of its data sets
+            return
+        known = set(self.source.files or ("train", "evaluation"))
         for role in ("train", "evaluation"):
             split = getattr(self.splits, role)
-            if known is not None and split not in known:
+            if split not in known:
                 raise ValueError(
                     f"splits.{role}: there is no split '{split}'; known: {', '.join(sorted(known))}"
                 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.tasks.example import Example
+from dualscope.tasks.mapping import Typed
 from dualscope.tasks.task import Task
 
 Side = Literal["icl", "gd"]
@@ -45,6 +46,8 @@ class Episode:
     ) -> "Episode":
         """Demonstrations: the first of the training split shuffled by ``seed``. Queries: of the other, by 1.
 
+        Those that the task lists are used as they stand, whatever the seed: the first ``shots``, the first ``queries``.
+
         ``order`` 0 keeps the demonstrations as drawn, k > 0 is the k-th seeded permutation of them, and a
         sequence is a permutation of your own.
         """
@@ -54,14 +57,7 @@ class Episode:
             if value < least:
                 raise InputError(f"{name} must be at least {least}, found {value}")
         order = order if isinstance(order, int) else tuple(order)
-        pool = task.train
-        if shots > len(pool):
-            raise InputError(
-                f"task '{task.name}': {shots} shots were asked for, and the split "
-                f"'{task.config.splits.train}' has {len(pool)} examples"
-            )
-        shuffled = [pool[i] for i in np.random.default_rng(seed).permutation(len(pool))]
-        drawn = _balance(shuffled, shots, task) if balanced else shuffled[:shots]
+        drawn = _draw_demonstrations(task, shots, seed, balanced)
         demonstrations = tuple(drawn[i] for i in arrangement(order, seed, shots))
         return cls(
             task=task,
@@ -73,6 +69,36 @@ class Episode:
             queries=_draw_queries(task, {example.id for example in drawn}, queries),
             demo_labels=demo_labels,
             corrupt=corrupt,
+        )
+
+    @classmethod
+    def of(
+        cls, demonstrations: Sequence[Typed], queries: Sequence[Typed], *, task: Task, seed: int = 0
+    ) -> "Episode":
+        """One's own demonstrations and queries, as they stand. ``task`` has the template and the label words.
+
+        Each is an `Example`, a mapping, or a pair of text and label, as for `Task.from_examples`. ``seed`` is that of
+        the controls: random labels, random updates.
+
+        >>> task = Task.from_examples(
+        ...     [("a fine film", "good"), ("a dull plot", "bad")], labels=["bad", "good"], template="{text} It was"
+        ... )
+        >>> episode = Episode.of(task.train, [("a fine plot", "good")], task=task)
+        >>> episode.shots, episode.queries[0].id, task.prompt(episode.queries[0])
+        (2, 'queries:0', 'a fine plot It was')
+        """
+        for name, given in (("demonstration", demonstrations), ("query", queries)):
+            if not given:
+                raise InputError(f"an episode needs at least one {name}")
+        shown, asked = task.examples(demonstrations, "demonstrations"), task.examples(queries, "queries")
+        return cls(
+            task=task,
+            seed=seed,
+            shots=len(shown),
+            order=0,
+            balanced=False,
+            demonstrations=shown,
+            queries=asked,
         )
 
     def labels(self, side: Side) -> tuple[int, ...]:
@@ -112,7 +138,9 @@ def spare(task: Task, episodes: Sequence[Episode], limit: int = 200) -> tuple[Ex
     used = {e.id for episode in episodes for e in (*episode.demonstrations, *episode.queries)}
     order = np.random.default_rng([0, 3]).permutation(len(task.train))
     left = (task.train[i] for i in order)
-    return tuple([example for example in left if example.id not in used][:limit])
+    return tuple(
+        [example for example in left if example.id not in used and not is_listed(task, example)][:limit]
+    )
 
 
 def arrangement(order: int | tuple[int, ...], seed: int, shots: int) -> tuple[int, ...]:
@@ -132,10 +160,39 @@ def arrangement(order: int | tuple[int, ...], seed: int, shots: int) -> tuple[in
     return tuple(int(i) for i in np.random.default_rng([seed, 2, order]).permutation(shots))
 
 
+def _draw_demonstrations(task: Task, shots: int, seed: int, balanced: bool) -> list[Example]:
+    listed, pool = task.demonstrations, task.train
+    if listed is not None:
+        if shots > len(listed):
+            raise InputError(
+                f"task '{task.name}': {shots} shots were asked for, and the task file lists {len(listed)} "
+                f"demonstrations; ask for {len(listed)} or fewer"
+            )
+        return list(listed[:shots])
+    if shots > len(pool):
+        raise InputError(
+            f"task '{task.name}': {shots} shots were asked for, and the split "
+            f"'{task.config.splits.train}' has {len(pool)} examples"
+        )
+    shuffled = [
+        pool[i] for i in np.random.default_rng(seed).permutation(len(pool)) if not is_listed(task, pool[i])
+    ]
+    return _balance(shuffled, shots, task) if balanced else shuffled[:shots]
+
+
+def is_listed(task: Task, example: Example) -> bool:
+    """Whether the task file lists this text: it stands in the data under another id, and must not be drawn again."""
+    return any(example.fields == one.fields for one in (*(task.demonstrations or ()), *(task.queries or ())))
+
+
 def _draw_queries(task: Task, demonstrations: set[str], limit: int) -> tuple[Example, ...]:
+    if task.queries is not None:
+        return task.queries[:limit]
     pool = task.evaluation
     order = np.random.default_rng(QUERY_SEED).permutation(len(pool))
-    queries = [pool[i] for i in order if pool[i].id not in demonstrations][:limit]
+    queries = [pool[i] for i in order if pool[i].id not in demonstrations and not is_listed(task, pool[i])][
+        :limit
+    ]
     if not queries:
         raise InputError(
             f"task '{task.name}': every example of the split '{task.config.splits.evaluation}' is a "

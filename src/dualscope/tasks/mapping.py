@@ -1,12 +1,33 @@
 """From rows as the data has them to examples as the task wants them: fields renamed, labels numbered."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.sources import Row
+
+Typed = Example | Mapping[str, Any] | tuple[str, str | int]  # an example as a person writes it in Python
+
+
+def as_row(typed: Typed, config: TaskConfig) -> Row:
+    """What a person wrote as a row of data: a mapping as it is, a pair as the one field and the label."""
+    if isinstance(typed, Example):
+        return {
+            **{config.columns(field)[0]: text for field, text in typed.fields.items()},
+            config.label[0]: config.labels[typed.label],
+        }
+    if isinstance(typed, Mapping):
+        return typed
+    if not isinstance(typed, tuple) or len(typed) != 2 or len(config.field_names) != 1:
+        fields = ", ".join(f"{name!r}: ..." for name in config.field_names)
+        raise InputError(
+            f"task '{config.name}': an example is a mapping {{{fields}, '{config.label[0]}': ...}}"
+            + (" or a pair (text, label)" if len(config.field_names) == 1 else "")
+            + f", found {typed!r}"
+        )
+    return {config.columns(config.field_names[0])[0]: typed[0], config.label[0]: typed[1]}
 
 
 def to_examples(rows: Iterable[Row], config: TaskConfig, split: str, where: str) -> tuple[Example, ...]:

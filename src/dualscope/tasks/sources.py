@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +33,19 @@ class FileRows:
 
     def rows(self, split: str) -> list[Row]:
         return read_rows(self.files[split])
+
+
+class MemoryRows:
+    """The same rows whatever the split: examples that were typed or computed."""
+
+    def __init__(self, rows: Sequence[Row], name: str) -> None:
+        self._rows, self.name = list(rows), name
+
+    def where(self, split: str) -> str:
+        return self.name
+
+    def rows(self, split: str) -> list[Row]:
+        return self._rows
 
 
 class DataFolderRows:

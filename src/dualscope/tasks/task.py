@@ -5,16 +5,17 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from dualscope.core.config_file import read_config
+from dualscope.core.config_file import read_config, validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.tasks.catalog import catalog_folder, catalog_names
 from dualscope.tasks.config import Splits, TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
-from dualscope.tasks.mapping import to_examples
-from dualscope.tasks.sources import DataFolderRows, FileRows, Source
+from dualscope.tasks.mapping import Typed, as_row, to_examples
+from dualscope.tasks.sources import DataFolderRows, FileRows, MemoryRows, Row, Source
 
 
 class Task:
@@ -27,7 +28,7 @@ class Task:
     ' Positive'
     """
 
-    def __init__(self, config: TaskConfig, source: Source) -> None:
+    def __init__(self, config: TaskConfig, source: Source | None) -> None:
         self.config = config
         self.source = source
 
@@ -40,6 +41,38 @@ class Task:
         path = _task_file(str(name))
         config = _one_split_a_file(read_config(path, TaskConfig), path.parent)
         return cls(config, _source(config, path.parent, Path(data) if data is not None else None, offline))
+
+    @classmethod
+    def from_examples(
+        cls,
+        examples: Sequence[Typed],
+        *,
+        labels: Sequence[str],
+        template: str,
+        name: str = "examples",
+        separator: str | None = None,
+    ) -> "Task":
+        """A task of one's own examples, in memory.
+
+        An example is a mapping of the template's fields and ``label`` (the word or its index), or, where the template
+        has one field, a pair of text and label. `Episode.of` takes them as they stand, `Episode.draw` draws from them.
+
+        >>> task = Task.from_examples(
+        ...     [("a fine film", "good"), ("a dull plot", "bad")], labels=["bad", "good"], template="{text} It was"
+        ... )
+        >>> [task.prompt(example) + task.answer(example.label) for example in task.train]
+        ['a fine film It was good', 'a dull plot It was bad']
+        """
+        fields: dict[str, Any] = {
+            "name": name,
+            "splits": {"train": "examples", "evaluation": "examples"},
+            "template": template,
+            "labels": list(labels),
+            "separator": separator,
+            "source": {"files": {"examples": name}},
+        }
+        config = validated(TaskConfig, fields, f"task '{name}'")
+        return cls(config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"))
 
     @property
     def name(self) -> str:
@@ -59,13 +92,27 @@ class Task:
         return self.config.separator
 
     @cached_property
+    def demonstrations(self) -> tuple[Example, ...] | None:
+        """Those that the task file lists, or None: then they are drawn."""
+        return self._listed("demonstrations", self.config.demonstrations)
+
+    @cached_property
+    def queries(self) -> tuple[Example, ...] | None:
+        """Those that the task file lists, or None: then they are drawn."""
+        return self._listed("queries", self.config.queries)
+
+    @cached_property
     def train(self) -> Sequence[Example]:
-        """What demonstrations are drawn from."""
+        """What demonstrations are drawn from; without a source, those that are listed."""
+        if self.source is None:
+            return self.demonstrations or ()
         return self._examples(self.config.splits.train)
 
     @cached_property
     def evaluation(self) -> Sequence[Example]:
-        """What queries are drawn from; it may be the same split."""
+        """What queries are drawn from; it may be the same split. Without a source, those that are listed."""
+        if self.source is None:
+            return self.queries or ()
         if self.config.splits.evaluation == self.config.splits.train:
             return self.train
         return self._examples(self.config.splits.evaluation)
@@ -75,10 +122,17 @@ class Task:
         """A hash of all that a task puts before a model: examples, template, label words, separator."""
         hasher = hashlib.sha256()
         head = [self.template, self.labels, self.separator]
-        rows = ([e.id, dict(e.fields), e.label] for split in (self.train, self.evaluation) for e in split)
+        splits = (self.train, self.evaluation, self.demonstrations or (), self.queries or ())
+        rows = ([e.id, dict(e.fields), e.label] for split in splits for e in split)
         for part in (head, *rows):
             hasher.update(json.dumps(part, sort_keys=True).encode() + b"\n")
         return hasher.hexdigest()
+
+    def examples(self, typed: Sequence[Typed], kind: str) -> tuple[Example, ...]:
+        """Examples of this task from what a person wrote (see `from_examples`), numbered under ``kind``."""
+        rows = [as_row(one, self.config) for one in typed]
+        made = to_examples(rows, self.config, kind, kind)
+        return tuple(one if isinstance(one, Example) else new for one, new in zip(typed, made, strict=True))
 
     def prompt(self, example: Example) -> str:
         """The template with the example's fields in it: all that stands before the answer."""
@@ -92,7 +146,11 @@ class Task:
         return f"Task({self.name!r})"
 
     def _examples(self, split: str) -> Sequence[Example]:
+        assert self.source is not None
         return to_examples(self.source.rows(split), self.config, split, self.source.where(split))
+
+    def _listed(self, field: str, rows: Sequence[Row] | None) -> tuple[Example, ...] | None:
+        return None if rows is None else to_examples(rows, self.config, field, f"`{field}` of the task file")
 
 
 def _task_file(name: str) -> Path:
@@ -108,7 +166,7 @@ def _task_file(name: str) -> Path:
 
 def _one_split_a_file(config: TaskConfig, folder: Path) -> TaskConfig:
     """Two names of one file are one split: ids tell demonstrations from queries, and they begin with the name."""
-    files, splits = config.source.files, config.splits
+    files, splits = config.source.files if config.source is not None else None, config.splits
     if (
         files is None
         or (folder / files[splits.train]).resolve() != (folder / files[splits.evaluation]).resolve()
@@ -117,7 +175,9 @@ def _one_split_a_file(config: TaskConfig, folder: Path) -> TaskConfig:
     return config.model_copy(update={"splits": Splits(train=splits.train, evaluation=splits.train)})
 
 
-def _source(config: TaskConfig, folder: Path, data: Path | None, offline: bool) -> Source:
+def _source(config: TaskConfig, folder: Path, data: Path | None, offline: bool) -> Source | None:
+    if config.source is None:
+        return None
     if config.source.files is not None:
         return FileRows(config.source.files, folder)
     if config.source.generator is not None:
