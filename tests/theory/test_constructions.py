@@ -1,13 +1,18 @@
 """Layers that learn: von Oswald, Ahn, Cheng; the closed forms; the bound."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualscope.core.errors import InputError
-from dualscope.theory import Draw, bound, closed_forms, functional, preconditioned, vonoswald
+from dualscope.models import Model
+from dualscope.theory import Draw, bound, closed_forms, dual_of, functional, preconditioned, vonoswald
 from dualscope.theory.bound import Population, dual_norm, evaluate, worst_weight
+from tests.models.lessons import random_lesson
+from tests.models.tiny import tiny_model
 
 seeds = st.integers(0, 10**6)
 
@@ -138,3 +143,75 @@ def test_dual_norm_is_the_norm_of_the_dual_solution() -> None:
     head = Head.draw(Draw(0), n=16, demonstrations=16)
     dual = dual_model(head, head.gram_map())
     torch.testing.assert_close(dual.step(dual.start).norm(), dual_norm(head.keys, head.values, head.query))
+
+
+def test_each_term_of_the_bound_is_its_closed_form() -> None:
+    """Keys of 0 make every kernel value 1, so that a calculation by hand is the whole formula."""
+    values = torch.tensor([[3.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
+    population = Population(torch.zeros(2, 5, dtype=torch.float64), values)
+    coefficients = torch.tensor([0.5, 0.25], dtype=torch.float64)  # W phi(k) = (1.5, 1) for every key
+    sample, radius = torch.tensor([0, 0, 0, 1]), torch.tensor(0.7, dtype=torch.float64)
+    found = evaluate(population, sample, coefficients, radius, delta=0.1)
+    assert float(found.rho) == 4.0  # the longest value; what W says is shorter
+    assert float(found.complexity) == pytest.approx(2 * 0.7 * 4.0 / 4 * 4**0.5)
+    assert float(found.confidence) == pytest.approx(6 * 16 * math.sqrt(math.log(20) / 8))
+    assert float(found.total) == pytest.approx(float(found.complexity) + float(found.confidence))
+    # Losses are -4.5 and -4: the population's mean is -4.25, the sample's -4.375.
+    assert float(found.gap) == pytest.approx(0.125)
+
+
+def test_each_term_of_the_bound_scales_as_it_should() -> None:
+    population = Population.draw(Draw(3), n=50)
+    generator = torch.Generator().manual_seed(0)
+    sample, radius = population.sample(20, generator), torch.tensor(0.4, dtype=torch.float64)
+    weights = worst_weight(population, sample, radius)
+    one = evaluate(population, sample, weights, radius)
+    wider = evaluate(population, sample, weights, 3 * radius)  # the same W in a larger ball
+    assert float(wider.complexity / one.complexity) == pytest.approx(3)
+    assert float(wider.confidence) == float(one.confidence)
+    again = evaluate(population, sample.repeat(4), weights, radius)  # four times N, the same mean of K_ii
+    assert float(again.complexity / one.complexity) == pytest.approx(0.5)
+    assert float(again.confidence / one.confidence) == pytest.approx(0.5)
+    surer = evaluate(population, sample, weights, radius, delta=0.05 / 100)
+    assert float(surer.complexity) == float(one.complexity)
+    assert float(surer.confidence / one.confidence) == pytest.approx(
+        math.sqrt(math.log(2 / 0.0005) / math.log(40))
+    )
+    larger = evaluate(population, sample, 100 * weights, radius)  # what W says is now the longest
+    assert float(larger.rho / one.rho) > 1
+    assert float(larger.complexity / one.complexity) == pytest.approx(float(larger.rho / one.rho))
+    assert float(larger.confidence / one.confidence) == pytest.approx(float(larger.rho / one.rho) ** 2)
+    longer = Population(1.2 * population.keys, population.values)
+    trace = longer.kernel.diagonal()[sample].sum() / population.kernel.diagonal()[sample].sum()
+    found = evaluate(longer, sample, weights, radius)
+    assert float(found.complexity / one.complexity) == pytest.approx(
+        float(found.rho / one.rho * trace.sqrt())
+    )
+
+
+def test_the_bound_on_a_real_head() -> None:
+    """Every head of a small model with grouped heads: it holds, and for every W of the ball, not the worst alone."""
+    model = Model(*tiny_model("llama", torch.float64))
+    for layer in range(model.n_layers):
+        for number in range(model.n_heads):
+            head = dual_of(model, random_lesson(shots=6), layer, number).head
+            found = bound.head_decay(head, Draw(layer), sizes=(8, 64), draws=4)
+            assert found.violations == 0
+            assert bool((found.gaps > 0).all())
+            assert found.gaps[1].mean() < found.gaps[0].mean()
+            balanced = head.balanced()
+            torch.testing.assert_close(balanced.output(), head.output())
+            population = Population.of(balanced)
+            assert len(population.keys) == head.demonstrations
+            radius = dual_norm(population.keys, population.values, balanced.query)
+            sample = population.sample(8, torch.Generator().manual_seed(0))
+            any_weight = Draw(1).normal(len(population.keys))
+            any_weight *= radius / (any_weight @ population.gram @ any_weight).sqrt()
+            one = evaluate(population, sample, any_weight, radius)
+            assert abs(float(one.gap)) <= float(one.total)
+
+
+def test_the_bound_refuses_what_it_is_not_stated_for() -> None:
+    head = dual_of(Model(*tiny_model("bloom", torch.float64)), random_lesson(), layer=0, head=0).head
+    with pytest.raises(InputError, match="a part beside"):
+        bound.head_decay(head, Draw(0))

@@ -1,5 +1,6 @@
 """The dual forms over shapes, and the places where a careless version of each would break."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,8 @@ from dualscope.theory.icl_dual import (
     softmax_split,
     w_zsl,
 )
+from dualscope.theory.likeness import dilution, normalised_likeness, orthogonal_updates, plain_likeness
+from dualscope.theory.representation import LOSSES, attention_of, step_is_attention
 from dualscope.theory.softmax_dual import (
     FeedForward,
     Head,
@@ -34,7 +37,14 @@ from dualscope.theory.softmax_dual import (
     kernel_trick,
     token_steps,
 )
-from dualscope.theory.variants import negative, regularized, regularized_output, regularized_published
+from dualscope.theory.variants import (
+    augment,
+    augmented,
+    negative,
+    regularized,
+    regularized_output,
+    regularized_published,
+)
 
 seeds = st.integers(0, 10**6)
 
@@ -169,3 +179,101 @@ def test_negatives_of_strength_zero_are_plain_attention() -> None:
     negatives = torch.zeros(16, 1, dtype=torch.long)
     torch.testing.assert_close(negative(head, head.gram_map(), negatives, 0.0).left, head.output())
     assert negative(head, head.gram_map(), negatives, 0.5).error < 1e-9
+
+
+def test_the_published_regularized_form_is_its_matrix() -> None:
+    """W_V X [softmax(..) - alpha I], written out for all tokens of one head at once."""
+    draw = Draw(0)
+    weights = tuple(draw.weight(4, 6) for _ in range(3))
+    tokens = draw.normal(5, 6)
+    query, key, value = (tokens @ w.T for w in weights)
+    mixed = torch.softmax(query @ key.T / 2, -1)  # d = 4
+    expected = (mixed - 0.3 * torch.eye(5, dtype=torch.float64)) @ value
+    for own, x in enumerate(tokens):
+        head = Head.of(x, tokens, 3, *weights)
+        torch.testing.assert_close(regularized_published(head, 0.3, own), expected[own])
+
+
+@pytest.mark.parametrize("d", [1, 4, 9])
+def test_a_head_made_from_weights_is_scaled_dot_product_attention(d: int) -> None:
+    """torch's own attention divides k.q by the root of d: half of the root's root stands on either side."""
+    draw = Draw(d)
+    weights = (draw.normal(d, 6), draw.normal(d, 6), draw.normal(7, 6))
+    x, tokens = draw.normal(6), draw.normal(9, 6)
+    head = Head.of(x, tokens, 4, *weights)
+    query, key, value = (t @ w.T for t, w in zip((x[None], tokens, tokens), weights, strict=True))
+    expected = torch.nn.functional.scaled_dot_product_attention(query[None], key[None], value[None])
+    torch.testing.assert_close(head.output(), expected[0, 0])
+    torch.testing.assert_close(head.query.norm() / query.norm(), torch.tensor(d**-0.25, dtype=torch.float64))
+
+
+def test_an_augmentation_is_what_its_formula_says() -> None:
+    x = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
+    up = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+    down = torch.tensor([[1.0, 0.0, 0.0], [0.0, 5.0, 1.0]], dtype=torch.float64)
+    # relu(W1 x) = (1, 0, 2): W2 of it is (1, 2)
+    torch.testing.assert_close(augment(x, up, down, 0.5), torch.tensor([[1.5, -1.0]], dtype=torch.float64))
+    torch.testing.assert_close(augment(x, up, down, 0.0), x)
+    head = Head.draw(Draw(0))
+    plain = augmented(head, lambda values: values, lambda keys: keys, Head.gram_map)
+    torch.testing.assert_close(plain.left, head.output())
+    doubled = augmented(head, lambda values: 2 * values, lambda keys: keys, Head.gram_map)
+    torch.testing.assert_close(doubled.left, 2 * head.output())
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, n=st.integers(2, 12), data=st.data(), name=st.sampled_from(sorted(LOSSES)))
+def test_a_step_on_each_loss_is_attention_over_its_values(
+    seed: int, n: int, data: st.DataObject, name: str
+) -> None:
+    demonstrations = data.draw(st.integers(1, n - 1))
+    head = Head.draw(Draw(seed), n, demonstrations)
+    assert step_is_attention(head, head.gram_map(), LOSSES[name]).error < 1e-8
+    dual = step_is_attention(head, head.gram_map(), LOSSES["dual"])
+    torch.testing.assert_close(dual.left, head.output())
+
+
+def test_where_the_losses_part() -> None:
+    """Least squares has nothing to add where W says v already; the dual's loss pulls on all the same."""
+    head = Head.draw(Draw(0), n=8, demonstrations=4)
+    phi = head.gram_map()
+    said = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert not LOSSES["least squares"].values(said, said).any()
+    assert torch.equal(LOSSES["dual"].values(said, said), said)
+    assert float(LOSSES["cosine"].values(said, 3 * said).abs().max()) < 1e-12  # it only turns
+    same = said[:1].expand(4, 4)
+    assert (
+        float(LOSSES["contrastive"].values(said, same).abs().max()) < 1e-12
+    )  # nothing tells the tokens apart
+    outputs = {name: attention_of(head, phi, loss) for name, loss in LOSSES.items()}
+    for name in ("least squares", "contrastive", "cosine"):
+        assert not torch.allclose(outputs[name], outputs["dual"], rtol=1e-2)
+
+
+def test_dilution_is_what_softmax_takes() -> None:
+    draw = Draw(0)
+    scores, values = draw.normal(9), draw.normal(9, 4)
+    lam = float(scores.softmax(-1)[:6].sum())
+    z = scores[6:].softmax(-1) @ values[6:]
+    sides = dilution(scores, values, demonstrations=6)
+    torch.testing.assert_close(sides.left, scores.softmax(-1) @ values - z)
+    silent = torch.cat([torch.zeros(6, 4, dtype=torch.float64), values[6:]])
+    torch.testing.assert_close(dilution(scores, silent, 6).left, -lam * z)
+
+
+@given(seed=seeds, size=st.floats(0.1, 10.0))
+@settings(max_examples=20, deadline=None)
+def test_normalising_makes_orthogonal_updates_alike(seed: int, size: float) -> None:
+    """By hand: for |r| = s |z|, the cosine is (1 - 1/n)^2 / ((1 - 1/n)^2 + s^2 / n^2), n^2 = 1 + s^2."""
+    z, first, second = orthogonal_updates(Draw(seed), width=8)
+    first, second = (size / 3**0.5 * update for update in (first, second))
+    n = math.sqrt(1 + size**2)
+    away = (1 - 1 / n) ** 2
+    expected = away / (away + (size / n) ** 2)
+    assert float(normalised_likeness(z, z + first, z + second)) == pytest.approx(expected, abs=1e-9)
+    assert abs(float(plain_likeness(z, z + first, z + second))) < 1e-9
+    from dualscope.metrics.attention_output import sim_aou, sim_aou_norm
+
+    traces = [v[None, None] for v in (z, z + first, z + second)]
+    assert float(sim_aou_norm(*traces)) == pytest.approx(expected, abs=1e-9)
+    assert abs(float(sim_aou(*traces))) < 1e-9

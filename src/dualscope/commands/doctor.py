@@ -101,6 +101,7 @@ def _similarities(model: "Model", lesson: "Lesson") -> "list[Finding]":
         learner="gd",
         relative_positions=model.relative_positions,
         first_window=model.first_window,
+        output_bias=model.output_bias,
         lesson=lesson,
     )
     rows = measure(case, metrics=["sim_aou", "sim_am_delta"]).rows

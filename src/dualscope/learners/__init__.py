@@ -7,6 +7,7 @@ from dualscope.learners.all_weights import GdAll
 from dualscope.learners.bench import Bench, options_of
 from dualscope.learners.ceilings import GdRedraw, GdReorder, InContextRedraw, InContextReorder
 from dualscope.learners.clipped import LcgdClipped
+from dualscope.learners.dilution import Dilution
 from dualscope.learners.gd import Gd
 from dualscope.learners.in_context import InContext
 from dualscope.learners.lcgd import Lcgd
@@ -23,6 +24,7 @@ __all__ = [
     "Bench",
     "Choice",
     "Delta",
+    "Dilution",
     "Dual",
     "Gd",
     "GdAll",

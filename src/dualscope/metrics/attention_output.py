@@ -18,6 +18,7 @@ from dualscope.metrics.metric import family
 from dualscope.metrics.values import PerQuery, Values
 
 Draw = Literal["gaussian", "uniform-text", "uniform-code"]
+ROUNDING = 1e-12  # of float64 sums over a width
 
 
 def sim_aou(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
@@ -78,6 +79,40 @@ def sim_aou_mismatched(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     return torch.where((others > 0) & torch.isfinite(value), value, torch.nan)
 
 
+def sim_aou_dilution(z: Tensor, c: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The reference's change against zero-shot's output shrunk: cos(c - z, -(z - b)).
+
+    Softmax takes from the query's own tokens the weight that it gives to a context. ``bias`` [layers, width] is the
+    output projection's, which does not shrink.
+
+    >>> z = torch.tensor([[[2.0, 0.0]]])
+    >>> sim_aou_dilution(z, 0.7 * z).item()
+    1.0
+    """
+    z, c = wide(z), wide(c)
+    return cosine(c - z, -_of_heads(z, bias))
+
+
+def sim_aou_orthogonal(z: Tensor, c: Tensor, g: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Cosine of the two changes after the direction of z - b has been taken out of both: what is no dilution.
+
+    NaN where nothing is left but the rounding of taking it out.
+    """
+    z, c, g = wide(z), wide(c), wide(g)
+    along = unit(_of_heads(z, bias))
+
+    def across(change: Tensor) -> Tensor:
+        rest = change - (change * along).sum(-1, keepdim=True) * along
+        size, whole = (torch.linalg.vector_norm(v, dim=-1, keepdim=True) for v in (rest, change))
+        return torch.where(size > ROUNDING * whole, rest, torch.nan)
+
+    return cosine(across(c - z), across(g - z))
+
+
+def _of_heads(z: Tensor, bias: Tensor | None) -> Tensor:
+    return z if bias is None else z - wide(bias).to(z.device)
+
+
 def change_norm(z: Tensor, g: Tensor) -> Tensor:
     """How large the change is beside the output itself."""
     z, g = wide(z), wide(g)
@@ -101,8 +136,13 @@ def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, 
     """(metric, reference, [queries, layers of the chunk])."""
     # widened once here; `wide` in the formulas then has nothing left to do
     z, c, g = (wide(t.attn_out[:, at]) for t in (case.zero_shot, case.reference, case.trace))
+    bias = None if case.output_bias is None else case.output_bias[at]
     for name in names:
-        if name in _PAIRS:
+        if name == "sim_aou_dilution":
+            yield name, case.reference_name, sim_aou_dilution(z, c, bias)
+        elif name == "sim_aou_orthogonal":
+            yield name, case.reference_name, sim_aou_orthogonal(z, c, g, bias)
+        elif name in _PAIRS:
             yield name, case.reference_name, _PAIRS[name](z, c, g)
         elif name in _DRAWS:
             yield name, case.reference_name, sim_aou_random(z, c, case.seed, _DRAWS[name], at.start)
@@ -181,6 +221,16 @@ _add(
     "sim_aou_mismatched",
     "mean over j != i of cos(c_i - z_i, g_j - z_j)",
     "null: what a drift that ignores the query gives",
+)
+_add(
+    "sim_aou_dilution",
+    "cos(c - z, -(z - b_o)), b_o: the output projection's bias",
+    "null: the zero-shot output shrunk, in place of GD's update",
+)
+_add(
+    "sim_aou_orthogonal",
+    "cos of the changes, z - b_o's direction taken out of both",
+    "likeness of what is not the zero-shot output shrunk or stretched",
 )
 _add(
     "sim_aou_direct",

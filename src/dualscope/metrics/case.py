@@ -38,6 +38,9 @@ class Case:
     reference_name: str = "in-context"
     relative_positions: bool = False  # rotary or ALiBi: layer 0 cannot see that a context was there
     first_window: int | None = None  # how many tokens layer 0 sees, its own among them; None: all
+    output_bias: Tensor | None = (
+        None  # [layers, width] of the attention's output projection; None: it has none
+    )
     seed: int = 0
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: Mapping[str, Learned] = field(default_factory=dict)

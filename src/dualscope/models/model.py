@@ -133,6 +133,15 @@ class Model:
             self._digest = digest_of_files(self._files) if self._files else digest_of_module(self.hf)
         return self._digest
 
+    @property
+    def output_bias(self) -> Tensor | None:
+        """What the attention's output projection adds whatever the heads say: [layers, width]; None: nothing."""
+        outputs = [module.get_submodule(self.family.output) for module in self.attentions]
+        biases = [bias for output in outputs if (bias := getattr(output, "bias", None)) is not None]
+        if len(biases) < len(outputs):
+            return None
+        return torch.stack([bias.detach().to(self.device) for bias in biases])
+
     @cached_property
     def blocks(self) -> list[nn.Module]:
         return list(self.hf.get_submodule(self.family.blocks))
@@ -261,17 +270,19 @@ class Model:
         position_offset: int = 0,
         batch_size: int | None = None,
         plain: bool = False,
+        head_scales: Tensor | None = None,
     ) -> Trace:
         """The trace of every query of a lesson: after BOS alone, or after the prefix that is given.
 
         ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
-        demonstrations and BOS), ``layer_inputs``, ``query_vectors``, ``context_scores``.
+        demonstrations and BOS), ``layer_inputs``, ``query_vectors``, ``context_scores``. ``head_scales``
+        ([queries, layers, heads]) multiplies each head's output at the read position, while the model runs.
         """
         from dualscope.models.reading.read import Reading, read
 
         self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
         start = position_offset if prefix is None else len(prefix)
-        return read(Reading(self, lesson, prefix, want, start, plain), batch_size)
+        return read(Reading(self, lesson, prefix, want, start, plain, head_scales), batch_size)
 
     def check(self, session: Session) -> None:
         """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""

@@ -162,6 +162,7 @@ def compare(
             learner=label.partition("[")[0],
             relative_positions=model.relative_positions,
             first_window=model.first_window,
+            output_bias=model.output_bias,
             seed=seed,
             lesson=lesson,
             others=others if result.delta is not None else {},

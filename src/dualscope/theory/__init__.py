@@ -7,6 +7,8 @@ vonoswald       a linear self-attention layer that is a GD step; GD++
 features        maps phi with phi(k) . phi(q) = exp(k . q)
 softmax_dual    softmax attention as one step of a dual model; steps, FFN, layers
 variants        what a changed dual loss does to attention
+representation  the dual's loss beside those of contrastive and kernel learning
+likeness        changes that look alike and are not: dilution, normalised random updates
 bound           the dual model's generalisation bound, on data
 preconditioned  preconditioned GD and its best preconditioner
 functional      attention as functional gradient descent
@@ -20,8 +22,10 @@ from dualscope.theory import (
     features,
     functional,
     icl_dual,
+    likeness,
     linear_layer,
     preconditioned,
+    representation,
     softmax_dual,
     variants,
     vonoswald,
@@ -45,8 +49,10 @@ __all__ = [
     "functional",
     "icl_dual",
     "judge",
+    "likeness",
     "linear_layer",
     "preconditioned",
+    "representation",
     "softmax_dual",
     "variants",
     "vonoswald",

@@ -11,14 +11,16 @@ exact, not estimated.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import log, sqrt
 
 import torch
 from torch import Tensor
 
+from dualscope.core.errors import InputError
 from dualscope.theory.features import exp_kernel, gram_features, slope
 from dualscope.theory.identity import AtMost, Draw, TwoSides, identity
+from dualscope.theory.softmax_dual import Head
 
 REFERENCE = "after Ren & Liu, Theorem 3.2"
 
@@ -33,6 +35,16 @@ class Population:
     @classmethod
     def draw(cls, draw: Draw, n: int = 512, d: int = 4) -> "Population":
         return cls(draw.normal(n, d) / 2, draw.normal(n, d) + 1)
+
+    @classmethod
+    def of(cls, head: Head) -> "Population":
+        """The demonstrations of one head, whose scores are products of keys and query alone."""
+        if head.bias is not None and float(head.bias.abs().max()) > 1e-6:
+            raise InputError(
+                "this head's scores have a part beside k . q (ALiBi, a softcap or a sink); the bound is stated for "
+                "the kernel exp(k . k') alone"
+            )
+        return cls(head.keys[: head.demonstrations], head.values[: head.demonstrations])
 
     @cached_property
     def kernel(self) -> Tensor:
@@ -127,11 +139,35 @@ def decay(draw: Draw, sizes: tuple[int, ...] = SIZES, draws: int = 30, delta: fl
     (0, torch.Size([2, 3]))
     """
     population = Population.draw(draw)
-    radius = dual_norm(population.keys, population.values, draw.normal(population.keys.shape[-1]) / 2)
+    query = draw.normal(population.keys.shape[-1]) / 2
+    return _decay(population, query, draw.generator, sizes, draws, delta)
+
+
+def head_decay(
+    head: Head, draw: Draw, sizes: tuple[int, ...] = (8, 32, 128), draws: int = 10, delta: float = 0.05
+) -> Decay:
+    """The same with the demonstrations of a real head as the population, within the ball of the head's own dual.
+
+    Keys are centred and as long as the query first, which softmax does not see: the bound has exp(|k|^2) in it, and of
+    the many keys that make the same head these are among the shortest.
+    """
+    own = head.balanced()
+    return _decay(Population.of(own), own.query, draw.generator, sizes, draws, delta)
+
+
+def _decay(
+    population: Population,
+    query: Tensor,
+    generator: torch.Generator,
+    sizes: tuple[int, ...],
+    draws: int,
+    delta: float,
+) -> Decay:
+    radius = dual_norm(population.keys, population.values, query)
     gaps, bounds = [], []
     for size in sizes:
         for _ in range(draws):
-            sample = population.sample(size, draw.generator)
+            sample = population.sample(size, generator)
             found = evaluate(population, sample, worst_weight(population, sample, radius), radius, delta)
             gaps.append(found.gap)
             bounds.append(found.total)
@@ -178,3 +214,29 @@ def _holds(draw: Draw) -> TwoSides:
 )
 def _rate(draw: Draw) -> TwoSides:
     return TwoSides(decay(draw).slope, torch.tensor(-0.5, dtype=torch.float64))
+
+
+@identity(
+    "bound-real-head",
+    "gap ≤ bound for the demonstrations of 6 heads of the embedded model, one a layer",
+    REFERENCE,
+    0.0,
+    0.0,
+    "inequality",
+)
+def _real_head(draw: Draw) -> TwoSides:
+    found = [head_decay(head, draw) for head in _embedded_heads(draw.seed)]
+    return AtMost(torch.stack([one.gaps for one in found]), torch.stack([one.bounds for one in found]))
+
+
+@lru_cache(maxsize=4)
+def _embedded_heads(seed: int) -> tuple[Head, ...]:
+    """One head of every layer, after 16 demonstrations; float64 whatever is asked, as `dual_of` always is."""
+    from dualscope.models import Model
+    from dualscope.tasks import Episode, Task
+    from dualscope.theory.dual_of import dual_of
+
+    model = Model.load("embedded", device="cpu", dtype="float64")
+    episode = Episode.draw(Task.load("embedded-sst2"), shots=16, seed=seed, queries=1)
+    heads = range(model.n_layers)
+    return tuple(dual_of(model, episode, layer, (seed + layer) % model.n_heads).head for layer in heads)

@@ -1,6 +1,6 @@
 """The dual of one head of a real model: its demonstrations as an update, from captured queries, keys and values."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -63,7 +63,7 @@ class HeadDual:
     @property
     def dual(self) -> TwoSides:
         """Left: the model's output. Right: the dual model W phi(q) after one step of autograd. Both [d_v]."""
-        head = balanced(self.head)
+        head = self.head.balanced()
         model = dual_model(head, head.gram_map())
         return TwoSides(self.output, model.predict(model.step(model.start), head.query))
 
@@ -75,16 +75,6 @@ class HeadDual:
         """
         left = linear_attention(self.head.values, self.head.keys, self.head.query)
         return TwoSides(left, (self.w_zsl + self.dw_icl) @ self.head.query)
-
-
-def balanced(head: Head) -> Head:
-    """The same attention with keys centred, and of the query's size.
-
-    softmax does not see either change, and exp(|k|^2), which the features carry, stays a number.
-    """
-    centred = head.keys - head.keys.mean(0)
-    ratio = (centred.norm(dim=-1).max() / head.query.norm()).sqrt()
-    return replace(head, keys=centred / ratio, query=head.query * ratio)
 
 
 @torch.no_grad()

@@ -112,7 +112,9 @@ TOPICS = (
     "features",
     "softmax-dual",
     "variants",
+    "representation",
     "bound",
+    "likeness",
     "closed-forms",
 )
 

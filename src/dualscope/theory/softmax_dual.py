@@ -61,6 +61,15 @@ class Head:
         mapped = phi(self.keys)
         return mapped if self.bias is None else mapped * self.bias.exp().unsqueeze(-1)
 
+    def balanced(self) -> "Head":
+        """The same attention with keys centred, and of the query's size.
+
+        softmax does not see either change, and exp(|k|^2), which the features carry, stays a number.
+        """
+        centred = self.keys - self.keys.mean(0)
+        ratio = (centred.norm(dim=-1).max() / self.query.norm()).sqrt()
+        return replace(self, keys=centred / ratio, query=self.query * ratio)
+
     def gram_map(self) -> FeatureMap:
         """Exact on this head's keys and query."""
         return gram_features(torch.cat([self.keys, self.query.unsqueeze(0)]), pivot=len(self.keys))

@@ -18,7 +18,7 @@ from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
 from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.interface import register
 from dualscope.models.capture.records import record_mass, record_scores
-from dualscope.models.capture.session import Rows, Session, at, some
+from dualscope.models.capture.session import Rows, Session, at, scaled_at, some
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -60,18 +60,35 @@ def attention(
     if session.read is not None:
         record_scores(session, layer, query, key, rules)
     if (variant := varied.variant_in(module)) is not None:
-        return _by_variant(variant, session, layer, query, key, value, rules), None
-    own = kernel.own_part(query, key, value, rules, attention_mask)
+        out = _by_variant(variant, session, layer, query, key, value, rules)
+    else:
+        out = _by_parts(session, layer, query, key, value, rules, attention_mask, s_aux)
+    if session.head_scales is not None:
+        assert session.read is not None
+        out = scaled_at(out, session.read, session.head_scales[:, layer])
+    return out.transpose(1, 2).contiguous(), None  # as transformers' own: some models view it, others copy
+
+
+def _by_parts(
+    session: Session,
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rules: kernel.Rules,
+    mask: Tensor | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Softmax over the context's shared part and the sequence's own: [batch, heads, rows, head_dim]."""
+    own = kernel.own_part(query, key, value, rules, mask)
     out, lse = own
     if session.prefix is not None:
         # Rows start where the query part does; the prefix's first key stands at position 0.
         keys, values = session.prefix.keys[layer], session.prefix.values[layer]
         out, lse = kernel.merge(kernel.shared_part(query, keys, values, rules, session.start), own)
     if session.read is not None and "mass" in session.want:
-        record_mass(session, layer, query, key, rules, lse, s_aux)
-    if s_aux is not None:
-        out = kernel.with_sinks(out, lse, s_aux)
-    return out.transpose(1, 2).contiguous(), None  # as transformers' own: some models view it, others copy
+        record_mass(session, layer, query, key, rules, lse, sinks)
+    return out if sinks is None else kernel.with_sinks(out, lse, sinks)
 
 
 def _by_variant(
@@ -92,7 +109,7 @@ def _by_variant(
         bos = session.lead if prefix is None else session.bos
         session.record("bos_mass", layer, row[..., :bos].sum(-1))
         session.record("demo_mass", layer, row[..., bos:context].sum(-1))
-    return out.transpose(1, 2)
+    return out
 
 
 def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:

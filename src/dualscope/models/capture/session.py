@@ -29,6 +29,7 @@ class Session:
     plain: bool = False  # no fused kernels
     want: frozenset[str] = frozenset()
     unembed: Rows | slice | None = None  # the rows whose logits are asked for; None: all
+    head_scales: Tensor | None = None  # [batch, layers, heads]: times each head's output at the read row
     exits: Rows | slice = 0  # the rows whose layer outputs "exits" asks for
     cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -56,6 +57,18 @@ def at(values: Tensor, rows: Rows) -> Tensor:
     if isinstance(rows, int):
         return values[:, rows]
     return values[torch.arange(len(rows), device=values.device), rows.to(values.device)]
+
+
+def scaled_at(values: Tensor, rows: Rows, scales: Tensor) -> Tensor:
+    """[batch, heads, rows, dim], each head of the chosen row times its scale [batch, heads]; other rows as they are.
+
+    >>> scaled_at(torch.ones(1, 2, 2, 1), 1, torch.tensor([[0.5, 2.0]]))[0, :, :, 0].tolist()
+    [[1.0, 0.5], [1.0, 2.0]]
+    """
+    factors = torch.ones_like(values[..., :1])
+    batch = torch.arange(len(values), device=values.device)
+    factors[batch, :, rows, 0] = scales.to(values)
+    return values * factors
 
 
 def some(values: Tensor, rows: Rows | slice) -> Tensor:

@@ -31,6 +31,9 @@ class Reading:
     want: frozenset[str]
     start: int  # position of the first token that is not the prefix's
     plain: bool
+    head_scales: Tensor | None = (
+        None  # [queries, layers, heads]: times each head's output at the read position
+    )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -92,6 +95,7 @@ def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
         want=want,
         unembed=batch.prompt_end,
         exits=batch.prompt_end,
+        head_scales=None if reading.head_scales is None else reading.head_scales[batch.queries],
     )
     with capturing(model, session):
         logits = model.forward(batch.tokens, reading.start)

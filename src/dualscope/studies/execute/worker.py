@@ -139,6 +139,7 @@ class Worker:
             reference_name=reference.label,
             relative_positions=bench.model.relative_positions,
             first_window=bench.model.first_window,
+            output_bias=bench.model.output_bias,
             seed=cell.sitting.seed,
             lesson=bench.lesson,
             others={other.label: result_of(bench, other) for other in cell.beside},
