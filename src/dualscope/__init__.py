@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
+from dualscope.core.network import silence
 
 if TYPE_CHECKING:  # for editors and type checkers: the same names as in _HOME
     from dualscope.descent.delta import Delta as Delta
@@ -37,6 +38,8 @@ if TYPE_CHECKING:  # for editors and type checkers: the same names as in _HOME
     from dualscope.tasks.lesson import Lesson as Lesson
     from dualscope.tasks.lesson import make_lesson as make_lesson
     from dualscope.tasks.task import Task as Task
+
+silence()  # here, so that it comes before any library that would speak
 
 _HOME = {
     # tasks

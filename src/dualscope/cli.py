@@ -51,7 +51,7 @@ app.command("train")(train.train)
 def main() -> None:
     """Entry point: bad input is one message and exit code 2, an interruption is 130."""
     try:
-        app()
+        app(prog_name="dualscope")
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)

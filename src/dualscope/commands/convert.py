@@ -4,11 +4,13 @@ from pathlib import Path
 
 import typer
 
+from dualscope.commands.offline import OFFLINE
+
 
 def convert(
     name: str = typer.Argument(..., metavar="NAME", help="A folder, or a name on the hub (name@revision)."),
     out: Path = typer.Argument(..., metavar="OUT", help="A new folder."),
-    offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
+    offline: bool = OFFLINE,
 ) -> None:
     """Turn a checkpoint that has only pickled weights into safetensors, without running what is in it."""
     from dualscope.models.convert import convert as convert_model

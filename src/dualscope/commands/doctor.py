@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dualscope.commands.offline import OFFLINE
 from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def doctor(
     ] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float64, float32, tf32, bfloat16 or float16.")] = "float32",
-    offline: Annotated[bool, typer.Option("--offline", help="Fetch nothing.")] = False,
+    offline: bool = OFFLINE,
 ) -> None:
     """Compare the captured model with the plain one, a shared context with a full one, and this precision with
     float32. Exit code 1 where a tolerance is missed."""

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from dualscope.commands.offline import OFFLINE
 from dualscope.commands.resumable import resumable
 from dualscope.core.errors import InputError
 
@@ -56,7 +57,7 @@ def run(
     save_traces: bool = typer.Option(False, "--save-traces", help="Keep every cell's trace (safetensors)."),
     per_query: bool = typer.Option(False, "--per-query", help="Keep each query's values of every layer."),
     per_head: bool = typer.Option(False, "--per-head", help="Rows for every attention head."),
-    offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
+    offline: bool = OFFLINE,
     dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
     no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dualscope.commands.offline import OFFLINE
+
 if TYPE_CHECKING:
     from dualscope.tasks import Episode, Example, Task
 
@@ -22,7 +24,7 @@ def validate(
         None, "--shots", show_default=str(SHOTS), help="How many demonstrations to try to fit."
     ),
     seed: int = typer.Option(0, "--seed", help="Which draw to show."),
-    offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
+    offline: bool = OFFLINE,
 ) -> None:
     """Show a task's prompts, classes, label tokens and lengths, and how many demonstrations fit a model."""
     from dualscope.tasks import Episode, Task

@@ -9,26 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from dualscope.core.errors import InputError
 from dualscope.core.files import share
-from dualscope.models.source import PICKLED, Source, find
-
-TEXTS = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-)
+from dualscope.models.source import PICKLED, Source, find, shard_names
 
 
 def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
@@ -63,10 +48,9 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
 
 def _write(source: Source, pickles: list[Path], folder: Path) -> list[str]:
     """All files of the converted model; returns the names of its weights."""
-    for text in TEXTS:
-        path = source.file(text)
+    for path in (*source.texts(), source.file("generation_config.json")):
         if path is not None:
-            shutil.copyfile(path, folder / text)
+            shutil.copyfile(path, folder / path.name)
     several = len(pickles) > 1
     written = []
     for i, pickle in enumerate(pickles, 1):
@@ -89,30 +73,12 @@ def _pickles(source: Source) -> list[Path]:
     if index is None:
         raise InputError(f"model '{source.name}' has no {PICKLED[0]}: there is nothing to convert")
     paths = []
-    for shard in _shards(source, index):
+    for shard in shard_names(index, source.name, ".bin"):
         path = source.file(shard)
         if path is None:
             raise InputError(f"model '{source.name}': {PICKLED[1]} names {shard}, which is missing")
         paths.append(path)
     return paths
-
-
-def _shards(source: Source, index: Path) -> list[str]:
-    """The files that an index names, all of them inside the model's folder."""
-    try:
-        names = set(json.loads(index.read_text())["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        names = set()
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(
-            f"model '{source.name}': {PICKLED[1]} is damaged (no weight_map to files); copy the folder again"
-        )
-    for name in names:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise InputError(
-                f"model '{source.name}': {PICKLED[1]} names {name}, which is outside of the model's folder"
-            )
-    return sorted(names)
 
 
 def _convert_one(name: str, pickle: Path, target: Path) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
 
 from dualscope.core.folder import Folder
 from dualscope.models.digest import digest_of_files
-from dualscope.models.source import Source, find
-from dualscope.studies.cell import fingerprint
-
-BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
-"""Files other than the weights that determine what a model computes."""
+from dualscope.models.source import find
 
 
 def model_digest(name: str, offline: bool = False) -> str:
     """A hash of a model's weights, configuration and tokenizer; the files are fetched if need be."""
     source = find(name, offline)
-    files = [*source.weights(), *_beside(source)]
-    return fingerprint({file.name: _remembered(file) for file in files})
+    files = [*source.weights(), *source.texts()]
+    known = {file.name: _remembered(file) for file in files}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def is_here(name: str) -> bool:
@@ -28,15 +26,14 @@ def is_here(name: str) -> bool:
     return source.folder is not None or source.file("config.json") is not None
 
 
-def _beside(source: Source) -> list[Path]:
-    return [path for path in map(source.file, BESIDE) if path is not None]
-
-
 def _remembered(file: Path) -> str:
-    """A file's digest, from memory where its path, size and time of change are as they were."""
+    """A file's digest, from memory where its path, inode, size and times of change are as they were.
+
+    The inode's own time (ctime) is there because anybody can set the other one back.
+    """
     real = file.resolve()
     state = real.stat()
-    key = f"{real}|{state.st_size}|{state.st_mtime_ns}"
+    key = f"{real}|{state.st_ino}|{state.st_size}|{state.st_mtime_ns}|{state.st_ctime_ns}"
     cache = Folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dualscope")
     try:
         known = dict(json.loads(cache.read("digests.json")))

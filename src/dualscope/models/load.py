@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dualscope.core import network
 from dualscope.core.errors import InputError
+from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.capture.positions import max_positions
 from dualscope.models.precision import dtype_of, name_of
 from dualscope.models.reading.memory import in_words, weight_bytes
-from dualscope.models.source import Source, find
+from dualscope.models.source import CONFIG, TOKENIZER, Source, find, weights_header
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -38,11 +41,15 @@ def load(
     if dtype == "float64" and place.type == "mps":
         raise InputError("dtype 'float64' does not exist on MPS; use --device cpu or float32")
     source = find(name, offline)
-    config = _config(source)
+    written = _config_file(source)
+    config = _config(source, written)
+    source.texts()
     files = source.weights()
-    placement = _placement(source, config, weights_dtype, place, automatic=device == "auto")
-    tokenizer = _tokenizer(source)
-    hf = _module(source, config, weights_dtype, placement)
+    with network.offline():  # what is needed is here now, and nothing that the files name is fetched
+        _check_header(source, config, files)
+        placement = _placement(source, config, weights_dtype, place, automatic=device == "auto")
+        tokenizer = _tokenizer(source, written.parent)
+        hf = _module(source, written.parent, config, weights_dtype, placement)
     if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
         hf.set_experts_implementation("eager")  # the grouped product of experts knows no float64
     if getattr(config, "dualscope_attention", None) is not None:
@@ -65,40 +72,50 @@ def load(
 def load_tokenizer(name: str, offline: bool = False) -> tuple[Any, int]:
     """A model's tokenizer and how many tokens the model can see, without its weights."""
     source = find(name, offline)
-    config, tokenizer = _config(source), _tokenizer(source)
+    written = _config_file(source)
+    config = _config(source, written)
+    source.texts()
+    with network.offline():
+        tokenizer = _tokenizer(source, written.parent)
     return tokenizer, max_positions(config.get_text_config(), tokenizer)
 
 
-def _config(source: Source) -> Any:
+def _config_file(source: Source) -> Path:
+    path = source.file(CONFIG)
+    if path is not None:
+        return path
+    if source.folder is not None:
+        raise InputError(f"model '{source.name}': there is no config.json in {source.folder}")
+    raise InputError(
+        f"model '{source.name}' is not in the local cache; fetch it without --offline, or give a folder"
+        if source.offline
+        else f"model '{source.name}' has no config.json on the hub: it is not a transformers model"
+    )
+
+
+def _config(source: Source, path: Path) -> Any:
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     )
 
-    if source.file("config.json") is None:
-        if source.folder is not None:
-            raise InputError(f"model '{source.name}': there is no config.json in {source.folder}")
+    written = json_of(path, "copy the folder again")
+    if written.get("quantization_config") is not None:
         raise InputError(
-            f"model '{source.name}' is not in the local cache; fetch it without --offline, or give a folder"
-            if source.offline
-            else f"model '{source.name}' has no config.json on the hub: it is not a transformers model"
+            f"model '{source.name}': its weights are quantised (quantization_config in {path}); give the plain ones"
         )
-    try:
-        config = AutoConfig.from_pretrained(
-            source.location,
-            revision=source.revision,
-            local_files_only=source.offline,
-            trust_remote_code=False,
-        )
-    except (ValueError, OSError, KeyError) as error:
-        path = source.file("config.json")
-        foreign = path is not None and "auto_map" in path.read_text(encoding="utf-8", errors="replace")
-        why = " without code from the model's author, which is never run here" if foreign else ""
+    if (path.parent / "adapter_config.json").exists():
         raise InputError(
-            f"model '{source.name}': transformers cannot read its config.json{why} ({_first_line(error)})"
-        ) from error
-    kind = config.model_type
+            f"model '{source.name}': {path.parent} holds an adapter (adapter_config.json) beside the model; give the "
+            "model alone, or merge the adapter into it"
+        )
+    why = " without code from the model's author, which is never run here" if "auto_map" in written else ""
+    with reading(f"model '{source.name}': its config.json{why}"), network.offline():
+        config = AutoConfig.from_pretrained(path.parent, local_files_only=True, trust_remote_code=False)
+        kind = config.model_type
+        if hasattr(config, "transformers_weights"):
+            del config.transformers_weights  # which files are read is never the configuration's choice
     encoder = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or encoder:
         raise InputError(
@@ -108,32 +125,41 @@ def _config(source: Source) -> Any:
     return config
 
 
-def _tokenizer(source: Source) -> Any:
+def _check_header(source: Source, config: Any, files: list[Path]) -> None:
+    """What the files' headers already show: layers that cannot be there, weights that are no floating numbers."""
+    header = weights_header(files, source.name)
+    layers = getattr(config.get_text_config(), "num_hidden_layers", None)
+    if not isinstance(layers, int) or not 0 < layers <= len(header):
+        raise InputError(
+            f"model '{source.name}': its config.json asks for {layers!r} layers, and its files hold {len(header)} "
+            "tensors; they are not of the same model"
+        )
+    for name, (_, dtype) in header.items():
+        if name.endswith("weight") and dtype not in ("F64", "F32", "F16", "BF16"):
+            raise InputError(
+                f"model '{source.name}': '{name}' is kept as {dtype}; only plain floating-point weights (F32, BF16, "
+                "F16, F64) are measured, not quantised ones"
+            )
+
+
+def _attention(config: Any) -> str:
+    """Named by us, so that a configuration cannot ask for a kernel from a hub: torch's own, or the plain one."""
+    from transformers import AutoModelForCausalLM
+
+    kind = AutoModelForCausalLM._model_mapping[type(config)]
+    return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+
+
+def _tokenizer(source: Source, folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    known = (
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.json",
-        "tokenizer.model",
-        "sentencepiece.bpe.model",
-    )
-    if not any(source.file(name) for name in known):
+    if not any(source.file(name) for name in TOKENIZER):
         raise InputError(
-            f"model '{source.name}' has no tokenizer (none of {', '.join(known)}); copy its files beside "
-            "config.json"
+            f"model '{source.name}' has no tokenizer (none of {', '.join(TOKENIZER[:8])}, ...); copy its files "
+            "beside config.json"
         )
-    try:
-        return AutoTokenizer.from_pretrained(
-            source.location,
-            revision=source.revision,
-            local_files_only=source.offline,
-            trust_remote_code=False,
-        )
-    except (ValueError, OSError, KeyError, ImportError, TypeError) as error:
-        raise InputError(
-            f"model '{source.name}': its tokenizer cannot be read ({_first_line(error)})"
-        ) from error
+    with reading(f"model '{source.name}': its tokenizer"):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _placement(
@@ -142,8 +168,9 @@ def _placement(
     """Where the weights go, once it is known that they fit: keywords for ``from_pretrained``."""
     from transformers import AutoModelForCausalLM
 
-    with torch.device("meta"):
-        need = weight_bytes(AutoModelForCausalLM.from_config(config), dtype)
+    with reading(f"model '{source.name}': its config.json"), torch.device("meta"):
+        plain = AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
+        need = weight_bytes(plain, dtype)
     room = hardware.total_memory(place)
     if need < 0.9 * room:
         return {"device_map": {"": place}}
@@ -163,31 +190,30 @@ def _placement(
     )
 
 
-def _module(source: Source, config: Any, dtype: torch.dtype, placement: dict[str, Any]) -> Any:
-    from safetensors import SafetensorError
+def _module(source: Source, folder: Path, config: Any, dtype: torch.dtype, placement: dict[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
         with _quietly():
             hf, report = AutoModelForCausalLM.from_pretrained(
-                source.location,
+                folder,
                 config=config,
-                revision=source.revision,
-                local_files_only=source.offline,
+                local_files_only=True,
                 use_safetensors=True,
                 trust_remote_code=False,
+                attn_implementation=_attention(config),
                 dtype=dtype,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # an error of ours, below, which says which
                 **placement,
             )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise InputError(
-                f"model '{source.name}' does not fit beside what else is on the device; free it, or use "
-                f"another --device or a smaller --dtype ({_first_line(error)})"
-            ) from error
-        raise InputError(f"model '{source.name}' cannot be loaded ({_first_line(error)})") from error
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            f"model '{source.name}' does not fit beside what else is on the device; free it, or use "
+            f"another --device or a smaller --dtype ({reason(error)})"
+        ) from error
+    except Exception as error:  # transformers raises whatever the files make it stumble over
+        raise InputError(f"model '{source.name}' cannot be loaded ({reason(error)})") from error
     # transformers would fill all these with random numbers and go on.
     for name, found, expected in sorted(report["mismatched_keys"]):
         raise InputError(
@@ -200,6 +226,13 @@ def _module(source: Source, config: Any, dtype: torch.dtype, placement: dict[str
             f"model '{source.name}': {len(missing)} weights are not in its files ({', '.join(missing[:3])}"
             f"{', ...' if len(missing) > 3 else ''}); the files are incomplete, or of another architecture"
         )
+    for name, weight in hf.named_parameters():
+        bad = weight.numel() - int(weight.isfinite().sum())
+        if bad:
+            raise InputError(
+                f"model '{source.name}': {bad} of {weight.numel()} numbers of '{name}' are not finite in "
+                f"{name_of(dtype)}; the files are damaged, or their numbers too large for this --dtype"
+            )
     return hf
 
 
@@ -217,7 +250,3 @@ def _quietly() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

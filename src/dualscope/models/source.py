@@ -1,14 +1,48 @@
-"""Where a model's files are: a folder, the embedded model, or a repository on the hub."""
+"""Where a model's files are: a folder, the embedded model, or a repository on the hub.
 
-import json
+Every file is asked for by its name, one of those below or one that a checked index names, so that nothing else of a
+model's folder is ever read. A model of the hub is brought here first and then read as a folder: only this module
+speaks with the hub.
+"""
+
+import os
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
+from dualscope.core import network
 from dualscope.core.errors import InputError
+from dualscope.core.strangers import json_of, reason
 
 EMBEDDED = "embedded"
+CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+    "source.spm",
+    "target.spm",
+    "bpe.codes",
+    "tekken.json",
+    "vocab.bpe",
+    "encoder.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+"""Every file from which transformers' tokenizers of language models are made."""
+COMMIT = re.compile("[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -26,24 +60,44 @@ class Source:
 
     @property
     def location(self) -> str:
-        """What transformers' ``from_pretrained`` takes."""
+        """What a message calls the place."""
         return str(self.folder) if self.folder is not None else str(self.repository)
 
     def file(self, filename: str) -> Path | None:
         """The path of one of the model's files, fetched if need be; None where the model has no such file."""
         if self.folder is not None:
             path = self.folder / filename
-            return path if path.is_file() else None
-        from huggingface_hub import errors, hf_hub_download
+            try:
+                return path if path.is_file() else None
+            except OSError as error:
+                raise InputError(f"model '{self.name}': {path} cannot be read ({reason(error)})") from None
+        if filename == CONFIG:
+            return self._config
+        return self._fetch(filename, self.commit()) if self._config is not None else None
 
+    @cached_property
+    def _config(self) -> Path | None:
+        """config.json says at which commit a branch is now; all other files are taken from that commit."""
+        return self._fetch(CONFIG, self.revision)
+
+    def _fetch(self, filename: str, revision: str | None) -> Path | None:
+        import huggingface_hub
+        from huggingface_hub import errors
+
+        if revision is not None and COMMIT.fullmatch(revision):  # a commit's files never change
+            known = huggingface_hub.try_to_load_from_cache(str(self.repository), filename, revision=revision)
+            if known is not None:
+                return Path(known) if isinstance(known, str) else None
         try:
-            return Path(
-                hf_hub_download(
-                    str(self.repository), filename, revision=self.revision, local_files_only=self.offline
+            with network.offline(self.offline):
+                network.plain_requests()
+                return Path(
+                    huggingface_hub.hf_hub_download(
+                        str(self.repository), filename, revision=revision, local_files_only=self.offline
+                    )
                 )
-            )
         except errors.LocalEntryNotFoundError as error:
-            if self.offline or self._is_cached():
+            if self.offline or (filename != CONFIG and self._config is not None):
                 return None
             raise InputError(
                 f"model '{self.name}': the hub cannot be reached and {filename} is not in the local cache; "
@@ -63,44 +117,30 @@ class Source:
             raise InputError(
                 f"'{self.name}' is neither a folder nor a name on the hub (owner/model[@revision])"
             ) from error
-
-    def _is_cached(self) -> bool:
-        """Whether the hub's answer for this model is known locally (then a missing file is a fact)."""
-        from huggingface_hub import try_to_load_from_cache
-
-        return isinstance(
-            try_to_load_from_cache(str(self.repository), "config.json", revision=self.revision), str
-        )
+        except Exception as error:  # the hub's library raises what its transport raises
+            raise InputError(
+                f"model '{self.name}': {filename} cannot be fetched ({reason(error)})"
+            ) from error
 
     def commit(self) -> str | None:
         """The commit of the hub's repository that the files are of; None for a folder."""
-        config = self.file("config.json") if self.folder is None else None
-        snapshot = config.parent if config is not None else None
-        return (
-            snapshot.name if snapshot is not None and snapshot.parent.name == "snapshots" else self.revision
-        )
+        if self.folder is not None or self._config is None:
+            return self.revision
+        snapshot = self._config.parent
+        return snapshot.name if snapshot.parent.name == "snapshots" else self.revision
+
+    def texts(self) -> list[Path]:
+        """Configuration and tokenizer: what beside the weights determines what a model computes."""
+        return [path for path in map(self.file, (CONFIG, *TOKENIZER)) if path is not None]
 
     def weights(self) -> list[Path]:
         """The safetensors files; an explanation where there are none."""
-        whole = self.file("model.safetensors")
+        whole = self.file(WHOLE)
         if whole is not None:
             return [whole]
-        index = self.file("model.safetensors.index.json")
+        index = self.file(INDEX)
         if index is not None:
-            try:
-                names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise InputError(
-                    f"model '{self.name}': {index.name} is damaged; copy the folder again"
-                ) from None
-            shards = {name: self.file(name) for name in names}
-            missing = [name for name, path in shards.items() if path is None]
-            if missing:
-                raise InputError(
-                    f"model '{self.name}': {index.name} names {', '.join(missing)}, which "
-                    f"{'is' if len(missing) == 1 else 'are'} missing; copy the folder again"
-                )
-            return [path for path in shards.values() if path is not None]
+            return self._shards(index)
         if any(self.file(name) is not None for name in PICKLED):
             raise InputError(
                 f"model '{self.name}' has pickled weights only ({PICKLED[0]}), which can run code when "
@@ -108,6 +148,56 @@ class Source:
             )
         where = "in the local cache (offline)" if self.offline and self.folder is None else "there"
         raise InputError(f"model '{self.name}' has no model.safetensors {where}: {self.location}")
+
+    def _shards(self, index: Path) -> list[Path]:
+        names = shard_names(index, self.name, ".safetensors")
+        shards = {name: self.file(name) for name in names}
+        missing = [name for name, path in shards.items() if path is None]
+        if missing:
+            raise InputError(
+                f"model '{self.name}': {index.name} names {', '.join(missing)}, which "
+                f"{'is' if len(missing) == 1 else 'are'} missing; copy the folder again"
+            )
+        return [path for path in shards.values() if path is not None]
+
+
+def shard_names(index: Path, model: str, suffix: str) -> list[str]:
+    """The files that an index names: plain names of one kind, so that all are in the model's own folder."""
+    table = json_of(index, "copy the folder again").get("weight_map")
+    if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
+        raise InputError(
+            f"model '{model}': {index.name} is damaged (no weight_map to files); copy the folder again"
+        )
+    names = sorted(set(table.values()))
+    for name in names:
+        if name != os.path.basename(name) or "\\" in name or "\0" in name or name.startswith("."):
+            raise InputError(
+                f"model '{model}': {index.name} names {name!r}, which is outside of the model's folder"
+            )
+        if not name.endswith(suffix):
+            raise InputError(
+                f"model '{model}': {index.name} names {name!r}, and only {suffix} files are read: others can run "
+                "code when loaded"
+            )
+    return names
+
+
+def weights_header(shards: Iterable[Path], model: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of every tensor, from the files' headers alone."""
+    from safetensors import safe_open
+
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    for shard in shards:
+        try:
+            with safe_open(str(shard), "numpy") as file:
+                for name in file.keys():  # noqa: SIM118 (not a dict)
+                    part = file.get_slice(name)
+                    found[name] = (tuple(part.get_shape()), str(part.get_dtype()))
+        except Exception as error:
+            raise InputError(
+                f"model '{model}': {shard.name} is damaged ({reason(error)}); copy the folder again"
+            ) from error
+    return found
 
 
 def find(name: str, offline: bool = False) -> Source:
@@ -121,11 +211,18 @@ def find(name: str, offline: bool = False) -> Source:
     """
     if name == EMBEDDED:
         return Source(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return Source(name, folder=folder)
-    if folder.is_file():
-        raise InputError(f"'{name}' is a file; give the folder that holds config.json and model.safetensors")
+    try:
+        folder = Path(name).expanduser()
+        if folder.is_dir():
+            return Source(name, folder=folder)
+        if folder.is_file():
+            raise InputError(
+                f"'{name}' is a file; give the folder that holds config.json and model.safetensors"
+            )
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, the home of nobody
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"'{name}' is no name of a model ({reason(error)})") from None
     repository, _, revision = name.partition("@")
     if name.startswith((".", "~", "/")) or repository.count("/") > 1 or not repository:
         raise InputError(f"no such folder: {name}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.tasks.config import HubSource
 from dualscope.tasks.sources import Row
@@ -37,9 +38,11 @@ class HubRows:
     def rows(self, split: str) -> list[Row]:
         if self.local and not Path(self.path).is_dir():
             raise InputError(f"task '{self.task}': source.hub.dataset: no such folder: {self.path}")
-        import datasets
+        with network.offline(self.offline or self.local), _without_bars():
+            import datasets
 
-        with _hub_settings(self.offline):
+            network.silence()
+            network.plain_requests()
             try:
                 data = datasets.load_dataset(
                     self.path, self.config.config, split=split, revision=self.config.revision
@@ -80,24 +83,13 @@ def _named(data: "datasets.Dataset", columns: tuple[str, ...]) -> "datasets.Data
 
 
 @contextmanager
-def _hub_settings(offline: bool) -> Iterator[None]:
-    """Offline where asked, and never a download counter; both libraries are left as they were found.
-
-    Their settings are read from the environment at import, so setting variables now would come too late here
-    and would leak into everything else.
-    """
+def _without_bars() -> Iterator[None]:
     import datasets
-    import huggingface_hub.constants as hub
 
-    before = (hub.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE, datasets.config.HF_UPDATE_DOWNLOAD_COUNTS)
     shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
     try:
-        if offline:
-            hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
-        datasets.disable_progress_bars()
         yield
     finally:
-        hub.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE, datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = before
         if shown:
             datasets.enable_progress_bars()

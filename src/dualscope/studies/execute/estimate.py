@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from statistics import mean
 
 from dualscope.core.errors import InputError
-from dualscope.models.source import find
+from dualscope.core.strangers import json_of
+from dualscope.models.source import CONFIG, find, weights_header
 from dualscope.studies.cell import Cell
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
 
 FLOPS = 40e9  # of a small CPU; a guess until cells of the same kind are stored
 CHARACTERS_A_TOKEN = 4.0
+WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # bytes of a weight
 OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
 
 
@@ -34,32 +35,24 @@ class Shape:
     def of(cls, name: str, offline: bool = True) -> Shape | None:
         """None where the model's files are not on this machine."""
         source = find(name, offline)
-        path = source.file("config.json")
+        path = source.file(CONFIG)
         try:
             files = source.weights()
         except InputError:
             return None
         if path is None:
             return None
-        config = json.loads(path.read_text())
-        parameters = size = 0
-        for file in files:
-            with file.open("rb") as stream:
-                header = json.loads(stream.read(struct.unpack("<Q", stream.read(8))[0]))
-            for name_, entry in header.items():
-                if name_ != "__metadata__":
-                    count = 1
-                    for side in entry["shape"]:
-                        count *= side
-                    parameters += count
-                    size += entry["data_offsets"][1] - entry["data_offsets"][0]
+        config = json_of(path, "copy the folder again")
+        header = weights_header(files, name).values()
+        parameters = sum(prod(shape) for shape, _ in header)
 
         def first(*names: str) -> int:
-            return next((int(config[key]) for key in names if config.get(key)), 1)
+            found = (config[key] for key in names if isinstance(config.get(key), int))
+            return next((value for value in found if value > 0), 1)
 
         return cls(
             parameters,
-            size,
+            sum(prod(shape) * WIDTHS.get(dtype, 4) for shape, dtype in header),
             first("num_hidden_layers", "n_layer", "num_layers"),
             first("hidden_size", "n_embd", "d_model"),
             first("num_attention_heads", "n_head", "attention_heads", "num_heads"),

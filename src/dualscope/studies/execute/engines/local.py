@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from dualscope.core import network
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.outcome import Event
@@ -108,7 +109,7 @@ def _serve(line: Connection, setting: Setting, threads: int) -> None:
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads)
-    with Claims(Folder.at(setting.run)) as claims:
+    with network.offline(setting.offline), Claims(Folder.at(setting.run)) as claims:
         worker = Worker(setting, claims)
         while True:
             try:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.engines.queue import Queue
@@ -23,8 +25,9 @@ class Actor:
     """What runs on a node: a worker, and the events of each piece of work as its answer."""
 
     def __init__(self, setting: Setting) -> None:
-        self.claims = Claims(Folder.at(setting.run))
-        self.claims.__enter__()  # for the actor's life; a lost actor's claims go stale
+        self.life = ExitStack()  # a lost actor's claims go stale
+        self.life.enter_context(network.offline(setting.offline))
+        self.claims = self.life.enter_context(Claims(Folder.at(setting.run)))
         self.worker = Worker(setting, self.claims)
 
     def do(self, work: Work) -> tuple[bool, list[Event]]:
