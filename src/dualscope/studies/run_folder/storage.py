@@ -172,23 +172,14 @@ class Run:
             return database.sql(sql).to_arrow_table()
 
     def _offer(self, database: Any, view: str, part: str) -> None:
-        if not self.folder.names(part, ".parquet"):
-            return
-        if isinstance(self.folder, RemoteFolder):
-            names = self.folder.names(part, ".parquet")
-            tables = [
-                pq.read_table(pa.BufferReader(self.folder.read(f"{part}/{name}"))).replace_schema_metadata(
-                    None
-                )
-                for name in names
-            ]
+        """Read here, file by file: DuckDB would take a path with ``[1]`` in it for a pattern, and read other runs."""
+        tables = []
+        for name in self.folder.names(part, ".parquet"):
+            table = _read(self.folder.read(f"{part}/{name}")).replace_schema_metadata(None)
+            cell = pa.array([name.removesuffix(".parquet")] * table.num_rows, pa.string())
+            tables.append(table.append_column("cell", cell))
+        if tables:
             database.register(view, pa.concat_tables(tables, promote_options="default"))
-            return
-        glob = self.folder.path(f"{part}/*.parquet").replace("'", "''")
-        database.execute(
-            f"create view {view} as select *, parse_filename(filename, true) as cell "
-            f"from read_parquet('{glob}', union_by_name = true, filename = true)"
-        )
 
     def to_pandas(self) -> pandas.DataFrame:
         return self.rows().to_pandas()
