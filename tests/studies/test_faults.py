@@ -16,6 +16,7 @@ from dualscope.models import Model
 from dualscope.studies import Result, Study, run_study
 from dualscope.studies.execute.runner import Runner
 
+KEPT = ("seed", "metric", "reference", "layer", "step", "value")  # of a row: which it is, and its number
 PLUGIN = '''
 import torch
 from dataclasses import replace
@@ -36,6 +37,33 @@ class MakesNan(Learner):
     def learn(self, bench, lr, options):
         trace = bench.zero_shot
         return Learned(replace(trace, label_logprobs=torch.full_like(trace.label_logprobs, float("nan"))))
+
+@LEARNERS.register("exits")
+class Exits(Learner):
+    """Ends the program."""
+    def learn(self, bench, lr, options):
+        raise SystemExit(7)
+
+@LEARNERS.register("spoils-weights")
+class SpoilsWeights(Learner):
+    """Leaves a weight changed, in a way that no version counter tells."""
+    def learn(self, bench, lr, options):
+        next(bench.model.hf.parameters()).data[0, 0] += 1
+        return Learned(bench.zero_shot)
+
+@LEARNERS.register("spoils-and-raises")
+class SpoilsAndRaises(Learner):
+    """The same, and fails."""
+    def learn(self, bench, lr, options):
+        next(bench.model.hf.parameters()).data[0, 0] += 1
+        raise ValueError("half-way")
+
+@LEARNERS.register("spoils-hooks")
+class SpoilsHooks(Learner):
+    """Leaves a hook behind."""
+    def learn(self, bench, lr, options):
+        bench.model.hf.register_forward_pre_hook(lambda *arguments: None)
+        return Learned(bench.zero_shot)
 
 @LEARNERS.register("starves")
 class Starves(Learner):
@@ -69,6 +97,54 @@ def test_bad_learners(fields: dict, plugin: str, tmp_path: Path) -> None:
     assert set(kept) == {failure.key for failure in result.failures}
     assert any("ZeroDivisionError" in text and "Traceback" in text for text in kept.values())
     assert len(run_study(study, tmp_path / "run", device="cpu").failures) == 5  # tried again, and said again
+
+
+def test_a_learner_that_leaves_the_model_changed_spoils_no_other_cell(
+    fields: dict, plugin: str, tmp_path: Path
+) -> None:
+    plain = run_study(fields, tmp_path / "plain", device="cpu").run.rows().to_pylist()
+    spoilers = ["spoils-weights", "spoils-and-raises", "spoils-hooks", "exits"]
+    study = fields | {"plugins": [plugin], "learners": [*spoilers, "gd"]}
+    result = run_study(study, tmp_path / "run", device="cpu")
+    reasons = _reasons(result)
+    assert "left the model changed (the weight 'transformer.wte.weight')" in reasons["spoils-weights"]
+    assert reasons["spoils-and-raises"] == "ValueError: half-way"
+    assert "left the model changed (its hooks or methods)" in reasons["spoils-hooks"]
+    assert reasons["exits"] == "its code asked the program to end (sys.exit, 7)"
+    assert len(result.failures) == 8
+
+    def of_gd(rows: list[dict[str, Any]]) -> list[str]:
+        return sorted(repr([row[name] for name in KEPT]) for row in rows if row["learner"] == "gd")
+
+    assert of_gd(result.run.rows().to_pylist()) == of_gd(plain)
+
+
+def test_threads_follow_from_the_study_and_stay_what_they_were(
+    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from dualscope.studies.execute import jobs
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(jobs, "cores", lambda: 4)
+
+    def resume(how_many: int) -> tuple[set[str], list[str]]:
+        """Compute one piece anew: with how many threads, and what was said."""
+        lost = sorted((tmp_path / "cells").iterdir())[0] if (tmp_path / "cells").exists() else None
+        if lost is not None:
+            lost.unlink()
+        result = run_study(fields, tmp_path, device="cpu", jobs=how_many)
+        assert len(result.computed) == (1 if lost else 6)
+        return {result.run.notes(cell)["threads"] for cell in result.computed}, result.notes
+
+    before = torch.get_num_threads()
+    assert resume(1) == ({"4"}, [])
+    assert resume(2) == ({"4"}, [])  # one piece is left: it has the threads that the others had
+    monkeypatch.setattr(jobs, "cores", lambda: 2)
+    threads, notes = resume(1)
+    assert threads == {"2"}
+    assert "begun with 4 threads a worker" in notes[0]
+    assert torch.get_num_threads() == before
+    assert jobs.suitable_threads(2) == 1
 
 
 def test_a_failure_is_forgotten_once_the_cell_succeeds(

@@ -55,7 +55,7 @@ def load(
     if getattr(config, "dualscope_attention", None) is not None:
         from dualscope.models.attention_kinds import restore
 
-        restore(hf, files[0].parent)
+        restore(hf, files)
     variants.apply(hf, variant, init_seed)
     return Model(
         hf.eval(),

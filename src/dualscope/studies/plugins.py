@@ -42,7 +42,7 @@ def load_plugins(files: Sequence[str]) -> None:
     for point in _installed():
         try:
             point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"the installed plugin '{point.name}' ({point.value}) fails: {error}") from error
     for file in files:
         digest = hashlib.sha256(_source(file)).hexdigest()
@@ -56,7 +56,7 @@ def load_plugins(files: Sequence[str]) -> None:
         sys.modules[name] = module  # before it runs, as import does: dataclasses look their module up
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise InputError(f"--plugin {file}: {type(error).__name__}: {error}") from error
 

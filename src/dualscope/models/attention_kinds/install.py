@@ -1,6 +1,6 @@
 """An attention variant in a Hugging Face model: switched on, recorded in its configuration, restored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +51,8 @@ def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> Variant:
     return variant
 
 
-def restore(hf: "PreTrainedModel", folder: Path | None = None) -> Variant | None:
-    """Apply the variant that a loaded model's configuration records, with the adapters saved beside it, if
-    any.
+def restore(hf: "PreTrainedModel", files: Sequence[Path] = ()) -> Variant | None:
+    """Apply the variant that a loaded model's configuration records, with the adapters that its files hold, if any.
 
     None, and nothing done, where it records none.
     """
@@ -62,14 +61,14 @@ def restore(hf: "PreTrainedModel", folder: Path | None = None) -> Variant | None
         return None
     variant = apply(hf, options)
     wanted = {name: tensor for name, tensor in hf.state_dict().items() if f".{_ADAPTERS}." in name}
-    for file in sorted(Path(folder).glob("*.safetensors")) if folder is not None and wanted else []:
+    for file in files if wanted else ():
         with safe_open(file, framework="pt") as saved:
             for name in wanted.keys() & set(saved.keys()):
                 wanted.pop(name).copy_(saved.get_tensor(name))
     if wanted:
         raise InputError(
             f"the model's configuration asks for {variant.described()}, but {len(wanted)} of its weights, "
-            f"such as '{min(wanted)}', are not in {folder or 'a folder on disk'}; train it again, or remove "
+            f"such as '{min(wanted)}', are not in its files; train it again, or remove "
             "'dualscope_attention' from config.json to read it without"
         )
     return variant

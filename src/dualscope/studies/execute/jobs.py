@@ -1,10 +1,11 @@
-"""How many worker processes suit a study on this machine, where nobody says. No torch."""
+"""How many worker processes suit a study on this machine, and how many threads each. No torch until one computes."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from dualscope.studies.execute.estimate import Shape
@@ -22,7 +23,35 @@ def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
     shapes = [Shape.of(model) for model in models]
     if any(shape is None or shape.parameters > SMALL for shape in shapes):
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     largest = max((4 * shape.parameters for shape in shapes if shape), default=1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(cores, MOST, int(SHARE * memory / largest)))
+    return max(1, min(cores(), MOST, int(SHARE * memory / largest)))
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def suitable_threads(jobs: int, before: int | None = None) -> int:
+    """Threads of each of so many workers: of the machine and the study, never of what is left to do.
+
+    Sums round otherwise with other threads, and an unstable descent shows it. So a run that is resumed has the threads
+    that it had ``before``, whatever the jobs are now, on a machine that can run them.
+    """
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    natural = int(asked) if asked.isdecimal() and int(asked) else max(1, cores() // jobs)
+    return natural if before is None else min(before, max(natural, cores()))
+
+
+@contextmanager
+def computing_with(threads: int | None) -> Iterator[None]:
+    """Inside, torch computes with so many threads; as it was where None."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

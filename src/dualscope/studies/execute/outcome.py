@@ -70,6 +70,8 @@ def reason_for(error: BaseException) -> str:
             "out of memory, even one query at a time: use fewer --shots, a smaller --dtype (bfloat16) "
             "or another --device"
         )
+    if isinstance(error, SystemExit):
+        return f"its code asked the program to end (sys.exit, {error.code!r})"
     text = " ".join(str(error).split())
     return text if isinstance(error, (InputError, CellError)) else f"{type(error).__name__}: {text}"
 

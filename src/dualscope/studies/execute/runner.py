@@ -14,7 +14,7 @@ from dualscope.studies import provenance, rates
 from dualscope.studies.cell import Cell
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
-from dualscope.studies.execute.jobs import suitable_jobs
+from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome
 from dualscope.studies.execute.worker import Setting, Work
 from dualscope.studies.paths import anchored
@@ -69,17 +69,19 @@ class Runner:
         self.shard, self.offline = shard, offline
         self.tell, self.begin = tell, begin
         self.run = Run.create(out)
-        self.setting = Setting(str(self.run.folder), self.study, device, offline)
-        memory = self.run.read_json(provenance.FILE).get("names", {})
+        known = self.run.read_json(provenance.FILE)
+        memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
         self.weights = {
             model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
             for model in self.study.models
         }
-        if jobs is None:  # a cluster knows itself how many there should be
-            jobs = suitable_jobs(self.study.models, device) if engine == "local" else 1
-        self.jobs = jobs
-        self.where = {"engine": engine, "jobs": self.jobs, "device": device}
+        suitable = jobs or suitable_jobs(self.study.models, device)
+        self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
+        self.before = known.get("where", {}).get("threads")
+        threads = suitable_threads(suitable, self.before)
+        self.setting = Setting(str(self.run.folder), self.study, device, offline, threads)
+        self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
 
     def plan(self) -> Plan:
         """The cells of this shard, as far as their rates are known."""
@@ -107,6 +109,11 @@ class Runner:
             provenance.record(self.run, self.resolver, plan, self.weights, self.where)
         except OSError as error:
             raise InputError(f"--out {self.run.folder}: cannot be written to ({error.strerror})") from None
+        if self.before not in (None, self.setting.threads):
+            result.notes.append(
+                f"this run was begun with {self.before} threads a worker, and this machine has {self.setting.threads}: "
+                "sums round otherwise, and cells computed now may differ from it in their last digits"
+            )
         self._discard_unreadable(plan.cells, result)
         works = self._missing(plan)
         missing = sum(len(work.cells) for work in works)

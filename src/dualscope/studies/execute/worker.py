@@ -24,13 +24,14 @@ from dualscope.studies.execute.outcome import (
     report_of,
 )
 from dualscope.studies.plan import ZERO_SHOT, RateJob
-from dualscope.studies.plugins import load_plugins
+from dualscope.studies.plugins import load_plugins, plugins_digest
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench
     from dualscope.models import Model, Trace
+    from dualscope.models.seal import Seal
     from dualscope.tasks import Lesson, Task
 
 
@@ -42,6 +43,7 @@ class Setting:
     study: Study
     device: str = "auto"
     offline: bool = False
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Worker:
         self._place: Place | None = None
         self._model: Model | None = None
         self._zero_shot: tuple[Any, Trace] | None = None
+        self._seal: Seal | None = None
         self._disk_full = False
 
     def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
@@ -116,15 +119,19 @@ class Worker:
                         broken = error
                         raise
                 self._compute(cell, bench, began)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a plugin may call sys.exit
                 self._disk_full = self._disk_full or is_full_disk(error)
                 self._record(cell, error)
                 tell(_failure(cell.id, str(cell), began, error))
+                if self._seal is not None and self._what_changed() is not None:
+                    bench = self._model = self._zero_shot = None  # loaded anew for the next cell
                 _release_memory()
             else:
                 tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
 
     def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
+        import torch
+
         from dualscope.metrics import Case, measure
 
         learned = result_of(bench, cell.learning)
@@ -154,19 +161,28 @@ class Worker:
             seed=cell.sitting.seed,
             **options,
         )
+        if self._seal is not None and _is_foreign(cell) and (what := self._what_changed()) is not None:
+            raise CellError(
+                f"{cell.learning.label} left the model changed ({what}), so its numbers are not kept and the model is "
+                "loaded anew: a learner has to leave the weights as it found them"
+            )
         columns = cell.columns(learned.shots_used or bench.lesson.shots_used)
         self.run.store(
             cell.id,
             [columns | row for row in measured.rows],
             queries=measured.queries,
             trace=learned.trace.save if self.setting.study.save_traces else None,
-            notes={"seconds": f"{time.perf_counter() - began:.3f}", "device": str(bench.model.device)},
+            notes={
+                "seconds": f"{time.perf_counter() - began:.3f}",
+                "device": str(bench.model.device),
+                "threads": str(torch.get_num_threads()),
+            },
         )
 
     def _is_done(self, cell: Cell) -> bool:
         return self.run.has(cell.id) and (not self.setting.study.save_traces or self.run.has_trace(cell.id))
 
-    def _record(self, cell: Cell, error: Exception) -> None:
+    def _record(self, cell: Cell, error: BaseException) -> None:
         try:
             self.run.fail(cell.id, report_of(error, str(cell)))
         except OSError as second:  # the disk is full: the outcome that is told carries the reason
@@ -176,6 +192,7 @@ class Worker:
 
     def model(self, place: Place) -> Model:
         from dualscope.models import Model
+        from dualscope.models.seal import Seal
 
         if self._model is None or self._place != place:
             from transformers.utils import logging
@@ -198,7 +215,12 @@ class Worker:
                 offline=self.setting.offline,
             )
             self._place = place
+            self._seal = Seal.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
         return self._model
+
+    def _what_changed(self) -> str | None:
+        """What code that is not ours left other than it found it."""
+        return self._seal.broken(self._model.hf) if self._seal and self._model is not None else None
 
     @cached_property
     def _tasks(self) -> dict[str, Task]:
@@ -264,13 +286,13 @@ class Worker:
         try:
             choice = choose(job, self.model(job.place), self._tasks[job.task])
             self.run.write_json(f"rates/{job.key}.json", choice)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             tell(_failure(job.key, str(job), began, error))
         else:
             tell(Outcome(job.key, str(job), "stored", time.perf_counter() - began))
 
 
-def _failure(key: str, about: str, began: float, error: Exception) -> Outcome:
+def _failure(key: str, about: str, began: float, error: BaseException) -> Outcome:
     seconds = time.perf_counter() - began
     return Outcome(key, about, "failed", seconds, reason_for(error), isinstance(error, InputError))
 
@@ -288,6 +310,11 @@ def _check_finite(trace: Trace, cell: Cell) -> None:
             f"{cell.learning.label} left label probabilities that are not finite in {bad} of {len(trace)} "
             f"queries{advice}"
         )
+
+
+def _is_foreign(cell: Cell) -> bool:
+    """Computed with the help of a plugin's code."""
+    return bool(cell.code) or any(learning.code for learning in learnings([cell]))
 
 
 def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from dualscope.core import network
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.engines.queue import Queue
+from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event
 from dualscope.studies.execute.worker import Setting, Work, Worker
 from dualscope.studies.run_folder.claims import Claims
@@ -23,7 +23,7 @@ def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[E
     jobs = min(jobs, len(works))
     if jobs > 1:
         return _Pool(setting, jobs, tell).do_all(works)
-    with Claims(Folder.at(setting.run)) as claims:
+    with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
         worker = Worker(setting, claims)
         return [work for work in works if not worker.do(work, tell)]
 
@@ -79,8 +79,7 @@ class _Pool:
 
     def _hire(self) -> _Member:
         ours, theirs = self._context.Pipe()
-        threads = max(1, (os.cpu_count() or 1) // self.jobs)
-        process = self._context.Process(target=_serve, args=(theirs, self.setting, threads), daemon=True)
+        process = self._context.Process(target=_serve, args=(theirs, self.setting), daemon=True)
         process.start()
         theirs.close()
         return _Member(process, ours)
@@ -102,14 +101,14 @@ class _Pool:
             member.process.join()
 
 
-def _serve(line: Connection, setting: Setting, threads: int) -> None:
+def _serve(line: Connection, setting: Setting) -> None:
     """A worker process: does what it is sent until the line closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    import torch
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads)
-    with network.offline(setting.offline), Claims(Folder.at(setting.run)) as claims:
+    with (
+        network.offline(setting.offline),
+        computing_with(setting.threads),
+        Claims(Folder.at(setting.run)) as claims,
+    ):
         worker = Worker(setting, claims)
         while True:
             try:

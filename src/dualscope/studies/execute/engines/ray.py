@@ -16,6 +16,7 @@ from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.engines.queue import Queue
+from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event
 from dualscope.studies.execute.worker import Setting, Work, Worker
 from dualscope.studies.run_folder.claims import Claims
@@ -27,6 +28,7 @@ class Actor:
     def __init__(self, setting: Setting) -> None:
         self.life = ExitStack()  # a lost actor's claims go stale
         self.life.enter_context(network.offline(setting.offline))
+        self.life.enter_context(computing_with(setting.threads))
         self.claims = self.life.enter_context(Claims(Folder.at(setting.run)))
         self.worker = Worker(setting, self.claims)
 
