@@ -8,7 +8,7 @@ import sys
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, doctor, regression, report, run, theory, train, validate
+from dualscope.commands import convert, doctor, explore, regression, report, run, theory, train, validate
 from dualscope.commands import list as listing
 from dualscope.core.errors import InputError
 
@@ -42,6 +42,7 @@ app.command("report")(report.report)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)
+app.command("explore")(explore.explore)
 app.command("convert")(convert.convert)
 app.command("theory")(theory.theory)
 app.command("regression")(regression.regression)

@@ -56,7 +56,8 @@ def render(data: Data) -> str:
         sections = [section.without_column("model") for section in sections]
     named = {name for section in sections for chart in section.charts() for name in chart.metrics}
     learners = {name for subject in data.subjects for name in subject.learners}
-    plotly, script = get_plotlyjs(), (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    plotly = get_plotlyjs()
+    script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("plots.js", "page.js"))
     return str(
         _environment()
         .get_template("page.html.j2")

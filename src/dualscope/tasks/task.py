@@ -91,6 +91,11 @@ class Task:
         """The text between demonstrations; None stands for the tokenizer's end-of-sequence token."""
         return self.config.separator
 
+    @property
+    def is_generated(self) -> bool:
+        """Whether its examples are made up here, so that nothing has to be downloaded or read."""
+        return self.config.source is not None and self.config.source.generator is not None
+
     @cached_property
     def demonstrations(self) -> tuple[Example, ...] | None:
         """Those that the task file lists, or None: then they are drawn."""

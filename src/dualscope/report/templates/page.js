@@ -6,14 +6,6 @@
   const hiddenTasks = new Set();
   const drawn = new Set();
 
-  // Colours are names in the data; the style sheet knows what they are now, in light or in dark.
-  const css = name => getComputedStyle(root).getPropertyValue(name).trim();
-  const coloured = value => {
-    if (typeof value === "string") return /^@[a-z]+$/.test(value) ? css("--" + value.slice(1)) : value;
-    if (Array.isArray(value)) return value.map(coloured);
-    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v)]));
-    return value;
-  };
   const escaped = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   // Points of tasks that the reader has switched off leave the traces that name their points' tasks.
@@ -29,35 +21,16 @@
     return result;
   };
 
-  const axis = own => ({
-    automargin: true, gridcolor: css("--grid"), zerolinecolor: css("--axis"), linecolor: css("--axis"), tickcolor: css("--axis"),
-    ticks: "outside", ticklen: 4, fixedrange: true, zerolinewidth: 1.2, ...own,
-    title: { standoff: 8, ...(own && own.title), font: { size: 12 } },
-  });
-  const styled = (spec, box) => {
-    const layout = coloured(spec.layout);
-    const narrow = box.clientWidth < 560;
-    const result = {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "closest",
-      font: { family: css("--sans"), size: narrow ? 11 : 12.5, color: css("--soft") },
-      hoverlabel: { bgcolor: css("--wash"), bordercolor: css("--axis"), font: { color: css("--ink") } },
-      ...layout,
-      margin: { l: 10, r: 12, t: 8, b: 40, ...layout.margin },
-      showlegend: false,
-    };
-    for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) result[key] = axis(layout[key]);
-    if (!result.xaxis) result.xaxis = axis({});
-    if (!result.yaxis) result.yaxis = axis({});
-    const categories = result.yaxis.categoryarray;
-    if (categories && spec.byTask && hiddenTasks.size) result.yaxis = { ...result.yaxis, categoryarray: categories.filter(c => !hiddenTasks.has(c)) };
-    return result;
+  const laidOut = spec => {
+    const categories = spec.layout.yaxis?.categoryarray;
+    if (!categories || !spec.byTask || !hiddenTasks.size) return spec.layout;
+    return { ...spec.layout, yaxis: { ...spec.layout.yaxis, categoryarray: categories.filter(c => !hiddenTasks.has(c)) } };
   };
   const draw = box => {
     const spec = plots[box.dataset.plot];
     const off = new Set(all('[data-series][aria-pressed="false"]', box.closest("figure")).map(key => escaped(key.dataset.series)));
-    const data = coloured(spec.data.filter(trace => !off.has(trace.name)).map(filtered));
     drawn.add(box);
-    Plotly.react(box, data, styled(spec, box), { displayModeBar: false, responsive: true });
+    Plots.draw(box, spec.data.filter(trace => !off.has(trace.name)).map(filtered), laidOut(spec));
   };
   const redraw = () => drawn.forEach(draw);
 

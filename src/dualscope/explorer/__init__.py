@@ -1,0 +1,1 @@
+"""The explorer: a local page to type demonstrations into, and see both learners at work."""

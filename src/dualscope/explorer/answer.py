@@ -1,0 +1,84 @@
+"""One learner's result as the page shows it: probabilities, early exits, likeness by layer and head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dualscope.report.charts.chart import short
+from dualscope.report.charts.curves import curve
+from dualscope.report.charts.layers import Line
+from dualscope.report.charts.palette import colour
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dualscope.models.trace import Trace
+
+LAYERED = (
+    "sim_aou",
+    "sim_am_delta",
+)  # the change of attention's output, and of its scores (which have heads)
+DIGITS = 9  # float32's: the page rounds for people, not here
+
+
+def predictions(trace: Trace) -> dict[str, Any]:
+    """Per query: the probabilities of the labels among themselves, at the end and, where read, after every layer."""
+    found: dict[str, Any] = {
+        "probabilities": _shares(trace.label_logprobs),
+        "logprobs": _numbers(trace.label_logprobs),
+        "predictions": trace.predictions.tolist(),
+    }
+    if trace.label_logprobs_at_layer is not None:
+        found["exits"] = _shares(trace.label_logprobs_at_layer)
+    return found
+
+
+def likeness(rows: Iterable[Mapping[str, Any]], name: str, dash: str = "solid") -> dict[str, Any]:
+    """Per metric: its mean, its layers, its heads, and the line that draws the layers."""
+    kept = [row for row in rows if row["step"] is None and row["reference"] == "in-context"]
+    found: dict[str, Any] = {}
+    for metric in LAYERED:
+        own = [row for row in kept if row["metric"] == metric]
+        layers = [row for row in own if row["layer"] is not None and row["head"] is None]
+        if not layers:
+            continue
+        heads: dict[int, list[float | None]] = {}
+        for row in own:
+            if row["head"] is not None:
+                heads.setdefault(row["layer"], []).append(_number(row["value"]))
+        line = Line(*(tuple(row[key] for row in layers) for key in ("layer", "value", "low", "high")))
+        found[metric] = {
+            "mean": next((_number(row["value"]) for row in own if row["layer"] is None), None),
+            "layers": [_number(row["value"]) for row in layers],
+            "heads": [heads[layer] for layer in sorted(heads)],
+            "line": curve(name, line, colour(name), dash, bars=False),
+        }
+    return found
+
+
+def numbers(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float | None]:
+    """Aggregates by metric."""
+    return {
+        row["metric"]: _number(row["value"])
+        for row in rows
+        if row["metric"] in names and row["layer"] is None and row["head"] is None and row["step"] is None
+    }
+
+
+def _shares(logprobs: Tensor) -> Any:
+    return _numbers(logprobs.double().softmax(-1))
+
+
+def _numbers(tensor: Tensor) -> Any:
+    """Nested lists, None where a number is not finite: JSON has no NaN."""
+
+    def clean(value: Any) -> Any:
+        return [clean(one) for one in value] if isinstance(value, list) else _number(value)
+
+    return clean(tensor.double().cpu().tolist())
+
+
+def _number(value: float) -> float | None:
+    return short(value, DIGITS) if math.isfinite(value) else None

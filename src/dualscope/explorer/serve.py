@@ -1,0 +1,125 @@
+"""Starting and stopping the server: a socket, a token, the first model, a browser."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from dualscope.core.errors import InputError
+from dualscope.explorer.explorer import Explorer
+from dualscope.explorer.guard import LOOPBACK, Rules
+from dualscope.explorer.offer import Offer
+from dualscope.explorer.server import application
+
+FIRST_PORT = 8765
+TRIES = 40
+
+
+@dataclass(frozen=True)
+class Place:
+    """A socket that listens, and how it is called."""
+
+    socket: socket.socket
+    host: str
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in LOOPBACK
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that a browser may use for it."""
+        if self.is_loopback:
+            return LOOPBACK
+        own = {socket.gethostname().lower(), self.host.lower(), _address_outside()}
+        return (*LOOPBACK, *sorted(own - {"0.0.0.0", "::", *LOOPBACK}))
+
+
+@contextmanager
+def listening(host: str, port: int | None) -> Iterator[Place]:
+    """A port of one's choice, or the first free one."""
+    for tried in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + TRIES):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, tried))
+        except OSError as error:
+            found.close()
+            if port is not None or not isinstance(error, OSError) or error.errno is None:
+                raise InputError(
+                    f"port {tried} of {host} cannot be used ({error.strerror}); take another: --port"
+                ) from None
+            continue
+        with found:
+            yield Place(found, host)
+        return
+    raise InputError(
+        f"no port from {FIRST_PORT} to {FIRST_PORT + TRIES - 1} is free at {host}; name one: --port"
+    )
+
+
+def serve(offer: Offer, place: Place, open_browser: bool, say: Callable[[str], None]) -> None:
+    """Until Ctrl-C."""
+    explorer = Explorer(offer)
+    began = time.perf_counter()
+    model = explorer.model(offer.models[0])  # before anybody waits for it
+    say(
+        f"model:     {model.name}, {model.n_layers} layers, on {model.device} ({time.perf_counter() - began:.1f} s)"
+    )
+    server, address = prepared(explorer, place)
+    say(f"explorer:  {address}")
+    say("stop with Ctrl-C")
+    if open_browser:
+        threading.Thread(target=_open, args=(server, address), daemon=True).start()
+    try:
+        server.run(sockets=[place.socket])
+    except KeyboardInterrupt:
+        say("stopped")
+
+
+def prepared(explorer: Explorer, place: Place) -> tuple[uvicorn.Server, str]:
+    """A server that has not started, and the address that lets its page in."""
+    rules = Rules.new(place.port, place.names)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application(explorer, rules),
+            log_level="warning",
+            access_log=False,  # it would write the token down
+            server_header=False,
+            ws="none",
+            limit_concurrency=64,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=2,
+        )
+    )
+    name = place.host if place.is_loopback else place.names[-1]
+    return server, f"http://{name}:{place.port}/?token={rules.token}"
+
+
+def _open(server: uvicorn.Server, address: str) -> None:
+    while not server.started and not server.should_exit:
+        time.sleep(0.02)
+    webbrowser.open(address)
+
+
+def _address_outside() -> str:
+    """The address that this machine has in its network; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(
+                ("192.0.2.1", 9)
+            )  # a documentation address: a datagram socket only looks up the way
+            return str(probe.getsockname()[0])
+        except OSError:
+            return LOOPBACK[0]

@@ -1,0 +1,130 @@
+"""The local page: what is answered under which address."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from dualscope._version import __version__
+from dualscope.core.config_file import validated
+from dualscope.core.errors import InputError
+from dualscope.explorer.explorer import Explorer
+from dualscope.explorer.guard import Guard, Rules, body_of
+from dualscope.explorer.jobs import Jobs, TooMany
+from dualscope.explorer.start import start_of
+from dualscope.explorer.state import State
+from dualscope.report.page import TEMPLATES, to_json
+
+PAGE = Path(__file__).parent / "page"
+KINDS = {".js": "text/javascript", ".css": "text/css"}
+
+
+class Asked(BaseModel):
+    """A request that computes: which page it comes from, and what is on its screen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    page: Annotated[str, Field(min_length=1, max_length=64)]
+    state: State
+
+
+def application(explorer: Explorer, rules: Rules) -> Guard:
+    """The whole server as an ASGI application."""
+    jobs = Jobs()
+
+    @contextlib.asynccontextmanager
+    async def living(_: Starlette) -> AsyncIterator[None]:
+        yield
+        jobs.close()
+
+    async def page(_: Request) -> Response:
+        return Response(_page(explorer), media_type="text/html; charset=utf-8")
+
+    async def file(request: Request) -> Response:
+        found = _files().get(request.path_params["name"])
+        if found is None:
+            return Response("no such file\n", 404, media_type="text/plain")
+        return Response(found[0], media_type=f"{found[1]}; charset=utf-8")
+
+    async def compute(request: Request) -> Response:
+        asked = await _read(request, Asked)
+        job = jobs.start(asked.page, lambda watch: explorer.compute(asked.state, watch))
+        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+
+    app = Starlette(
+        routes=[
+            Route("/", page),
+            Route("/page/{name}", file),
+            Route("/api/compute", _talking(compute), methods=["POST"]),
+        ],
+        lifespan=living,
+    )
+    return Guard(app, rules)
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _talking(endpoint: Endpoint) -> Endpoint:
+    """Bad input is one message in words."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except InputError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        except _TooLarge:
+            return JSONResponse({"error": "the request is too large"}, 413, {"Connection": "close"})
+        except TooMany:
+            return JSONResponse({"error": "too many wait already; try again in a moment"}, 429)
+
+    return answer
+
+
+class _TooLarge(Exception):
+    pass
+
+
+async def _read(request: Request, kind: type[Any]) -> Any:
+    body = await body_of(request)
+    if body is None:
+        raise _TooLarge
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputError("the request is not JSON") from None
+    if not isinstance(content, dict):
+        raise InputError("the request is not a JSON object")
+    return validated(kind, content, "request")
+
+
+@lru_cache(maxsize=1)
+def _files() -> dict[str, tuple[bytes, str]]:
+    """Every file that is served, by name: nothing else can be asked for, so no path comes from a request."""
+    from plotly.offline import get_plotlyjs
+
+    own = [
+        path
+        for path in (*PAGE.iterdir(), TEMPLATES / "style.css", TEMPLATES / "plots.js")
+        if path.suffix in KINDS
+    ]
+    found = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in own}
+    return found | {"plotly.js": (get_plotlyjs().encode(), KINDS[".js"])}
+
+
+def _page(explorer: Explorer) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(loader=FileSystemLoader(PAGE), autoescape=True, undefined=StrictUndefined)
+    start = Markup(to_json(start_of(explorer.offer)))  # escaped for a script element by to_json
+    return environment.get_template("index.html.j2").render(start=start, version=__version__)

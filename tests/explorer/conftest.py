@@ -1,0 +1,20 @@
+"""One explorer with the embedded model for all tests of this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dualscope.explorer.explorer import Explorer
+from dualscope.explorer.offer import Offer
+from tests.explorer.served import Served, serving
+
+
+@pytest.fixture(scope="session")
+def explorer() -> Explorer:
+    return Explorer(Offer.of(tasks=["embedded-sst2", "embedded-cb"]))
+
+
+@pytest.fixture(scope="session")
+def served(explorer: Explorer) -> Iterator[Served]:
+    with serving(explorer) as found:
+        yield found
