@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 from dualscope.tasks import Task
+
+# A background shell ignores Ctrl-C, and every process that it starts inherits that: tests of Ctrl-C need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
 TEMPLATE = "Sentence: {sentence} Label:"

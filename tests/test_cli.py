@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -161,11 +162,20 @@ def test_interruption_is_130(cli, failing):
     assert "Traceback" not in err
 
 
-def test_an_error_of_ours_is_not_dressed_up(cli, failing):
-    """A bug must look like one: a traceback, not a message that blames the person."""
+def test_a_fault_of_ours_is_one_line_and_its_traceback_a_file(cli, failing, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    failing.append(ZeroDivisionError("by \x1b[2J nothing"))
+    code, out, err = cli("fail-in-a-test")
+    (file,) = tmp_path.iterdir()
+    assert (code, out) == (70, "")
+    assert (
+        err
+        == f"error: a fault in dualscope (ZeroDivisionError: by \\x1b[2J nothing); please report it with {file}\n"
+    )
+    assert "Traceback" in file.read_text()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     failing.append(ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        cli("fail-in-a-test")
+    assert "its traceback could not be written" in cli("fail-in-a-test").err
 
 
 def test_as_a_module():

@@ -4,13 +4,17 @@ Nothing here or in ``commands`` imports torch at module level, so ``--help`` is 
 """
 
 import sys
+import tempfile
+import traceback
 
 import typer
 
 from dualscope._version import __version__
 from dualscope.commands import convert, doctor, explore, regression, report, run, theory, train, validate
 from dualscope.commands import list as listing
+from dualscope.commands.resumable import ended_like_interrupted, exit_code
 from dualscope.core.errors import InputError
+from dualscope.core.strangers import printable, reason
 
 app = typer.Typer(
     name="dualscope",
@@ -50,15 +54,38 @@ app.command("train")(train.train)
 
 
 def main() -> None:
-    """Entry point: bad input is one message and exit code 2, an interruption is 130."""
+    """Entry point: bad input is one message and exit code 2, an interruption 130 (or 143), a fault of ours 70."""
     try:
-        app(prog_name="dualscope")
+        with ended_like_interrupted():
+            app(prog_name="dualscope")
     except InputError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         typer.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(exit_code(stop))
+    except Exception as error:
+        typer.echo(f"error: {printable(_last_words(error))}", err=True)
+        sys.exit(70)
+
+
+def _last_words(error: Exception) -> str:
+    """One line about a fault of ours; the traceback goes to a file."""
+    said = f"a fault in dualscope ({type(error).__name__}: {reason(error)})"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w",
+            prefix="dualscope-fault-",
+            suffix=".txt",
+            encoding="utf-8",
+            errors="backslashreplace",
+            delete=False,
+        ) as file:
+            file.write(f"dualscope {__version__}\n{' '.join(sys.argv)}\n\n")
+            file.write("".join(traceback.format_exception(error)))
+    except OSError as second:
+        return f"{said}; its traceback could not be written ({second.strerror})"
+    return f"{said}; please report it with {file.name}"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from dualscope.findings import summary
 from dualscope.report import write_report
 from dualscope.report.data import Data
 from dualscope.report.source import Source
-from dualscope.studies.cell import fingerprint
 from tests.report.made import make_run
 
 
@@ -17,10 +16,23 @@ def test_a_stale_summary_is_not_believed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
     source = Source(run)
     fresh = source.summary
-    summary.write(source.run, [{**row, "value": 0.123} for row in fresh])
+    summary.write(source.run, [{**row, "value": 0.123} for row in fresh], ["other", "cells"])
     assert Source(run).summary == fresh
-    source.run.write_json("provenance.json", {summary.STAMP: fingerprint(sorted(source.run.stored()))})
+    summary.write(source.run, [{**row, "value": 0.123} for row in fresh], source.run.stored())
     assert {row["value"] for row in Source(run).summary} == {0.123}
+
+
+def test_a_damaged_summary_or_verdict_is_made_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
+    source = Source(run)
+    fresh = source.summary, source.verdicts
+    summary.write(source.run, source.summary, source.run.stored())
+    text = (run / summary.FILE).read_text()
+    for content in (text[:-40], text.replace("0.", "1."), "", "\0\xff"):
+        (run / summary.FILE).write_text(content)
+        (run / "verdict.json").write_text(content)
+        again = Source(run)
+        assert (again.summary, again.verdicts) == fresh
 
 
 def test_a_broken_cell_is_said_and_left_out(tmp_path: Path) -> None:

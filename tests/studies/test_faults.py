@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.core.errors import InputError
 from dualscope.learners import LEARNERS, Learned, Learner, Options
 from dualscope.models import Model
 from dualscope.studies import Result, Study, run_study
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.provenance import known, record
 
 KEPT = ("seed", "metric", "reference", "layer", "step", "value")  # of a row: which it is, and its number
 PLUGIN = '''
@@ -240,12 +240,59 @@ def test_a_cell_without_its_queries_is_computed_again(
     assert run.queries(victim.stem).num_rows
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "null", "3", "{"])
-def test_a_damaged_provenance_is_one_message(fields: dict, tmp_path: Path, content: str) -> None:
-    run_study(fields | {"seeds": 1}, tmp_path, device="cpu")
-    (tmp_path / "provenance.json").write_text(content)
-    with pytest.raises(InputError, match="delete it, it is written again"):
-        run_study(fields, tmp_path, device="cpu")
+@pytest.mark.parametrize(
+    "content", ["[1, 2]", "null", "3", "{", '{"where": 3, "episodes": [], "names": "x"}']
+)
+def test_a_damaged_provenance_is_written_again(fields: dict, tmp_path: Path, content: str) -> None:
+    before = known(run_study(fields | {"seeds": 1}, tmp_path, device="cpu").run)
+    for file in [tmp_path / "provenance.json", *(tmp_path / "provenance").iterdir()]:
+        file.write_text(content)
+    again = known(run_study(fields | {"seeds": 1}, tmp_path, device="cpu").run)
+    assert {**again, "at": "", "devices": []} == {**before, "at": "", "devices": []}
+
+
+def test_no_process_overwrites_what_another_knows(fields: dict, tmp_path: Path) -> None:
+    """Both have read what is known before either writes."""
+    first, second = (
+        Runner(Study.build(fields | {"seeds": [seed]}), tmp_path, device="cpu") for seed in (0, 1)
+    )
+    plans = [runner.plan() for runner in (first, second)]
+    for runner, plan in zip((first, second), plans, strict=True):
+        record(runner.run, runner.resolver, plan, runner.weights, runner.where)
+    assert len(known(first.run)["episodes"]) == 2
+    assert len(first.run.read_json("provenance.json")["episodes"]) == 2
+
+
+@pytest.mark.parametrize("name", ["cells", "queries"])
+def test_a_read_error_is_no_damage(fields: dict, tmp_path: Path, name: str) -> None:
+    """A disk's error or a missing permission (here: a name that leads to itself) deletes nothing."""
+    run_study(fields, tmp_path, device="cpu")
+    victims = sorted((tmp_path / name).iterdir())[:1]
+    victims[0].rename(tmp_path / "kept")
+    victims[0].symlink_to(victims[0].name)
+    result = run_study(fields, tmp_path, device="cpu")
+    assert result.computed == []
+    assert [failure.key for failure in result.failures] == [victims[0].stem]
+    assert "nothing was deleted" in result.failures[0].reason
+    assert victims[0].is_symlink()
+
+
+def test_the_file_of_another_cell_or_schema_is_noticed(fields: dict, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    run = run_study(fields, tmp_path, device="cpu").run
+    before = repr(run.rows().to_pydict())
+    one, two, three, *_ = sorted((tmp_path / "cells").iterdir())
+    one.write_bytes(two.read_bytes())
+    pq.write_table(pa.table({"a": [1]}), three)
+    queries = sorted((tmp_path / "queries").iterdir())
+    queries[3].write_bytes(queries[4].read_bytes())
+    result = run_study(fields, tmp_path, device="cpu")
+    assert sorted(result.computed) == sorted([one.stem, three.stem, queries[3].stem])
+    assert sum("of another cell" in note for note in result.notes) == 2
+    assert sum("not a cell's rows" in note for note in result.notes) == 1
+    assert repr(result.run.rows().to_pydict()) == before
 
 
 def test_a_full_disk(fields: dict, tmp_path: Path) -> None:

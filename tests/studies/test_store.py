@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
-from dualscope.core.owner import Owner
+from dualscope.core.owner import Owner, _started
 from dualscope.studies.cell import COLUMNS
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
@@ -92,7 +93,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_sweeping_takes_what_the_dead_left_and_no_more(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     alive = Owner.me()
-    mortal = Owner(alive.host, child.pid, _ticks(child.pid))
+    mortal = replace(alive, pid=child.pid, started=_started(child.pid))
     (tmp_path / "aside").mkdir()
     for owner in (alive, mortal):
         (tmp_path / "aside" / f"{owner.encode()}.x").touch()
@@ -103,10 +104,6 @@ def test_sweeping_takes_what_the_dead_left_and_no_more(tmp_path: Path) -> None:
     child.wait()
     folder.sweep(60)
     assert folder.names("aside") == [f"{alive.encode()}.x"]
-
-
-def _ticks(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def test_opening_what_is_no_run(tmp_path: Path) -> None:
@@ -125,7 +122,7 @@ def dead() -> bytes:
     """The claim of a process that is gone."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return f"{Owner(Owner.me().host, process.pid, '1').encode()}\nx\n".encode()
+    return f"{replace(Owner.me(), pid=process.pid, started='1').encode()}\nx\n".encode()
 
 
 def test_the_claims_of_the_dead_are_cleared_and_no_more(tmp_path: Path, dead: bytes) -> None:
@@ -151,7 +148,7 @@ def test_one_claim_at_a_time_and_the_dead_hold_none(tmp_path: Path, dead: bytes)
 
 def test_a_claim_of_a_silent_host_goes_stale(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    folder.write("claims/a", f"{Owner('elsewhere', 1, '1').encode()}\nx\n".encode())
+    folder.write("claims/a", f"{replace(Owner.me(), boot='another').encode()}\nx\n".encode())
     with Claims(folder, stale=3600) as claims:
         assert not claims.take("a")
         old = time.time() - 7200
@@ -160,5 +157,5 @@ def test_a_claim_of_a_silent_host_goes_stale(tmp_path: Path) -> None:
 
 
 def test_a_process_with_a_dead_ones_number_is_another(tmp_path: Path) -> None:
-    assert Owner(Owner.me().host, os.getpid(), "1").is_dead()
+    assert replace(Owner.me(), started="1").is_dead()
     assert not Owner.me().is_dead()

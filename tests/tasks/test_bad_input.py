@@ -24,7 +24,7 @@ def test_task_file_that_does_not_exist(refused, folder):
 
 def test_task_file_that_is_a_folder(refused, folder):
     (folder / "odd.yaml").mkdir()
-    assert "odd.yaml: cannot be read" in refused(folder / "odd.yaml")
+    assert "odd.yaml: is a folder" in refused(folder / "odd.yaml")
 
 
 def test_malformed_yaml_names_the_line(refused, folder):

@@ -1,10 +1,45 @@
 """Work that an interruption does not lose."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import typer
+
+
+class Ended(KeyboardInterrupt):
+    """A signal asked the program to end: the same is done as for Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@contextmanager
+def ended_like_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM (a cluster's time limit) and SIGHUP (a closed terminal) end the work as Ctrl-C does."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended(number)
+
+    before = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that stays
+                before[number] = signal.signal(number, end)
+    except ValueError:  # not the main thread: somebody else decides about signals
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """128 and the signal's number, as shells have it."""
+    return 128 + (stop.number if isinstance(stop, Ended) else signal.SIGINT)
 
 
 @contextmanager
@@ -15,10 +50,10 @@ def resumable(place: str | Path, saved: Callable[[], bool] = lambda: True) -> It
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if saved():
             said = f"what is finished is in {place}; the same command goes on from there"
         else:
             said = "nothing was finished yet; the same command starts again"
         typer.echo(f"interrupted: {said}", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stop)) from None

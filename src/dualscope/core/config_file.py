@@ -8,6 +8,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.strangers import reason, text_of
+
+LARGEST = 2 * 2**20  # bytes of a file that a person writes
+MOST_VALUES = 100_000
+LONGEST_NUMBER = 400  # characters
 
 M = TypeVar("M", bound=BaseModel)
 Location = tuple[str | int, ...]
@@ -21,27 +26,63 @@ def read_config(path: Path, model: type[M]) -> M:
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Location, int]]:
     """The mapping in a YAML file, and the line on which each of its fields stands."""
+    return parsed_yaml(text_of(path, LARGEST), str(path))
+
+
+def parsed_yaml(text: str, path: str) -> tuple[dict[str, Any], dict[Location, int]]:
+    """The same of a text; ``path`` is what a message calls it."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 (byte {error.start}); save the file as UTF-8") from None
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines = dict(_locate(node, (), set())) if node else {}
-        data = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise InputError(f"{path}: expected `field: value` lines, found an empty file")
+        _check_size(node)
+        lines = dict(_locate(node, (), set()))
+        data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise InputError(f"{path}{line}: malformed YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: malformed YAML: {error}") from None
+    except InputError:
+        raise
+    except Exception as error:  # a date that is none, a number of thousands of digits, a list as a key
+        raise InputError(f"{path}: malformed YAML: {reason(error)}") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected `field: value` lines, found {_kind(data)}")
     return data, lines
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Refuse aliases that stand for more than a person would write, before anything is made of them.
+
+    Ten lines of aliases of aliases can stand for a billion values, or for themselves.
+    """
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def size(node: yaml.Node) -> int:
+        if id(node) in open_:
+            raise yaml.MarkedYAMLError(problem="an alias refers to itself", problem_mark=node.start_mark)
+        if id(node) in sizes:
+            return sizes[id(node)]
+        open_.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            total = sum(size(key) + size(value) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            total = sum(size(item) for item in node.value)
+        else:
+            total = 1
+            if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
+                problem = f"a number of {len(node.value)} characters"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if total > MOST_VALUES:
+            problem = f"its aliases stand for more than {MOST_VALUES:,} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        open_.discard(id(node))
+        sizes[id(node)] = total
+        return total
+
+    size(root)
 
 
 def validated(
@@ -55,10 +96,29 @@ def validated(
     Traceback (most recent call last):
     dualscope.core.errors.InputError: point.yaml: unknown field 'xs' (found 2): did you mean x? Known: x.
     """
+    _check_texts(data, source)
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
         raise InputError(_explain(error, model, source, lines or {})) from None
+    except RecursionError:
+        raise InputError(f"{source}: nested too deeply") from None
+
+
+def _check_texts(data: Any, source: str) -> None:
+    """Half characters and NULs can be neither written nor be part of a file's name."""
+    waiting: list[tuple[Location, Any]] = [((), data)]
+    while waiting:
+        where, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [((*where, "a key"), key) for key in value] + [
+                ((*where, str(k)), v) for k, v in value.items()
+            ]
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            waiting += [((*where, i), item) for i, item in enumerate(value)]
+        elif isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
+            what = "a NUL" if "\0" in value else "half a character (a lone surrogate)"
+            raise InputError(f"{source}: field '{_spell(where)}': has {what} in it, found {_short(value)}")
 
 
 def _explain(
@@ -121,7 +181,10 @@ def _spell(location: Location) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    """As it would be written; never the whole of something large."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**60:
+        return "a number of more than 60 digits"
+    text = repr(value[:61] if isinstance(value, str | list | tuple) else value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -8,6 +8,7 @@ file is put in one request, and a claim is a conditional put where the store has
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 import time
@@ -20,6 +21,8 @@ from dualscope.core.files import share
 from dualscope.core.owner import Owner
 
 ASIDE = "aside"
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
+"""What file systems without hard links say to one."""
 PATIENCE = 20
 
 
@@ -47,10 +50,7 @@ class Folder:
         """Whole or not at all: aside, flushed to the disk, then renamed."""
 
         def writer(path: Path) -> None:
-            with open(path, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            path.write_bytes(data)
 
         self.write_by(name, writer)
 
@@ -60,6 +60,8 @@ class Folder:
         def put(aside: Path, target: Path) -> None:
             writer(aside)
             share(aside)
+            with open(aside, "rb") as file:  # on the disk before it has its name: power may fail in between
+                os.fsync(file.fileno())
             os.replace(aside, target)
 
         self._by_way_of_aside(name, put)
@@ -67,12 +69,19 @@ class Folder:
     def create(self, name: str, data: bytes) -> bool:
         """Write a file that must not exist yet; False where it does. Of several callers one succeeds.
 
-        A hard link, not ``O_EXCL``: the file has its content from the moment it is there.
+        By a hard link where the file system has them: the file has its content from the moment it is there.
         """
 
         def put(aside: Path, target: Path) -> None:
             aside.write_bytes(data)
-            os.link(aside, target)
+            share(aside)
+            try:
+                os.link(aside, target)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                with open(target, "xb") as file:
+                    file.write(data)
 
         try:
             self._by_way_of_aside(name, put)
@@ -147,8 +156,9 @@ class Folder:
         """Remove what processes that are gone had written aside, and folders left empty."""
         for name in self.names(ASIDE):
             owner = Owner.decode(name.rpartition(".")[0])
-            if (owner is not None and owner.is_dead()) or self.age(f"{ASIDE}/{name}") > stale:
-                self.remove(f"{ASIDE}/{name}")
+            with contextlib.suppress(OSError):  # another user's, or a full disk: the next run tidies up
+                if (owner is not None and owner.is_dead()) or self.age(f"{ASIDE}/{name}") > stale:
+                    self.remove(f"{ASIDE}/{name}")
         for part in (ASIDE, "claims", "failures"):
             with contextlib.suppress(OSError):
                 (self.root / part).rmdir()

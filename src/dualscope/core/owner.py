@@ -5,60 +5,86 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import psutil
+
+BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+
+
+@cache
+def _boot() -> str:
+    """Of one start of one kernel: hosts with the same name, and a host before and after a restart, differ in it."""
+    try:
+        return BOOT.read_text().strip()
+    except OSError:  # not Linux
+        return str(int(psutil.boot_time()))
+
+
+def _namespace() -> str:
+    """In which numbers of processes are counted: another container's process 7 is not ours."""
+    try:
+        return str(NAMESPACE.stat().st_ino)
+    except OSError:
+        return "0"
 
 
 def _started(pid: int) -> str:
-    """When a process began, in the kernel's ticks: tells a process from a later one with the same number."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    """When a process began, in hundredths of a second after the machine did: tells it from a later one with the same
+    number."""
+    return str(round(100 * (psutil.Process(pid).create_time() - psutil.boot_time())))
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process on a host.
+    """A process: its number and start, in which namespace and boot they count, and for people the host.
 
     >>> me = Owner.me()
     >>> Owner.decode(me.encode()) == me, me.is_dead()
     (True, False)
     """
 
-    host: str
     pid: int
     started: str
+    namespace: str
+    boot: str
+    host: str
 
     @classmethod
     def me(cls) -> Owner:
-        return cls(socket.gethostname(), os.getpid(), _started(os.getpid()))
+        pid = os.getpid()
+        return cls(pid, _started(pid), _namespace(), _boot(), socket.gethostname())
 
     def encode(self) -> str:
-        return f"{self.pid}.{self.started}.{self.host}"
+        return f"{self.pid}.{self.started}.{self.namespace}.{self.boot}.{self.host}"
 
     @classmethod
     def decode(cls, text: str) -> Owner | None:
         """The owner that `encode` wrote; None where the text is not (or not wholly) one."""
-        pid, _, rest = text.partition(".")
-        started, dot, host = rest.partition(".")
-        return cls(host, int(pid), started) if dot and host and pid.isdigit() else None
+        pid, *rest = text.split(".", 4)
+        if len(rest) != 4 or not pid.isascii() or not pid.isdigit() or not all(rest):
+            return None
+        return cls(int(pid), *rest)
+
+    def is_near(self) -> bool:
+        """Whether its number means something here: the same boot of the same machine, and the same namespace."""
+        return (self.boot, self.namespace) == (_boot(), _namespace())
 
     def is_dead(self) -> bool:
-        """True only where this is certain: the process was on this host and is gone."""
-        if self.host != socket.gethostname():
+        """True only where this is certain: its number can be looked up here, and it is gone or another's."""
+        if not self.is_near():
             return False
         try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        return _state(self.pid) == "Z" or _started(self.pid) != self.started
+            # A killed process whose parent has not asked for its exit status is a zombie: dead, for our ends.
+            return (
+                psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+                or _started(self.pid) != self.started
+            )
+        except psutil.NoSuchProcess:
+            return not psutil.pid_exists(self.pid)  # another user's may be hidden, and there
+        except psutil.AccessDenied:
+            return False
 
-
-def _state(pid: int) -> str:
-    """A killed process whose parent has not asked for its exit status is a zombie (Z): dead, for our ends."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"

@@ -67,8 +67,13 @@ def reason(error: BaseException) -> str:
 
 def bytes_of(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     """A whole file that must be regular and of a sane size."""
-    with reading(path):
+    try:
         size = path.stat().st_size  # follows links; says so where there is nothing
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:  # no permission on the way; a NUL in its name
+        raise InputError(f"{printable(str(path))}: cannot be read ({reason(error)})") from None
+    with reading(path):
         if path.is_dir():
             raise InputError(f"{path}: is a folder; a file is needed")
         if not path.is_file():
@@ -80,10 +85,10 @@ def bytes_of(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         return path.read_bytes()
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path, largest: int = LARGEST_TEXT) -> str:
     """A file's text in UTF-8, with or without a byte-order mark."""
     try:
-        return bytes_of(path).decode("utf-8-sig")
+        return bytes_of(path, largest).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte {error.start}); save the file as UTF-8") from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,8 +19,8 @@ def verdicts(run: Run, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     stored = run.stored()
     ready = [cell for cell in cells if cell.id in stored]
     stamp = stamp_of(cell.id for cell in ready)
-    known = run.read_json(FILE)
-    if known.get("of") != stamp:
+    known = run.recall(FILE)
+    if not is_whole(known, stamp):
         read = [(cell.columns(None), run.queries(cell.id)) for cell in ready if _is_evidence(cell)]
         found = [
             {"setting": asdict(setting), **verdict(evidence).to_dict()}
@@ -29,6 +29,17 @@ def verdicts(run: Run, cells: Sequence[Cell]) -> list[dict[str, Any]]:
         known = {"of": stamp, "verdicts": found}
         run.write_json(FILE, known)
     return list(known["verdicts"])
+
+
+def is_whole(known: Mapping[str, Any], stamp: str) -> bool:
+    """Whether a stored verdict is of these cells, and what it should be."""
+    found = known.get("verdicts")
+    fields = ("setting", "sentences")
+    return (
+        known.get("of") == stamp
+        and isinstance(found, list)
+        and all(isinstance(answer, dict) and all(name in answer for name in fields) for answer in found)
+    )
 
 
 def stamp_of(cells: Iterable[str]) -> str:

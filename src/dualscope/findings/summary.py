@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from dualscope.studies.run_folder.storage import Run
 KEYS = ("model", "variant", "task", "shots", "learner", "lr", "demo_labels", "corrupt", "options")
 COLUMNS = (*KEYS, "metric", "reference", "value", "low", "high", "seeds", "queries")
 ALL_TASKS = "all tasks"
-FILE, STAMP = "summary.csv", "summary_of"
+FILE, STAMP = "summary.csv", "summary_of.json"
 
 Row = dict[str, Any]
 
@@ -34,18 +35,31 @@ class Stored(Protocol):
     def reference(self) -> Learning | None: ...
 
 
-def summarise(run: Run, cells: Sequence[Cell], provenance: str = "provenance.json") -> list[Row]:
+def summarise(run: Run, cells: Sequence[Cell]) -> list[Row]:
     """The summary of a study's stored cells; the stored one where it is of the same cells."""
     stored = run.stored()
     ready = [cell for cell in cells if cell.id in stored]
-    stamp = fingerprint(sorted(cell.id for cell in ready))
-    known = run.read_json(provenance)
-    if known.get(STAMP) == stamp and run.folder.exists(FILE):
-        return read(run)
-    rows = compute(run, ready)
-    write(run, rows)
-    run.write_json(provenance, known | {STAMP: stamp})
+    ids = [cell.id for cell in ready]
+    rows = recalled(run, ids)
+    if rows is None:
+        rows = compute(run, ready)
+        write(run, rows, ids)
     return rows
+
+
+def recalled(run: Run, cells: Iterable[str]) -> list[Row] | None:
+    """The stored summary where it is whole and of these cells."""
+    try:
+        data = run.folder.read(FILE)
+    except OSError:
+        return None
+    if run.recall(STAMP) != {"of": stamp_of(cells), "sha256": hashlib.sha256(data).hexdigest()}:
+        return None
+    return _parse(data.decode())
+
+
+def stamp_of(cells: Iterable[str]) -> str:
+    return fingerprint(sorted(cells))
 
 
 def compute(run: Run, cells: Sequence[Stored]) -> list[Row]:
@@ -166,18 +180,20 @@ def _mean_over_tasks(parts: Sequence[tuple[Row, np.ndarray]]) -> Row:
     }
 
 
-def write(run: Run, rows: Sequence[Row]) -> None:
+def write(run: Run, rows: Sequence[Row], cells: Iterable[str]) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    run.folder.write(FILE, text.getvalue().encode())
+    data = text.getvalue().encode()
+    run.folder.write(FILE, data)
+    run.write_json(STAMP, {"of": stamp_of(cells), "sha256": hashlib.sha256(data).hexdigest()})
 
 
-def read(run: Run) -> list[Row]:
+def _parse(text: str) -> list[Row]:
     """summary.csv with its numbers as numbers."""
     rows: list[Row] = []
-    for line in csv.DictReader(io.StringIO(run.folder.read(FILE).decode())):
+    for line in csv.DictReader(io.StringIO(text)):
         row: Row = {name: value or None for name, value in line.items()}
         for name in ("lr", "value", "low", "high"):
             row[name] = float(row[name]) if row[name] is not None else (None if name == "lr" else math.nan)

@@ -11,16 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 
+from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
+from dualscope.core.strangers import reading
 from dualscope.findings import summary
 from dualscope.findings.evidence import Evidence
-from dualscope.findings.stored import stamp_of
+from dualscope.findings.stored import is_whole, stamp_of
 from dualscope.findings.verdict import verdict
-from dualscope.studies.cell import COLUMNS, Learning, fingerprint
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.cell import COLUMNS, Learning
+from dualscope.studies.provenance import known
+from dualscope.studies.rates import chosen
+from dualscope.studies.run_folder.storage import Broken, Run
 
 Row = dict[str, Any]
 CELL = COLUMNS[: COLUMNS.index("metric")]
@@ -85,7 +88,7 @@ class Source:
         return len(self.run.stored() - self.broken.keys()) - len(self.tables)
 
     @cached_property
-    def broken(self) -> dict[str, str]:
+    def broken(self) -> dict[str, Broken]:
         """Cells whose files cannot be read, and why: said in the report, and left out of it."""
         return self.run.unreadable(self.run.stored())
 
@@ -98,23 +101,17 @@ class Source:
         ]
 
     @cached_property
-    def _is_current(self) -> str:
-        return fingerprint(sorted(self.tables))
-
-    @cached_property
     def summary(self) -> list[Row]:
         """Aggregates over seeds with their intervals; what the run wrote, where that is of the same cells."""
-        known = self.run.read_json("provenance.json").get(summary.STAMP)
-        if known == self._is_current and self.run.folder.exists(summary.FILE):
-            return summary.read(self.run)
-        return summary.compute(self.run, self.cells)
+        found = summary.recalled(self.run, self.tables)
+        return summary.compute(self.run, self.cells) if found is None else found
 
     @cached_property
     def verdicts(self) -> list[Row]:
         """As `verdict.json` has them, where that is of the same cells; else reached anew by the same rule."""
-        known = self.run.read_json("verdict.json")
-        if known.get("of") == stamp_of(self.tables):
-            return list(known["verdicts"])
+        stored = self.run.recall("verdict.json")
+        if is_whole(stored, stamp_of(self.tables)):
+            return list(stored["verdicts"])
         pairs = [
             (cell.columns, self.run.queries(cell.id))
             for cell in self.cells
@@ -131,12 +128,11 @@ class Source:
 
     @cached_property
     def provenance(self) -> Row:
-        return self.run.read_json("provenance.json")
+        return known(self.run)
 
     @cached_property
     def rates(self) -> list[Row]:
-        names = self.run.folder.names("rates", ".json")
-        return [self.run.read_json(f"rates/{name}") for name in sorted(names)]
+        return [choice for _, choice in sorted(chosen(self.run).items())]
 
     @cached_property
     def regression(self) -> list[Row]:
@@ -145,7 +141,8 @@ class Source:
             return []
         import pyarrow.parquet as pq
 
-        return list(pq.read_table(pa.BufferReader(self.run.folder.read(REGRESSION))).to_pylist())
+        with reading(self.run.folder.path(REGRESSION), "run the experiment again"):
+            return list(pq.read_table(pa.BufferReader(self.run.folder.read(REGRESSION))).to_pylist())
 
     @cached_property
     def regression_settings(self) -> Row:
@@ -157,13 +154,8 @@ class Source:
     def _yaml(self, name: str) -> Row:
         if not self.run.folder.exists(name):
             return {}
-        try:
-            content = yaml.safe_load(self.run.folder.read(name))
-        except yaml.YAMLError:
-            raise InputError(
-                f"{self.run.folder.path(name)}: not valid YAML; the command that made the run writes it again"
-            ) from None
-        return dict(content) if isinstance(content, Mapping) else {}
+        with reading(self.run.folder.path(name), "the command that made the run writes it again"):
+            return parsed_yaml(self.run.folder.read(name).decode(), self.run.folder.path(name))[0]
 
 
 def _reference(table: pa.Table) -> Learning | None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.options import Strict
 from dualscope.studies.paths import anchored
 
+MOST_CELLS = 100_000
 PRESETS = Path(__file__).parent / "presets"
 VARIANTS = ("trained", "untrained", "trained-embeddings", "shuffled")
 
@@ -33,8 +35,8 @@ def _as_seeds(value: Any) -> Any:
             )
         value = parts if "," in value else int(parts[0])
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise ValueError("a number of seeds is at least 1")
+        if not 1 <= value <= MOST_CELLS:
+            raise ValueError(f"a number of seeds is at least 1 and at most {MOST_CELLS:,}, found {value}")
         return tuple(range(value))
     return value
 
@@ -58,8 +60,9 @@ def _as_rates(value: Any) -> Any:
     return rates
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Seed = Annotated[int, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what a column of rows can hold
 Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_as_seeds), Field(min_length=1)]
 Variants = Annotated[
     tuple[Literal["trained", "untrained", "trained-embeddings", "shuffled"], ...],
@@ -73,25 +76,21 @@ Rates = Annotated[
 ]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TaskEntry(_Frozen):
+class TaskEntry(Strict):
     """A task of a study, with seeds and rates of its own where the study gives them."""
 
-    task: str
+    task: Name
     seeds: Seeds | None = None
     lr: Rates | None = None
 
 
-class LearnerEntry(_Frozen):
+class LearnerEntry(Strict):
     """A learner of a study: its options, rates of its own, what it is compared with, and on which variants only."""
 
-    learner: str
+    learner: Name
     options: dict[str, Any] = Field(default_factory=dict)
     lr: Rates | None = None
-    reference: str = "in-context"
+    reference: Name = "in-context"
     variants: Variants | None = None
 
 
@@ -107,7 +106,7 @@ def _entries(key: str) -> BeforeValidator:
     return BeforeValidator(convert)
 
 
-class Study(_Frozen):
+class Study(Strict):
     """A grid: models x variants x tasks x seeds x orders x shots x learners x rates x demo labels.
 
     >>> attention = {"learner": "lcgd", "options": {"readout": "attention"}}
@@ -138,18 +137,20 @@ class Study(_Frozen):
     ] = ("gold",)
     corrupt: Literal["both", "icl", "gd"] = "both"
     balanced: bool = False
-    queries: Annotated[int, Field(ge=1)] = 2000
+    queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000
     read_at: Literal["prompt-end", "first-label"] = "prompt-end"
     gd_demonstrations: Literal["same", "all"] = "same"
-    metrics: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
+    metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
+        None
+    )
     """Metrics by name; by default all that a cell has the material for."""
     subset: Literal["all", "f2t"] = "all"
     per_head: bool = False
     per_query: bool = False
     save_traces: bool = False
     dtype: Literal["float64", "float32", "tf32", "bfloat16", "float16"] = "float32"
-    data: str | None = None
-    plugins: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    data: Name | None = None
+    plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()
 
     @field_validator("shots")
     @classmethod
@@ -163,11 +164,25 @@ class Study(_Frozen):
     )
     @classmethod
     def _no_repeats(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        for i, value in enumerate(values or ()):
-            if value in (values or ())[:i]:
+        seen: set[str] = set()
+        for value in values or ():
+            if (text := repr(value)) in seen:
                 name = getattr(value, "task", None) or getattr(value, "learner", None) or value
                 raise ValueError(f"{name!r} is there twice")
+            seen.add(text)
         return values
+
+    @model_validator(mode="after")
+    def _not_without_end(self) -> Study:
+        draws = sum(len(entry.seeds or self.seeds) for entry in self.tasks) * len(self.init_seeds or (0,))
+        sides = (self.models, self.variants, self.orders, self.shots, self.demo_labels)
+        cells = draws * math.prod(map(len, sides)) * (len(self.learners) + 2)
+        if cells > MOST_CELLS:
+            raise ValueError(
+                f"it asks for about {cells:,} cells, and a run holds {MOST_CELLS:,}: make several runs of it, with "
+                "fewer seeds, orders or rates each"
+            )
+        return self
 
     @classmethod
     def build(

@@ -6,52 +6,98 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from dualscope._version import __version__
-from dualscope.studies.cell import Sitting
+from dualscope.studies.cell import Sitting, fingerprint
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
 from dualscope.tasks import Episode
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
-FILE = "provenance.json"
+FILE, PARTS, AT = "provenance.json", "provenance", "at"
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("weights", "tasks", "episodes", "names", "where", "packages"), dict),
+    **dict.fromkeys(("cells", "devices"), list),
+}
+TOGETHER = ("weights", "tasks", "episodes", "names", "devices")
+"""What processes add to; of all else the last one's word counts."""
 
 
 def record(
     run: Run, resolver: Resolver, plan: Plan, weights: Mapping[str, str], where: Mapping[str, Any]
 ) -> None:
-    """Write provenance.json: versions and settings of this run, beside the facts of earlier ones."""
-    known = run.read_json(FILE)
-    content = {
-        **known,
-        **software(),
-        "dtype": resolver.study.dtype,
-        "where": dict(where),
-        "weights": {**known.get("weights", {}), **{_short(plan, model): h for model, h in weights.items()}},
-        "tasks": {
-            **known.get("tasks", {}),
-            **{resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
+    """Keep the versions and settings of this run, beside the facts of earlier ones and of those that run now."""
+    before = known(run)
+    _keep(
+        run,
+        {
+            **software(),
+            "dtype": resolver.study.dtype,
+            "where": dict(where),
+            "weights": {_short(plan, model): digest for model, digest in weights.items()},
+            "tasks": {resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
+            "episodes": episodes(plan, resolver, before.get("episodes", {})),
+            "cells": sorted(cell.id for cell in plan.whole),
+            "plugins": resolver.plugins,
+            "names": resolver.memory,
         },
-        "episodes": episodes(plan, resolver, known.get("episodes", {})),
-        "cells": sorted(cell.id for cell in plan.whole),
-        "plugins": resolver.plugins,
-        "names": resolver.memory,
-    }
-    if content != known:
-        run.write_json(FILE, content)
+    )
 
 
-def episodes(plan: Plan, resolver: Resolver, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Every episode of the plan, beside those that are known; one that cannot be drawn is an `InputError`."""
-    found = dict(known)
+def note_devices(run: Run, cells: Sequence[str]) -> None:
+    """Add the devices that cells were computed on, as their files say."""
+    found = {run.notes(cell).get("device", "?") for cell in cells}
+    if found - set(known(run).get("devices", [])):
+        _keep(run, {"devices": sorted(found)})
+
+
+def known(run: Run) -> dict[str, Any]:
+    """All that is known of a run: every process keeps a file of its own, so that none overwrites another's.
+
+    What is damaged is left out: the next run writes it again.
+    """
+    names = [f"{PARTS}/{name}" for name in run.folder.names(PARTS, ".json")]
+    parts = [_checked(run.recall(name)) for name in [FILE, *names]]
+    merged: dict[str, Any] = {}
+    for part in sorted(parts, key=lambda part: str(part.get(AT, ""))):
+        for field, value in part.items():
+            if field == "devices":
+                merged[field] = sorted({*merged.get(field, []), *map(str, value)})
+            else:
+                merged[field] = {**merged.get(field, {}), **value} if field in TOGETHER else value
+    return merged
+
+
+def _checked(part: dict[str, Any]) -> dict[str, Any]:
+    """Without the fields that are not of their kind."""
+    kept: dict[str, Any] = {k: v for k, v in part.items() if isinstance(v, KINDS.get(k, object))}
+    if "episodes" in kept:
+        kept["episodes"] = {k: v for k, v in kept["episodes"].items() if isinstance(v, dict)}
+    return kept
+
+
+def _keep(run: Run, facts: Mapping[str, Any]) -> None:
+    """A file of these facts (one that says the same is the same file), then all of them together for people."""
+    run.write_json(f"{PARTS}/{fingerprint(facts)}.json", {**facts, AT: datetime.now(UTC).isoformat()})
+    while True:
+        names = run.folder.names(PARTS, ".json")
+        run.write_json(FILE, known(run))
+        if run.folder.names(PARTS, ".json") == names:  # else somebody wrote in between, and would be missing
+            return
+
+
+def episodes(plan: Plan, resolver: Resolver, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """Every episode of the plan, taken from those ``drawn`` before; one that cannot be drawn is an `InputError`."""
+    found: dict[str, Any] = {}
     for sitting in plan.sittings():
         key = _episode_key(sitting)
         if sitting.shots and key not in found:
-            found[key] = _draw(sitting, resolver)
+            found[key] = drawn[key] if key in drawn else _draw(sitting, resolver)
     return found
 
 
@@ -64,14 +110,6 @@ def software() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
     }
-
-
-def note_devices(run: Run, cells: Sequence[str]) -> None:
-    """Add the devices that cells were computed on, as their files say."""
-    known = run.read_json(FILE)
-    found = {run.notes(cell).get("device", "?") for cell in cells} | set(known.get("devices", []))
-    if sorted(found) != known.get("devices"):
-        run.write_json(FILE, known | {"devices": sorted(found)})
 
 
 def _short(plan: Plan, model: str) -> str:

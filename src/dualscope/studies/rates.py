@@ -39,6 +39,23 @@ def choose(job: RateJob, model: Model, task: Task) -> dict[str, Any]:
 
 
 def chosen(run: Run) -> dict[str, dict[str, Any]]:
-    """What was chosen in this run so far, by the job's key."""
+    """What was chosen in this run so far, by the job's key. A damaged choice is none: it is chosen again."""
     names = run.folder.names("rates", ".json")
-    return {name.removesuffix(".json"): run.read_json(f"rates/{name}") for name in names}
+    found = {name.removesuffix(".json"): run.recall(f"rates/{name}") for name in names}
+    return {key: choice for key, choice in found.items() if _is_choice(choice)}
+
+
+def is_chosen(run: Run, key: str) -> bool:
+    return _is_choice(run.recall(f"rates/{key}.json"))
+
+
+def _is_choice(choice: dict[str, Any]) -> bool:
+    rate = choice.get("rate")
+    return (
+        isinstance(rate, float | int)
+        and not isinstance(rate, bool)
+        and 0 < rate < math.inf
+        and all(isinstance(choice.get(name), str) for name in ("model", "task"))
+        and isinstance(choice.get("curve"), list)
+        and all(isinstance(row, dict) for row in choice["curve"])
+    )

@@ -4,11 +4,11 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from dualscope.core.options import Strict
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+MOST_GENERATED = 1_000_000
 
 
 def _text(value: Any) -> Any:
@@ -41,7 +41,7 @@ Listed = Annotated[
 ]
 
 
-class HubSource(_Frozen):
+class HubSource(Strict):
     """A data set on the hub, or a local folder laid out like one (``dataset: ./folder``)."""
 
     dataset: Text
@@ -49,16 +49,16 @@ class HubSource(_Frozen):
     revision: Text | None = None
 
 
-class GeneratorSource(_Frozen):
+class GeneratorSource(Strict):
     """Examples made up by a registered function from a seed."""
 
     name: Text
-    seed: int = Field(default=0, ge=0)
-    train: int = Field(ge=1)
-    evaluation: int = Field(ge=1)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    train: int = Field(ge=1, le=MOST_GENERATED)
+    evaluation: int = Field(ge=1, le=MOST_GENERATED)
 
 
-class SourceConfig(_Frozen):
+class SourceConfig(Strict):
     """Where the examples come from: exactly one of the three."""
 
     hub: HubSource | None = None
@@ -78,14 +78,14 @@ class SourceConfig(_Frozen):
         return self
 
 
-class Splits(_Frozen):
+class Splits(Strict):
     """Which split demonstrations are drawn from, and which one queries. They may be the same."""
 
     train: Text = "train"
     evaluation: Text = "evaluation"
 
 
-class TaskConfig(_Frozen):
+class TaskConfig(Strict):
     """A task file.
 
     >>> config = TaskConfig.model_validate({
@@ -100,7 +100,9 @@ class TaskConfig(_Frozen):
     demonstrations: Listed | None = None  # used as they stand, in this order, in place of a draw
     queries: Listed | None = None
     splits: Splits = Splits()
-    fields: dict[str, Columns] = {}  # template field -> the column that holds it, or alternatives
+    fields: dict[str, Columns] = Field(
+        default_factory=dict
+    )  # template field -> the column that holds it, or alternatives
     label: Columns = ("label",)  # the column of the label, or alternatives
     label_values: tuple[str | int | bool, ...] | None = (
         None  # the data's own labels, in the order of `labels`

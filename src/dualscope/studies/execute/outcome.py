@@ -37,7 +37,15 @@ class Started:
     about: str
 
 
-Event = Outcome | Started
+@dataclass(frozen=True)
+class Waiting:
+    """Other processes are at what is left."""
+
+    pieces: int
+    holders: tuple[str, ...]
+
+
+Event = Outcome | Started | Waiting
 
 
 def is_full_disk(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from dualscope.studies.execute.outcome import Event, Outcome, Started
+from dualscope.studies.execute.outcome import Event, Outcome, Started, Waiting
 
 
 class Reporter:
@@ -67,6 +67,9 @@ class Reporter:
         if isinstance(event, Started):
             if self._bars is not None and self._overall is not None:
                 self._bars.update(self._overall, description=event.about)
+            return
+        if isinstance(event, Waiting):
+            self._line(f"waiting for {event.pieces} pieces that others are at: {'; '.join(event.holders)}")
             return
         self._done += 1
         if self._bars is not None and self._overall is not None:

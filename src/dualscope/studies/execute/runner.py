@@ -15,7 +15,7 @@ from dualscope.studies.cell import Cell
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
-from dualscope.studies.execute.outcome import Event, Outcome
+from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.worker import Setting, Work
 from dualscope.studies.paths import anchored
 from dualscope.studies.plan import Plan, Planner
@@ -69,7 +69,7 @@ class Runner:
         self.shard, self.offline = shard, offline
         self.tell, self.begin = tell, begin
         self.run = Run.create(out)
-        known = self.run.read_json(provenance.FILE)
+        known = provenance.known(self.run)
         memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
         self.weights = {
@@ -114,7 +114,8 @@ class Runner:
                 f"this run was begun with {self.before} threads a worker, and this machine has {self.setting.threads}: "
                 "sums round otherwise, and cells computed now may differ from it in their last digits"
             )
-        self._discard_unreadable(plan.cells, result)
+        self._discard_unreadable(result)
+        plan.cells = result.cells
         works = self._missing(plan)
         missing = sum(len(work.cells) for work in works)
         self.begin(len(plan.cells), len(plan.cells) - missing)
@@ -150,12 +151,22 @@ class Runner:
     def _is_done(self, cell: Cell, stored: set[str]) -> bool:
         return cell.id in stored and (not self.study.save_traces or self.run.has_trace(cell.id))
 
-    def _discard_unreadable(self, cells: Sequence[Cell], result: Result) -> None:
-        """A cell whose file cannot be read back is as good as not there; it is said, and computed again."""
-        stored = self.run.stored()
-        for cell, why in self.run.unreadable(c.id for c in cells if c.id in stored).items():
-            result.notes.append(f"cells/{cell}.parquet could not be read ({why}): it is computed again")
-            self.run.discard(cell)
+    def _discard_unreadable(self, result: Result) -> None:
+        """A cell whose file is damaged is as good as not there: it is said, and computed again.
+
+        Where the way to it is at fault (a disk's error, a permission) nothing is deleted: it is told, and left out.
+        """
+        stored, lost = self.run.stored(), set()
+        for cell, broken in self.run.unreadable(c.id for c in result.cells if c.id in stored).items():
+            if broken.damaged:
+                result.notes.append(f"{broken.file} could not be read ({broken.why}): it is computed again")
+                self.run.discard(cell)
+            else:
+                lost.add(cell)
+                reason = f"{broken.file} cannot be read ({broken.why}); nothing was deleted"
+                result.failures.append(Outcome(cell, broken.file, "failed", reason=reason))
+        result.cells = [cell for cell in result.cells if cell.id not in lost]
+        result.whole = [cell for cell in result.whole if cell.id not in lost]
 
     def _do(self, works: Sequence[Work], result: Result) -> None:
         """Have the work done; what others have claimed is waited for, and taken over if they die."""
@@ -166,15 +177,34 @@ class Runner:
                 seen[event.key] = event  # what a lost worker had stored stays stored by this run
             self.tell(event)
 
-        pending = list(works)
-        while pending:
-            claimed = self.engine(pending, self.setting, self.jobs, listen)
-            pending = []
-            if claimed:
+        watch = Claims(self.run.folder)
+        said: set[str] = set()
+        free, held = self._sort_out(works, watch)
+        while free or held:
+            if free:
+                held += self.engine(free, self.setting, self.jobs, listen)
+            if held:
+                self._say_who(held, watch, said)
                 time.sleep(POLL)
-                pending = self._still_missing(claimed, listen)
+            free, held = self._sort_out(self._still_missing(held, listen), watch)
         result.computed += [key for key, outcome in seen.items() if outcome.state == "stored"]
         result.failures += [outcome for outcome in seen.values() if outcome.state == "failed"]
+
+    def _sort_out(self, works: Sequence[Work], watch: Claims) -> tuple[list[Work], list[Work]]:
+        """What nobody is at, and what others are: nothing is started for the latter."""
+        free: list[Work] = []
+        held: list[Work] = []
+        for work in works:
+            (free if watch.holder(work.sitting.key) is None else held).append(work)
+        return free, held
+
+    def _say_who(self, held: Sequence[Work], watch: Claims, said: set[str]) -> None:
+        """For whom and since when we wait, whenever there is somebody new among them."""
+        holders = {work.sitting.key: watch.holder(work.sitting.key) for work in held}
+        news = {holder for holder in holders.values() if holder is not None} - said
+        if news and not said:
+            self.tell(Waiting(len(held), tuple(sorted(news))[:3]))
+        said |= news
 
     def _still_missing(self, claimed: Sequence[Work], tell: Callable[[Event], None]) -> list[Work]:
         stored, missing = self.run.stored(), []

@@ -276,9 +276,9 @@ class Worker:
     # Rates
 
     def _choose(self, job: RateJob, tell: Callable[[Event], None]) -> None:
-        from dualscope.studies.rates import choose
+        from dualscope.studies.rates import choose, is_chosen
 
-        if self.run.folder.exists(f"rates/{job.key}.json"):
+        if is_chosen(self.run, job.key):
             tell(Outcome(job.key, str(job), "was there"))
             return
         tell(Started(str(job)))

@@ -1,14 +1,17 @@
 """Claims: several processes on one run folder each take what nobody else is computing.
 
 A claim is a file that names its owner and is touched while the work goes on. It is stale when its owner is
-known to be dead, or has not touched it for `STALE` seconds (a host that went away).
+known to be dead, or has not touched it for `STALE` seconds (a host that went away): by the clock of the file
+system, or, where the owner's clock is ahead of that, by our own while we watch it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import uuid
+from datetime import datetime
 from types import TracebackType
 
 from dualscope.core.folder import ASIDE, Folder
@@ -34,6 +37,9 @@ class Claims:
         self.folder = folder
         self.heartbeat, self.stale = heartbeat, stale
         self._held: set[str] = set()
+        self._seen: dict[
+            str, tuple[float, float]
+        ] = {}  # when a claim was last touched, and since when we know
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_fresh, name="claims", daemon=True)
 
@@ -59,6 +65,18 @@ class Claims:
         self._held.add(key)
         return True
 
+    def holder(self, key: str) -> str | None:
+        """Who has it and since when, for people; None where it can be taken. Nothing is taken or removed."""
+        name = f"claims/{key}"
+        try:
+            content = self.folder.read(name)
+            if self._is_stale(name, content):
+                return None
+        except FileNotFoundError:
+            return None
+        owner, since = _owner(content), content.decode(errors="replace").splitlines()[2:3]
+        return f"{owner or 'somebody'}{f' since {since[0]}' if since else ''}"
+
     def release(self, key: str) -> None:
         self._held.discard(key)
         self.folder.remove(f"claims/{key}")
@@ -71,17 +89,29 @@ class Claims:
                 self._clear_stale(f"claims/{key}")
 
     def _signature(self) -> bytes:
-        return f"{Owner.me().encode()}\n{uuid.uuid4().hex}\n".encode()
+        now = datetime.now().astimezone().isoformat(" ", "seconds")
+        return f"{Owner.me().encode()}\n{uuid.uuid4().hex}\n{now}\n".encode()
+
+    def _is_stale(self, name: str, content: bytes) -> bool:
+        owner = _owner(content)
+        if owner is not None and owner.is_dead():
+            return True
+        if self.folder.age(name) > self.stale:
+            return True
+        touched, now = self.folder.written(name), time.monotonic()
+        known, since = self._seen.setdefault(name, (touched, now))
+        if known != touched:
+            self._seen[name] = (touched, now)
+            return False
+        return now - since > self.stale
 
     def _clear_stale(self, name: str) -> bool:
         try:
             before = self.folder.read(name)
+            if not self._is_stale(name, before):
+                return False
         except FileNotFoundError:
             return True
-        owner = Owner.decode(before.decode(errors="replace").partition("\n")[0])
-        dead = owner is not None and owner.is_dead()
-        if not dead and self.folder.age(name) <= self.stale:
-            return False
         # Two may judge the same claim stale, and the slower must not remove what the faster has put
         # there since: moving it away tells who was first, and its content whether it is the stale one.
         away = f"{ASIDE}/{Owner.me().encode()}.{uuid.uuid4().hex}"
@@ -101,3 +131,7 @@ class Claims:
                     OSError
                 ):  # missed once; there is time for several before it is stale
                     self.folder.touch(f"claims/{key}")
+
+
+def _owner(content: bytes) -> Owner | None:
+    return Owner.decode(content.decode(errors="replace").partition("\n")[0])

@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder, RemoteFolder
+from dualscope.core.strangers import reason
 from dualscope.studies.cell import COLUMNS
 from dualscope.studies.run_folder.claims import STALE
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
 _NUMBERS = {"lr", "value", "low", "high"}
+CELL = "cell"  # whose a file is, noted in it
 WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
 SCHEMA = pa.schema(
     [
@@ -29,6 +31,18 @@ SCHEMA = pa.schema(
         for name in COLUMNS
     ]
 )
+
+
+class Broken(NamedTuple):
+    """A stored file that cannot be read back."""
+
+    file: str
+    why: str
+    damaged: bool
+    """Its content is at fault, so that it may be computed again; else the way to it is."""
+
+    def __str__(self) -> str:
+        return self.why
 
 
 class Run:
@@ -82,7 +96,17 @@ class Run:
         return self.folder.exists(f"cells/{cell}.parquet")
 
     def has_trace(self, cell: str) -> bool:
-        return self.folder.exists(f"traces/{cell}.safetensors")
+        """Whether its trace is here, and as long as its header says."""
+        name = f"traces/{cell}.safetensors"
+        if isinstance(self.folder, RemoteFolder):
+            return self.folder.exists(name)
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.folder.path(name), "numpy"):
+                return True
+        except (OSError, SafetensorError):
+            return False
 
     def store(
         self,
@@ -96,22 +120,28 @@ class Run:
         if trace is not None:
             self.folder.write_by(f"traces/{cell}.safetensors", trace)
         if queries is not None:
-            self.folder.write(f"queries/{cell}.parquet", _parquet(queries))
+            named = queries.replace_schema_metadata({**(queries.schema.metadata or {}), CELL: cell})
+            self.folder.write(f"queries/{cell}.parquet", _parquet(named))
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
-        about = dict(notes or {}) | ({WITHOUT_QUERIES: "yes"} if queries is None else {})
+        about = {**(notes or {}), CELL: cell} | ({WITHOUT_QUERIES: "yes"} if queries is None else {})
         self.folder.write(f"cells/{cell}.parquet", _parquet(table.replace_schema_metadata(about)))
         self.forgive(cell)
 
-    def unreadable(self, cells: Iterable[str]) -> dict[str, str]:
+    def unreadable(self, cells: Iterable[str]) -> dict[str, Broken]:
         """Which of these stored cells cannot be read back, and why."""
         broken = {}
         for cell in sorted(cells):
-            try:
-                self._read_rows(cell)
-                if WITHOUT_QUERIES not in self.notes(cell):
-                    _schema(self.folder.read(f"queries/{cell}.parquet"))
-            except (OSError, pa.ArrowException) as error:
-                broken[cell] = (str(error).strip() or type(error).__name__).splitlines()[0]
+            for name, read in (
+                (f"cells/{cell}.parquet", self._read_rows),
+                (f"queries/{cell}.parquet", self.queries),
+            ):
+                try:
+                    if read == self.queries and WITHOUT_QUERIES in self.notes(cell):
+                        continue
+                    read(cell)
+                except (OSError, pa.ArrowException) as error:
+                    broken[cell] = Broken(name, reason(error), _is_damage(error))
+                    break
         return broken
 
     def discard(self, cell: str) -> None:
@@ -121,7 +151,8 @@ class Run:
     def notes(self, cell: str) -> dict[str, str]:
         """What was noted beside a cell's rows: how many seconds it took, and where."""
         schema = _schema(self.folder.read(f"cells/{cell}.parquet"))
-        return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        found = {key.decode(errors="replace"): value for key, value in (schema.metadata or {}).items()}
+        return {key: value.decode(errors="replace") for key, value in found.items() if key != CELL}
 
     # failures
 
@@ -134,10 +165,15 @@ class Run:
     def failures(self) -> dict[str, str]:
         """Why cells failed, by id: the first line is for people, the rest is the traceback."""
         names = self.folder.names("failures", ".txt")
-        return {
-            name.removesuffix(".txt"): self.folder.read(f"failures/{name}").decode(errors="replace")
-            for name in names
-        }
+        found = {}
+        for name in names:
+            try:
+                found[name.removesuffix(".txt")] = self.folder.read(f"failures/{name}").decode(
+                    errors="replace"
+                )
+            except OSError as error:
+                found[name.removesuffix(".txt")] = f"failed; failures/{name} cannot be read ({reason(error)})"
+        return found
 
     # reading
 
@@ -148,7 +184,10 @@ class Run:
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's values per query: what the statistics resample."""
-        return _read(self.folder.read(f"queries/{cell}.parquet"))
+        table = _read(self.folder.read(f"queries/{cell}.parquet"), cell)
+        if "query" not in table.column_names:
+            raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
+        return table
 
     def table(self, **where: Any) -> pa.Table:
         """The rows in which the named columns have these values: ``table(learner="gd", layer=None)``."""
@@ -175,9 +214,11 @@ class Run:
         """Read here, file by file: DuckDB would take a path with ``[1]`` in it for a pattern, and read other runs."""
         tables = []
         for name in self.folder.names(part, ".parquet"):
-            table = _read(self.folder.read(f"{part}/{name}")).replace_schema_metadata(None)
-            cell = pa.array([name.removesuffix(".parquet")] * table.num_rows, pa.string())
-            tables.append(table.append_column("cell", cell))
+            cell = name.removesuffix(".parquet")
+            table = (
+                self._read_rows(cell) if part == "cells" else self.queries(cell).replace_schema_metadata(None)
+            )
+            tables.append(table.append_column("cell", pa.array([cell] * table.num_rows, pa.string())))
         if tables:
             database.register(view, pa.concat_tables(tables, promote_options="default"))
 
@@ -195,7 +236,13 @@ class Run:
         return self.rows()
 
     def _read_rows(self, cell: str) -> pa.Table:
-        return _read(self.folder.read(f"cells/{cell}.parquet")).replace_schema_metadata(None)
+        table = _read(self.folder.read(f"cells/{cell}.parquet"), cell).replace_schema_metadata(None)
+        for field in SCHEMA:
+            if field.name not in table.column_names:
+                raise pa.ArrowInvalid(f"not a cell's rows: there is no column '{field.name}'")
+            if table.schema.field(field.name).type != field.type:
+                raise pa.ArrowInvalid(f"not a cell's rows: the column '{field.name}' is no {field.type}")
+        return table
 
     # the files beside the cells
 
@@ -208,10 +255,19 @@ class Run:
             return content
         except FileNotFoundError:
             return {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{self.folder.path(name)}: not valid JSON ({error}); delete it, it is written again"
+                f"{self.folder.path(name)}: not valid JSON ({reason(error)}); delete it, it is written again"
             ) from None
+        except OSError as error:
+            raise InputError(f"{self.folder.path(name)}: cannot be read ({reason(error)})") from None
+
+    def recall(self, name: str) -> dict[str, Any]:
+        """The same for what can be worked out again: empty also where it is damaged."""
+        try:
+            return self.read_json(name)
+        except InputError:
+            return {}
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.folder.write(name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
@@ -240,6 +296,18 @@ def _schema(data: bytes) -> pa.Schema:
     return pq.read_schema(pa.BufferReader(data))
 
 
-def _read(data: bytes) -> pa.Table:
-    """Not `read_table`, which is made for large files and takes ten times as long for small ones."""
-    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(use_threads=False)
+def _read(data: bytes, cell: str) -> pa.Table:
+    """A cell's table, whole and its own. Not by `read_table`, which takes ten times as long for small files."""
+    table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(use_threads=False)
+    named = (table.schema.metadata or {}).get(CELL.encode(), cell.encode()).decode(errors="replace")
+    if named != cell:
+        raise pa.ArrowInvalid(f"it is of another cell, {named}")
+    return table
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether a file's content is at fault, and not the way to it.
+
+    Arrow's own errors have no number: an input error of a disk, a stale handle or a missing permission has one.
+    """
+    return not isinstance(error, OSError) or error.errno is None or isinstance(error, FileNotFoundError)
