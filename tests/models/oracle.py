@@ -25,16 +25,21 @@ NAME = "test_oracle"
 
 @dataclass(frozen=True)
 class Place:
-    """Attribute paths: the blocks, the attention in a block, its output and key projections, the final norm."""
+    """Attribute paths: the blocks, the attention in a block, its output, key and value projections, the final norm."""
 
-    blocks: str
-    attention: str
-    output: str
-    keys: str
-    norm: str
+    blocks: str = "model.layers"
+    attention: str = "self_attn"
+    output: str = "o_proj"
+    keys: str = "k_proj"
+    norm: str = "model.norm"
+
+    @property
+    def values(self) -> str:
+        return "v_proj" if self.keys == "k_proj" else self.keys
 
 
-_LLAMA = Place("model.layers", "self_attn", "o_proj", "k_proj", "model.norm")
+_LLAMA = Place()
+_LATENT = Place(keys="kv_b_proj")
 PLACES = {
     "gpt2": Place("transformer.h", "attn", "c_proj", "c_attn", "transformer.ln_f"),
     "opt": Place("model.decoder.layers", "self_attn", "out_proj", "k_proj", "model.decoder.final_layer_norm"),
@@ -46,7 +51,16 @@ PLACES = {
     "gpt_neo": Place("transformer.h", "attn.attention", "out_proj", "k_proj", "transformer.ln_f"),
     "gptj": Place("transformer.h", "attn", "out_proj", "k_proj", "transformer.ln_f"),
     "bloom": Place("transformer.h", "self_attention", "dense", "query_key_value", "transformer.ln_f"),
+    "codegen": Place("transformer.h", "attn", "out_proj", "qkv_proj", "transformer.ln_f"),
+    "falcon": Place("transformer.h", "self_attention", "dense", "query_key_value", "transformer.ln_f"),
+    "mpt": Place("transformer.blocks", "attn", "out_proj", "Wqkv", "transformer.norm_f"),
+    "persimmon": Place(output="dense", keys="query_key_value", norm="model.final_layernorm"),
+    "gpt_bigcode": Place("transformer.h", "attn", "c_proj", "c_attn", "transformer.ln_f"),
+    "phi": Place(output="dense", norm="model.final_layernorm"),
+    "biogpt": Place(blocks="biogpt.layers", output="out_proj", norm="biogpt.layer_norm"),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "minicpm3", "youtu", "glm4_moe_lite"), _LATENT),
 }
+BYPASS = ("xglm", "gpt_neo", "gptj", "bloom", "codegen", "falcon", "mpt")  # transformers' attention interface
 
 
 @dataclass
@@ -55,15 +69,26 @@ class Layer:
 
     query: Tensor = field(init=False)  # [heads, T, dim], positions applied, unscaled
     key: Tensor = field(init=False)  # [heads, T, dim]
+    value: Tensor = field(init=False)  # [heads, T, dim]
     scores: Tensor = field(init=False)  # [heads, T, T] before the mask
     seen: Tensor = field(init=False)  # [T, T]
     attn_out: Tensor = field(init=False)  # [T, width]
     residual: Tensor = field(init=False)  # [T, width]
     inputs: Tensor = field(init=False)  # [T, width]
 
+    sinks: Tensor | None = None  # [heads]: a logit that takes weight and gives nothing
+
     @property
     def weights(self) -> Tensor:
-        return self.scores.masked_fill(~self.seen, float("-inf")).softmax(-1)
+        return softmax(self.scores.masked_fill(~self.seen, float("-inf")), self.sinks)
+
+
+def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Of [..., heads, T, T], with one more column for a sink where there are any, left out afterwards."""
+    if sinks is None:
+        return torch.softmax(scores, -1)
+    column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1]
 
 
 def plain_attention(
@@ -74,6 +99,8 @@ def plain_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Softmax attention as a textbook has it, and its scores noted in the layer that ``watching`` put there."""
@@ -84,11 +111,20 @@ def plain_attention(
     )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
     assert attention_mask is not None, "the oracle must be told what is causal"
-    seen = attention_mask[0, 0] >= 0
-    weights = torch.softmax(scores.masked_fill(~seen, float("-inf")), -1)
+    seen = attention_mask[0, 0] if attention_mask.dtype == torch.bool else attention_mask[0, 0] >= 0
+    weights = softmax(scores.masked_fill(~seen, float("-inf")), s_aux)
     layer = module.__dict__["_oracle"]
-    layer.query, layer.key, layer.scores, layer.seen = query[0], key[0], scores[0], seen
+    layer.query, layer.key, layer.value, layer.scores, layer.seen = (
+        query[0],
+        key[0],
+        value[0],
+        scores[0],
+        seen,
+    )
+    layer.sinks = s_aux
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
 
@@ -110,6 +146,38 @@ def _gptj_attn(self: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tenso
     return out.transpose(1, 2), None
 
 
+def _mpt_attention(self: Any, hidden: Tensor, position_bias: Tensor, **_: Any) -> Any:
+    """Its own forward has a softmax in float32; the slopes are those that the model hands on."""
+    query, key, value = (
+        part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        for part in self.Wqkv(hidden).split(self.hidden_size, -1)
+    )
+    at = torch.arange(hidden.shape[1])
+    distance = (at[:, None] - at[None, :]).to(hidden.dtype)
+    bias = position_bias[:, :, -2:-1].to(hidden.dtype) * distance  # what it adds to a key one position back
+    out, _ = plain_attention(self, query, key, value, _causal(query), scaling=self.softmax_scale, bias=bias)
+    return self.out_proj(out.flatten(2)), None
+
+
+@contextmanager
+def _watch_falcon(attentions: list[nn.Module]) -> Iterator[None]:
+    """It calls torch's fused attention after rotary positions; the textbook's stands in for it."""
+    now: list[nn.Module] = []
+    before = nn.functional.scaled_dot_product_attention
+
+    def instead(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+        return plain_attention(now[-1], query, key, value, _causal(query))[0].transpose(1, 2)
+
+    handles = [module.register_forward_pre_hook(lambda m, _: now.append(m)) for module in attentions]
+    nn.functional.scaled_dot_product_attention = instead  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        nn.functional.scaled_dot_product_attention = before
+        for handle in handles:
+            handle.remove()
+
+
 def _causal(query: Tensor) -> Tensor:
     tokens = query.shape[-2]
     return torch.full((tokens, tokens), float("-inf"), dtype=query.dtype).triu(1)[None, None]
@@ -117,10 +185,15 @@ def _causal(query: Tensor) -> Tensor:
 
 @contextmanager
 def _patched_attention(hf: Any, family: str, attentions: list[nn.Module]) -> Iterator[None]:
-    """Families that bypass transformers' interface: two have a method to replace, two are watched."""
+    """Families that bypass transformers' interface: some have a method to replace, others are watched."""
     with ExitStack() as stack:
+        if family == "falcon":
+            stack.enter_context(_watch_falcon(attentions))
         for module in attentions:
-            if family in ("gpt_neo", "gptj"):
+            if family == "mpt":
+                module.forward = MethodType(_mpt_attention, module)  # type: ignore[assignment]
+                stack.callback(module.__dict__.pop, "forward")
+            if family in ("gpt_neo", "gptj", "codegen"):
                 replacement = _gpt_neo_attn if family == "gpt_neo" else _gptj_attn
                 module._attn = MethodType(replacement, module)  # type: ignore[assignment]
                 stack.callback(module.__dict__.pop, "_attn")
@@ -151,13 +224,14 @@ def _watch_xglm(module: Any) -> Iterator[None]:
 
     def finish(_: nn.Module, __: Any, ___: Any) -> None:
         layer = module.__dict__["_oracle"]
-        layer.query, layer.key = heads["q"], heads["k"]
+        layer.query, layer.key, layer.value = heads["q"], heads["k"], heads["v"]
         layer.scores = layer.query @ layer.key.transpose(-1, -2) / math.sqrt(module.head_dim)
         layer.seen = _causal(layer.query)[0, 0] == 0
 
     handles = [
         module.q_proj.register_forward_hook(note("q")),
         module.k_proj.register_forward_hook(note("k")),
+        module.v_proj.register_forward_hook(note("v")),
         module.out_proj.register_forward_hook(finish),
     ]
     try:
@@ -172,7 +246,7 @@ def _watch_bloom(module: Any) -> Iterator[None]:
     def hook(_: nn.Module, __: Any, output: Tensor) -> None:
         layer = module.__dict__["_oracle"]
         fused = output[0].view(output.shape[1], module.num_heads, 3, module.head_dim)
-        layer.query, layer.key = fused[:, :, 0].transpose(0, 1), fused[:, :, 1].transpose(0, 1)
+        layer.query, layer.key, layer.value = (fused[:, :, i].transpose(0, 1) for i in range(3))
         slopes = torch.tensor([2 ** (-8 * (h + 1) / module.num_heads) for h in range(module.num_heads)])
         at = torch.arange(output.shape[1])
         distance = (at[:, None] - at[None, :]).to(output.dtype)
@@ -198,8 +272,8 @@ def watch(hf: Any, tokens: Sequence[int], start: int = 0) -> tuple[Tensor, list[
     before = hf.config._attn_implementation
     with ExitStack() as stack:
         stack.enter_context(default_dtype(hf.dtype))
-        interface = family not in ("xglm", "gpt_neo", "gptj", "bloom")
-        hf.config._attn_implementation = NAME if interface else "eager"
+        interface = family not in BYPASS
+        hf.config._attn_implementation = NAME if interface else "sdpa" if family == "falcon" else "eager"
         stack.callback(setattr, hf.config, "_attn_implementation", before)
         for block, module, layer in zip(blocks, attentions, layers, strict=True):
             module.__dict__["_oracle"] = layer
@@ -210,9 +284,8 @@ def watch(hf: Any, tokens: Sequence[int], start: int = 0) -> tuple[Tensor, list[
         if not interface:
             stack.enter_context(_patched_attention(hf, family, attentions))
         ids = torch.tensor([list(tokens)])
-        positions = (
-            {} if family == "bloom" else {"position_ids": torch.arange(start, start + len(tokens))[None]}
-        )
+        where = torch.arange(start, start + len(tokens))[None]
+        positions = {} if family in ("bloom", "mpt") else {"position_ids": where}
         logits = hf(input_ids=ids, use_cache=False, **positions).logits[0]
     return logits, layers
 
@@ -220,7 +293,7 @@ def watch(hf: Any, tokens: Sequence[int], start: int = 0) -> tuple[Tensor, list[
 def _note(module: nn.Module, layer: Layer, name: str, inputs: bool = False) -> Any:
     def hook(_: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
         value = args[0] if inputs else output[0] if isinstance(output, tuple) else output
-        setattr(layer, name, value[0])
+        setattr(layer, name, value[0].flatten(0, -2))  # DeepSeek's have one head in between
 
     return module.register_forward_hook(hook)
 
@@ -279,5 +352,9 @@ def _labels(hf: Any, lesson: Any, tokens: list[int], start: int) -> tuple[Tensor
 def readout(hf: Any, hidden: Tensor) -> Tensor:
     place = PLACES.get(hf.config.model_type, _LLAMA)
     logits = hf.get_output_embeddings()(hf.get_submodule(place.norm)(hidden))
+    if hf.config.model_type in ("cohere", "cohere2"):
+        logits = logits * hf.config.logit_scale
+    if hf.config.model_type in ("granite", "granitemoe", "granitemoeshared", "minicpm3"):
+        logits = logits / hf.config.logits_scaling
     softcap = getattr(hf.config, "final_logit_softcapping", None)
     return softcap * torch.tanh(logits / softcap) if softcap else logits

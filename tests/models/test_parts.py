@@ -1,19 +1,24 @@
 """The key and value weights: the right slices of the right matrices, in one shape for every architecture."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError
-from dualscope.models import Model
+from dualscope.models import Model, families
+from dualscope.models.capture import kernel
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
+from dualscope.models.doctor import assure
+from dualscope.models.parts import Rows
 from tests.models.lessons import random_lesson
-from tests.models.tiny import FAMILIES, tiny_model
-from tests.models.unlisted import unlisted_model
+from tests.models.tiny import CONFIGS, FAMILIES, random_model, tiny_model
 
 TOKENS = torch.tensor([random_lesson().context])
-NORMED_KEYS = ("qwen3", "gemma3_text", "olmo2")  # these norm the keys before they are used
+NORMED_KEYS = ("qwen3", "gemma3_text", "olmo2", "persimmon")  # these norm the keys before they are used
 
 
 def kept(model: Model) -> Session:
@@ -30,7 +35,11 @@ def rows(states: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parts_are_the_projections(family: str) -> None:
-    """value = input V^T + bias, and so are the keys at position 0, where a rotation is the identity."""
+    """value = input V^T + bias, and so are the keys at position 0, where a rotation is the identity.
+
+    In latent attention (DeepSeek) the input is the compressed one, and the projection gives a key's first
+    dimensions.
+    """
     hf, tokenizer = tiny_model(family, torch.float64)
     model = Model(hf, tokenizer)
     session, parameters = kept(model), dict(hf.named_parameters())
@@ -40,7 +49,10 @@ def test_parts_are_the_projections(family: str) -> None:
         at_start = session.seen["layer_inputs"][layer][0]  # [width]
         key, value = session.kept[layer]
         for role, states in (("key", key), ("value", value)):
-            assert matrix[f"{role}.weight"].shape == (states.shape[1] * states.shape[3], model.width)
+            width = matrix[f"{role}.weight"].shape[0] // states.shape[1]
+            if family != "deepseek_v3":
+                assert matrix[f"{role}.weight"].shape == (states.shape[1] * states.shape[3], model.width)
+            states = states[..., :width]
             expected = matrix[f"{role}.weight"] @ at_start + matrix.get(f"{role}.bias", 0)
             if role == "value" or family not in NORMED_KEYS:
                 assert torch.allclose(rows(states)[0], expected, rtol=0, atol=1e-12)
@@ -88,7 +100,7 @@ def test_gradients_are_seen_in_the_same_shape(family: str) -> None:
         if part.role == "key":
             assert gradient is None or not part.get(gradient).any()
         elif part.kind == "weight":
-            expected = inputs[0][0].sum(0).expand(part.get(gradient).shape)
+            expected = inputs[0][0].flatten(0, -2).sum(0).expand(part.get(gradient).shape)
             assert torch.allclose(part.get(gradient), expected)
         else:
             assert torch.allclose(part.get(gradient), torch.full_like(part.get(gradient), TOKENS.shape[1]))
@@ -106,15 +118,67 @@ def test_set_writes_what_get_reads(family: str) -> None:
         assert torch.equal(part.get(tensor), value)
 
 
+def test_rows_of_shared_and_of_own_keys() -> None:
+    """GPT-BigCode keeps one key and value after all queries, or else query, key and value head by head."""
+    shared = Model(*tiny_model("gpt_bigcode")).parts([0], roles=("query", "key", "value"))
+    assert [(part.role, part.rows) for part in shared if part.kind == "weight"] == [
+        ("query", Rows(1, 48, 0, 32)),
+        ("key", Rows(1, 48, 32, 40)),
+        ("value", Rows(1, 48, 40, 48)),
+    ]
+    own = Model(*tiny_model("gpt_bigcode", multi_query=False)).parts([0])
+    assert own[0].rows == Rows(blocks=4, size=24, first=8, last=16)
+
+
 def test_a_fused_matrix_of_unknown_layout_is_refused() -> None:
-    hf, tokenizer = unlisted_model(
-        "gpt_bigcode"
-    )  # one key and value head for all queries: one possible order
-    assert [part.rows for part in Model(hf, tokenizer).parts([0])] == [(32, 40)] * 2 + [(40, 48)] * 2
-    hf, tokenizer = unlisted_model("gpt_bigcode", multi_query=False)
-    with pytest.raises(InputError, match=r"gpt_bigcode.*c_attn.*cannot be told"):
-        Model(hf, tokenizer)
+    japanese = random_model("gpt_neox_japanese", CONFIGS["gpt_neox"])
+    with pytest.raises(InputError, match=r"gpt_neox_japanese.*query_key_value.*cannot be told"):
+        Model(japanese, None)
     hf, tokenizer = tiny_model("phi3")
     hf.config.num_key_value_heads = 1
-    with pytest.raises(InputError, match=r"qkv_proj.*does not have the 48 rows"):
-        Model(hf, tokenizer).parts()
+    with pytest.raises(InputError, match=r"fused='qkv_proj' has 64 rows.*are 48; its layout is another"):
+        Model(hf, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"blocks": "transformer.blocks"},
+            r"blocks='transformer.blocks' is not in GPT2LMHeadModel: did you mean transf",
+        ),
+        ({"blocks": "transformer.wte"}, r"blocks='transformer.wte' is a Embedding, and a list of blocks"),
+        ({"attention": "attention"}, r"attention='attention' is not in GPT2Block: .*attn"),
+        ({"output": "o_proj"}, r"output='o_proj' is not in GPT2Attention: .*c_proj"),
+        ({"fused": None}, r"query='q_proj' is not in GPT2Attention"),
+        ({"fused": "attn_dropout"}, r"fused='attn_dropout' is a Dropout, which has no weight"),
+        ({"fused": "c_proj"}, r"fused='c_proj' has 32 rows, and stacked rows .* are 96"),
+        ({"final": ("transformer.norm",)}, r"final='transformer.norm' is not in GPT2LMHeadModel"),
+        ({"layout": "sideways"}, r"layout='sideways' is not accepted; accepted: stacked, interleaved"),
+        ({"positions": "learned"}, r"positions='learned' is not accepted; accepted: absolute, rotary, alibi"),
+        ({"adapter": "mine"}, r"adapter='mine' is not accepted; accepted: .*xglm"),
+    ],
+)
+def test_an_entry_that_does_not_fit_fails_with_words(
+    change: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(families.FAMILIES._items, "gpt2", replace(families.FAMILIES["gpt2"], **change))
+    with pytest.raises(InputError, match=rf"the family 'gpt2': {words}"):
+        Model(*tiny_model("gpt2"))
+
+
+def test_an_entry_that_is_no_family_fails_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(families.FAMILIES._items, "gpt2", {"blocks": "transformer.h"})
+    with pytest.raises(InputError, match="the entry of 'gpt2' in the family table is a dict, not a Family"):
+        Model(*tiny_model("gpt2"))
+
+
+def test_an_entry_of_ones_own_is_tried_at_every_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path may exist and the entry still be wrong: here a window of layers that the entry does not know of."""
+    model, lesson = Model(*tiny_model("gpt2")), random_lesson(queries=(3, 5))
+    assure(model, lesson)
+    model.family = replace(model.family, tested=False)
+    assure(model, lesson)
+    monkeypatch.setattr(kernel, "merge", lambda first, second: second)  # as if the context were not seen
+    with pytest.raises(InputError, match="cannot be measured"):
+        assure(model, lesson)

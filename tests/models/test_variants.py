@@ -10,8 +10,8 @@ from tests.models.tiny import FAMILIES, tiny_model
 
 def _is_norm_or_outside(name: str, family: str) -> bool:
     """By the architectures' own names (the code under test goes by structure)."""
-    inside = ".h." in name or ".layers." in name
-    norm = any(word in name for word in ("norm", "ln_1", "ln_2"))
+    inside = any(word in name for word in (".h.", ".layers.", ".blocks."))
+    norm = any(word in name for word in ("norm", "ln_1", "ln_2", "ln_attn", "ln_mlp"))
     return not inside or norm
 
 

@@ -83,6 +83,45 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "gptj": {"n_embd": 32, "n_layer": 3, "n_head": 4, "rotary_dim": 4, "n_positions": POSITIONS},
     "bloom": {"hidden_size": 32, "n_layer": 3, "n_head": 4},
+    "codegen": {"n_embd": 32, "n_layer": 3, "n_head": 4, "rotary_dim": 4, "n_positions": POSITIONS},
+    "falcon": {  # two queries share a key, as in falcon-40b
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_kv_heads": 2,
+        "new_decoder_architecture": True,
+        "bias": True,
+        "max_position_embeddings": POSITIONS,
+    },
+    "mpt": {"d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": POSITIONS},
+    "persimmon": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "max_position_embeddings": POSITIONS,
+    },
+    "gpt_bigcode": {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": POSITIONS},
+    "deepseek_v3": {  # keys of 12, values of 6
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 14,
+        "q_lora_rank": 16,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 6,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 2,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 16,
+        "first_k_dense_replace": 3,  # routers compute in float32, whatever the model
+        "max_position_embeddings": POSITIONS,
+    },
 }
 FAMILIES = tuple(CONFIGS)
 
@@ -164,9 +203,15 @@ def tiny_model(
     family: str, dtype: torch.dtype = torch.float32, seed: int = 0, bos: bool = True, **config: Any
 ) -> tuple[Any, PreTrainedTokenizerFast]:
     """A random module of this family in eval mode, and its tokenizer; ``config`` overrides the table."""
-    options = CONFIGS[family] | config
+    return random_model(family, CONFIGS[family] | config, dtype, seed), tiny_tokenizer(bos)
+
+
+def random_model(
+    kind: str, options: dict[str, Any], dtype: torch.dtype = torch.float32, seed: int = 0
+) -> Any:
+    """A module of any architecture that transformers has, in eval mode, its weights drawn large."""
     settings = AutoConfig.for_model(
-        family,
+        kind,
         vocab_size=len(WORDS),
         bos_token_id=1,
         eos_token_id=2,
@@ -185,4 +230,7 @@ def tiny_model(
                 parameter.data.add_(0.2 * torch.randn_like(parameter))
             else:
                 torch.nn.init.normal_(parameter, std=0.1)
-    return hf.to(dtype).eval(), tiny_tokenizer(bos)
+    hf = hf.to(dtype).eval()
+    if dtype == torch.float64 and getattr(hf.config, "num_experts_per_tok", None):
+        hf.set_experts_implementation("eager")  # the grouped product of experts knows no float64
+    return hf

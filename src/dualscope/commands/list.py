@@ -36,13 +36,13 @@ def list_names(
 
 
 def _models() -> list[tuple[str, str]]:
-    from dualscope.models.families import FAMILIES
+    from dualscope.models.families import BY_STRUCTURE, FAMILIES
 
     return [
         ("embedded", "the small model that comes with dualscope"),
         ("FOLDER", "a local model: config.json, safetensors and tokenizer files"),
         ("OWNER/NAME[@REVISION]", "a causal language model on the hub"),
-        *((name, "an architecture that is supported") for name in FAMILIES),
+        *((name, "an architecture that is supported") for name in sorted({*FAMILIES, *BY_STRUCTURE})),
     ]
 
 

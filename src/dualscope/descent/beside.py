@@ -96,7 +96,7 @@ def _hook(parts: Sequence[Part], changes: Mapping[str, Tensor]) -> Any:
         for role, bias in biases.items():
             if all(part.role != role for part in weights):
                 view = bias.view_output(output)
-                view += changes[bias.name].to(x.dtype).view(view.shape[-1 if bias.head is None else -2 :])
+                view += changes[bias.name].to(x.dtype).view(view.shape[-1 if bias.rows is None else -2 :])
         return output
 
     return hook

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from dualscope.descent.samples import Filled, Sample
-from dualscope.models.families import FAMILIES
 
 if TYPE_CHECKING:
     from dualscope.descent.loop import Step, Stride, Taken
@@ -82,5 +81,5 @@ class Recording:
 
 def is_graphable(model: Model, batches: Sequence[Sequence[Sample]], alone: bool) -> bool:
     """On a GPU, in an architecture whose masks we know, for one demonstration a step; ``alone``: nothing looks on."""
-    known = model.family.name in FAMILIES
+    known = model.family.tested and not model.has_experts
     return model.device.type == "cuda" and known and alone and all(len(batch) == 1 for batch in batches)

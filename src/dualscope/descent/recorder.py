@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dualscope.core.errors import InputError
 from dualscope.descent.parameters import wide
 from dualscope.models.capture.hooks import Session
+from dualscope.models.capture.session import as_rows
 
 if TYPE_CHECKING:
     from dualscope.descent.samples import Sample
@@ -66,7 +67,7 @@ class Recorder:
     def _hook(self, part: Part) -> Any:
         def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
             if torch.is_grad_enabled():  # not while a block is run again to see its moved weights
-                self._inputs[part.layer] = args[0].detach()
+                self._inputs[part.layer] = as_rows(args[0]).detach()
                 self._outputs[part.layer, part.role] = output
 
         return hook
@@ -97,7 +98,7 @@ class Recorder:
             found: dict[str, Tensor] = {}
             for part in self._weights():
                 if part.layer == layer and (layer, part.role) in errors:
-                    error = errors[layer, part.role][0]  # [tokens, out of the projection]
+                    error = as_rows(errors[layer, part.role])[0]  # [tokens, out of the projection]
                     found[part.role] = part.get(error if part.transposed else error.T).T
             self._pending.append((sample, layer, inputs, found))
 

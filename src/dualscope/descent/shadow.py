@@ -67,8 +67,8 @@ def beside(
 
 
 def _check(path: str, module: nn.Module) -> None:
-    # Linear and GPT-2's Conv1D; anything else may not be linear in its parameters.
-    if type(module).__name__ not in ("Linear", "Conv1D"):
+    # Linear (Falcon's is a kind of it) and GPT-2's Conv1D; anything else may not be linear in its parameters.
+    if not isinstance(module, nn.Linear) and type(module).__name__ != "Conv1D":
         raise InputError(
             f"'{path}' is a {type(module).__name__}: a change beside the weights needs a linear layer; "
             "load the model with --dtype float32"

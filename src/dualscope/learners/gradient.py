@@ -23,6 +23,7 @@ from dualscope.models.capture.hooks import Session, capturing
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
+    from dualscope.models.parts import Role
     from dualscope.tasks.lesson import DemonstrationTokens
 
 
@@ -42,7 +43,8 @@ class DescentOptions(Options):
             raise InputError(f"layers: {model.name} has layers 0 to {model.n_layers - 1}; found {wrong}")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
             raise InputError(f"layers: each is named once; found {list(self.layers)}")
-        roles = {"kv": ("key", "value"), "k": ("key",), "v": ("value",)}[self.parameters]
+        chosen: dict[str, tuple[Role, ...]] = {"kv": ("key", "value"), "k": ("key",), "v": ("value",)}
+        roles = chosen[self.parameters]
         return [part for part in model.parts(self.layers, roles) if self.biases or part.kind == "weight"]
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.families import FAMILIES
 from dualscope.models.hardware import total_memory
 from dualscope.models.model import Model
 from dualscope.models.reading.memory import batch_size, estimate, in_words
@@ -47,6 +46,7 @@ class Logits:
     plain: Tensor  # the module as it is, full context
     captured: Tensor  # while it is captured, full context
     shared: Tensor  # while it is captured, after a prefix that was encoded once
+    readout: Tensor  # the same, read off the last layer's residual as learners read it off any layer
     calls: int  # attention calls in one captured pass
 
 
@@ -60,7 +60,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
     ordered = sorted(lesson.queries, key=len)
     step = max(1, (len(ordered) - 1) // max(1, queries - 1))
     chosen = [*ordered[::step][: queries - 1], ordered[-1]]
-    rows: dict[str, list[Tensor]] = {"plain": [], "captured": [], "shared": []}
+    rows: dict[str, list[Tensor]] = {"plain": [], "captured": [], "shared": [], "readout": []}
     prefix = model.prefix(lesson.context)
     with model.running():
         for own in chosen:
@@ -75,6 +75,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
                 rows["shared"].append(
                     model.forward(torch.tensor([own], device=model.device), len(prefix), keep=1)
                 )
+            rows["readout"].append(model.readout(after.seen["residual"][model.n_layers - 1][:, None]))
     found = {name: torch.cat([row[:, -1].cpu().double() for row in those]) for name, those in rows.items()}
     return Logits(**found, calls=session.calls)
 
@@ -97,7 +98,7 @@ def assure(model: Model, lesson: "Lesson") -> None:
     Listed families are tested; another may have a recurrent state beside attention, or masks of its own, and would be
     measured wrongly without a word.
     """
-    if model.family.name in FAMILIES:
+    if model.family.tested:
         return
     found = logits_of(model, lesson, queries=1, eager=False)
     size = max(1.0, float(found.plain.abs().max()))
@@ -107,6 +108,13 @@ def assure(model: Model, lesson: "Lesson") -> None:
             f"model '{model.name}': its logits after a shared context differ by {gap:.2g} from those of the whole "
             f"text, so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model "
             f"{model.name}"
+        )
+    gap = float((found.readout - found.shared).abs().max())
+    if not gap <= GROSS[model.precision] * size:
+        raise InputError(
+            f"model '{model.name}': its last layer, read off through the final norm and the unembedding, differs by "
+            f"{gap:.2g} from its logits, so the architecture '{model.family.name}' does something in between that is "
+            f"not known here, and no layer can be read off; see: dualscope doctor --model {model.name}"
         )
 
 
@@ -141,6 +149,9 @@ def parity(model: Model, found: Logits, reference: Logits | None) -> list[Findin
             "logits, shared context - full context",
             float((found.shared - found.captured).abs().max()),
             FLOAT64 * size if model.precision == "float64" else limit,
+        ),
+        Finding(
+            "logits, read off the last layer - full", float((found.readout - found.shared).abs().max()), limit
         ),
     ]
 

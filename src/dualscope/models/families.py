@@ -1,13 +1,17 @@
 """Where an architecture keeps its parts. A new architecture is one entry, or none if its structure speaks."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 from torch import nn
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, suggest
 from dualscope.core.registry import Registry
+from dualscope.models.capture.adapters import ADAPTERS
+from dualscope.models.parts import Heads, Layout, rows_of
+
+Positions = Literal["absolute", "rotary", "alibi"]
 
 
 @dataclass(frozen=True)
@@ -21,19 +25,64 @@ class Family:
     query: str = "q_proj"
     key: str = "k_proj"
     value: str = "v_proj"
-    fused: str | None = None  # one query-key-value matrix in place of the three
-    layout: Literal["stacked", "interleaved"] = "stacked"
+    fused: str | None = None  # one matrix in place of the three, or of keys and values
+    layout: Layout = "stacked"  # of its rows: see parts.py
     output: str = "o_proj"
     final: tuple[str, ...] = ("model.norm",)  # from the last block's output to what is unembedded
-    positions: Literal["absolute", "rotary", "alibi"] = "rotary"
+    positions: Positions = "rotary"
     adapter: str | None = None  # its attention bypasses transformers' interface: see adapters.py
+    needs_mask: bool = False  # its model computes with a mask where others leave a plainly causal one out
+    configured: Callable[["Family", Any], "Family"] | None = None  # what a checkpoint's config decides
+    tested: bool = False  # against the oracle, by us
 
     @property
     def relative_positions(self) -> bool:
         return self.positions in ("rotary", "alibi")
 
+    def heads(self, config: Any) -> Heads:
+        """How many heads an attention of this family has, and how wide they are."""
+        count = int(config.num_attention_heads)
+        width = int(getattr(config, "head_dim", None) or config.hidden_size // count)
+        if self.layout == "latent":
+            return Heads(count, count, int(config.qk_nope_head_dim), int(config.v_head_dim))
+        if (shared := getattr(config, "multi_query", None)) is not None:  # GPT-BigCode, Falcon
+            grouped = getattr(config, "new_decoder_architecture", False)
+            kv = int(config.num_kv_heads) if grouped else 1 if shared else count
+        else:
+            kv = int(getattr(config, "num_key_value_heads", None) or count)
+        return Heads(count, kv, width, width)
+
 
 FAMILIES: Registry[Family] = Registry("model family")
+
+# Tested too, and found by their structure alone.
+BY_STRUCTURE = (
+    "apertus", "arcee", "biogpt", "cohere", "cohere2", "dots1", "ernie4_5", "exaone4", "flex_olmo", "gemma", "glm",
+    "glm4", "glm4_moe", "gpt_oss", "granite", "granitemoe", "granitemoehybrid", "helium", "hunyuan_v1_dense",
+    "llama4_text", "ministral", "mixtral", "nemotron", "olmo", "olmo3", "olmoe", "phi", "phimoe", "qwen2_moe",
+    "qwen3_moe", "seed_oss", "smollm3", "stablelm", "starcoder2", "vaultgemma",
+)  # fmt: skip
+
+
+def _falcon(family: Family, config: Any) -> Family:
+    if config.alibi:
+        raise InputError(
+            "this Falcon has ALiBi positions, which transformers rounds to bfloat16: how far a token is then depends "
+            "on where it stands, so a query without context has no counterpart; take one with rotary positions "
+            "(falcon-7b, falcon-40b, falcon2)"
+        )
+    return family
+
+
+def _bigcode(family: Family, config: Any) -> Family:
+    """Without shared keys and values its rows go head by head."""
+    return replace(family, layout="stacked" if config.multi_query else "interleaved")
+
+
+def _latent(family: Family, config: Any) -> Family:
+    """Queries too may be made from a compressed vector."""
+    return replace(family, query="q_proj" if config.q_lora_rank is None else "q_b_proj")
+
 
 for _family in (
     Family(
@@ -92,74 +141,140 @@ for _family in (
         positions="alibi",
         adapter="bloom",
     ),
+    Family(
+        "codegen",
+        blocks="transformer.h",
+        attention="attn",
+        fused="qkv_proj",
+        layout="four",
+        output="out_proj",
+        final=("transformer.ln_f",),
+        adapter="codegen",
+    ),
+    Family(
+        "falcon",
+        blocks="transformer.h",
+        attention="self_attention",
+        fused="query_key_value",
+        layout="interleaved",
+        output="dense",
+        final=("transformer.ln_f",),
+        adapter="falcon",
+        configured=_falcon,
+    ),
+    Family(
+        "mpt",
+        blocks="transformer.blocks",
+        attention="attn",
+        fused="Wqkv",
+        output="out_proj",
+        final=("transformer.norm_f",),
+        positions="alibi",
+        adapter="mpt",
+        needs_mask=True,
+    ),
+    Family(
+        "persimmon",
+        fused="query_key_value",
+        layout="interleaved",
+        output="dense",
+        final=("model.final_layernorm",),
+    ),
+    Family(
+        "gpt_bigcode",
+        blocks="transformer.h",
+        attention="attn",
+        fused="c_attn",
+        output="c_proj",
+        final=("transformer.ln_f",),
+        positions="absolute",
+        configured=_bigcode,
+    ),
+    # From a compressed vector that keys and values share: it, and the keys' rotary part, are no K or V weights.
+    *(
+        Family(name, fused="kv_b_proj", layout="latent", configured=_latent)
+        for name in ("deepseek_v2", "deepseek_v3", "minicpm3", "glm4_moe_lite")
+    ),
 ):
-    FAMILIES.add(_family.name, _family)
+    FAMILIES.add(_family.name, replace(_family, tested=True))
 
 
 def family_of(hf: Any) -> Family:
     """The entry of the model's type, or one made from its structure.
 
     A model of an unlisted type works without an entry where its parts have familiar names; otherwise the error
-    says what could not be found.
+    says why it cannot be measured, or what could not be found.
     """
-    kind = hf.config.get_text_config().model_type
-    return FAMILIES[kind] if kind in FAMILIES else _by_structure(hf, kind)
+    from dualscope.models.structure import by_structure, refuse
 
-
-def _by_structure(hf: Any, kind: str) -> Family:
     config = hf.config.get_text_config()
-    lists = [
-        (path, module)
-        for path, module in hf.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers
-    ]
-    blocks, block_list = _first(iter(lists), kind, f"a list of {config.num_hidden_layers} blocks")
-    block = block_list[0]
-    attentions = (
-        (path, module)
-        for path, module in block.named_modules()
-        if path and (_child(module, _KEYS) or _child(module, _FUSED)) and _child(module, _OUTPUTS)
-    )
-    attention, module = _first(
-        attentions, kind, f"keys ({', '.join(_KEYS + _FUSED)}) and an output projection"
-    )
-    fused = None if _child(module, _KEYS) else _child(module, _FUSED)
-    shared = getattr(config, "num_key_value_heads", None) == 1  # then there is one order only
-    if fused == "query_key_value" or (fused == "c_attn" and not shared):
+    kind = config.model_type
+    refuse(hf, kind, config)
+    if kind not in FAMILIES:
+        return by_structure(hf, kind, config)
+    family = FAMILIES[kind]
+    if not isinstance(family, Family):
         raise InputError(
-            f"the architecture '{kind}' has a fused '{fused}' matrix whose row order cannot be told from its "
-            "structure; add an entry to dualscope.models.families.FAMILIES (docs: how to add a model family)"
+            f"the entry of '{kind}' in the family table is a {type(family).__name__}, not a Family"
         )
-    base = blocks.rsplit(".", 1)[0]
-    norms = ((n, m) for n, m in hf.get_submodule(base).named_children() if n in _NORMS)
-    norm, _ = _first(norms, kind, f"a final norm ({', '.join(_NORMS)})")
-    learned = any("position" in n or n == "wpe" for n, _ in hf.get_submodule(base).named_children())
-    return Family(
-        kind,
-        blocks=blocks,
-        attention=attention,
-        fused=fused,
-        output=_child(module, _OUTPUTS) or "",
-        final=(f"{base}.{norm}",),
-        positions="absolute" if learned else "rotary",
-    )
+    if family.configured is not None:
+        family = family.configured(family, config)
+    check_entry(hf, family)
+    return family
 
 
-_KEYS = ("k_proj",)
-_FUSED = ("qkv_proj", "query_key_value", "c_attn")
-_OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")
-_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f", "layer_norm")
+def check_entry(hf: nn.Module, family: Family) -> None:
+    """Refuse an entry that does not fit the module, in words."""
+    _check_word(family, "layout", family.layout, get_args(Layout))
+    _check_word(family, "positions", family.positions, get_args(Positions))
+    if family.adapter is not None:
+        _check_word(family, "adapter", family.adapter, tuple(ADAPTERS))
+    blocks = _part(family, "blocks", family.blocks, hf)
+    if not isinstance(blocks, nn.ModuleList) or not len(blocks):
+        raise InputError(
+            f"the family '{family.name}': blocks={family.blocks!r} is a {type(blocks).__name__}, and a list of "
+            "blocks (a ModuleList) is needed"
+        )
+    if family.final:
+        _part(family, "final", family.final[0], hf)  # later ones an architecture may leave out (OPT)
+    config: Any = hf.config
+    heads = family.heads(config.get_text_config())
+    for block in blocks:
+        attention = _part(family, "attention", family.attention, block)
+        _part(family, "output", family.output, attention)
+        for role in ("query", "key", "value"):
+            rows = rows_of(family.layout, role, heads) if family.fused else None
+            field = role if rows is None else "fused"
+            projection = _part(family, field, getattr(family, field), attention)
+            weight = getattr(projection, "weight", None)
+            if weight is None:
+                raise InputError(
+                    f"the family '{family.name}': {field}={getattr(family, field)!r} is a "
+                    f"{type(projection).__name__}, which has no weight"
+                )
+            found = weight.shape[0 if isinstance(projection, nn.Linear) else 1]
+            if rows is not None and found != rows.total:
+                raise InputError(
+                    f"the family '{family.name}': {field}={family.fused!r} has {found} rows, and {family.layout} "
+                    f"rows of {heads.count} query and {heads.kv} key and value heads are {rows.total}; its layout "
+                    f"is another (accepted: {', '.join(get_args(Layout))})"
+                )
 
 
-def _child(module: nn.Module, names: tuple[str, ...]) -> str | None:
-    children = dict(module.named_children())
-    return next((name for name in names if name in children), None)
+def _part(family: Family, field: str, path: str, parent: nn.Module) -> nn.Module:
+    try:
+        return parent.get_submodule(path)
+    except AttributeError:
+        known = [
+            name for name, _ in parent.named_modules() if name and not any(map(str.isdigit, name.split(".")))
+        ]
+        raise InputError(
+            f"the family '{family.name}': {field}={path!r} is not in {type(parent).__name__}: {suggest(path, known)}"
+        ) from None
 
 
-def _first(found: Iterator[tuple[str, Any]], kind: str, what: str) -> tuple[str, Any]:
-    for item in found:
-        return item
-    raise InputError(
-        f"the architecture '{kind}' is not in the family table, and its structure does not show {what}; "
-        "add an entry to dualscope.models.families.FAMILIES (docs: how to add a model family)"
-    )
+def _check_word(family: Family, field: str, value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise InputError(
+            f"the family '{family.name}': {field}={value!r} is not accepted; accepted: {', '.join(accepted)}"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from dualscope.models.capture.positions import max_positions
 from dualscope.models.capture.session import Session
 from dualscope.models.digest import digest_of_files, digest_of_module
 from dualscope.models.families import Family, family_of
-from dualscope.models.parts import Part
+from dualscope.models.parts import Part, Role, rows_of
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
@@ -115,6 +115,11 @@ class Model:
     def relative_positions(self) -> bool:
         return self.family.relative_positions
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether tokens go to different experts: which ones is known only while the model runs."""
+        return bool(getattr(self.config, "num_experts_per_tok", None))
+
     @cached_property
     def mixes_lengths(self) -> bool:
         """Whether queries of different lengths may share a batch: where attention sees all that came before."""
@@ -159,39 +164,23 @@ class Model:
         return without_jvp(self.hf)
 
     def parts(
-        self, layers: Iterable[int] | None = None, roles: Sequence[str] = ("key", "value")
+        self, layers: Iterable[int] | None = None, roles: Sequence[Role] = ("key", "value")
     ) -> list[Part]:
         """The key and value weights and biases (or those of ``roles``) of all layers or of some."""
         wanted = range(self.n_layers) if layers is None else layers
         return [part for layer in wanted for role in roles for part in self._parts(layer, role)]
 
-    def _parts(self, layer: int, role: str) -> Iterator[Part]:
+    def _parts(self, layer: int, role: Role) -> Iterator[Part]:
         family, module = self.family, self.attentions[layer]
-        path = f"{family.blocks}.{layer}.{family.attention}."
-        which = ("query", "key", "value").index(role)
-        if family.fused is None:
-            name = (family.query, family.key, family.value)[which]
-            where: dict[str, Any] = {}
-        else:
-            name = family.fused
-            heads, dim = self.n_heads, self.head_dim
-            kv = int(getattr(self.config, "num_key_value_heads", None) or heads)
-            ends = [0, heads * dim, (heads + kv) * dim, (heads + 2 * kv) * dim]
-            interleaved = family.layout == "interleaved"
-            where = {"head": (heads, dim, which)} if interleaved else {"rows": (ends[which], ends[which + 1])}
+        rows = rows_of(family.layout, role, family.heads(self.config)) if family.fused else None
+        name = str(getattr(family, role if rows is None else "fused"))
         projection = module.get_submodule(name)
-        where["transposed"] = not isinstance(projection, nn.Linear)  # GPT-2's Conv1D keeps [in, out]
-        if (
-            family.fused
-            and projection.get_parameter("weight").shape[1 if where["transposed"] else 0] != ends[3]
-        ):
-            raise InputError(
-                f"{self.name}: the matrix '{path}{name}' of the architecture '{family.name}' does not have the "
-                f"{ends[3]} rows of {heads} query and {kv} key and value heads; its layout is not known here"
-            )
-        for kind in ("weight", "bias"):
+        transposed = not isinstance(projection, nn.Linear)  # GPT-2's Conv1D keeps [in, out]
+        path = f"{family.blocks}.{layer}.{family.attention}.{name}"
+        kinds: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
+        for kind in kinds:
             if getattr(projection, kind, None) is not None:
-                yield Part(layer, role, kind, f"{path}{name}.{kind}", **where)  # type: ignore[arg-type]
+                yield Part(layer, role, kind, f"{path}.{kind}", rows, transposed)
 
     @property
     def head_dim(self) -> int:
@@ -239,7 +228,9 @@ class Model:
         else:
             bias = getattr(head, "bias", None)
             logits = nn.functional.linear(hidden, head.weight[rows], None if bias is None else bias[rows])
-        if scale := getattr(self.config, "logit_scale", None):  # Cohere
+        if scale := getattr(
+            self.hf, "logit_scale", None
+        ):  # Cohere; MPT's config has one that its model ignores
             logits = logits * scale
         if scale := getattr(self.config, "logits_scaling", None):  # Granite
             logits = logits / scale
@@ -287,10 +278,14 @@ class Model:
     def check(self, session: Session) -> None:
         """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""
         if session.calls != self.n_layers:
+            why = (
+                "has other than one attention a layer, which cannot be measured here"
+                if session.calls
+                else "bypasses transformers' attention interface, and needs an adapter (docs: add a model family)"
+            )
             raise InputError(
                 f"{self.name}: {session.calls} attention calls were seen for {self.n_layers} layers; the "
-                f"architecture '{self.family.name}' bypasses transformers' attention interface, or has other than one "
-                "attention a layer, and needs an adapter (docs: how to add a model family)"
+                f"architecture '{self.family.name}' {why}"
             )
 
 

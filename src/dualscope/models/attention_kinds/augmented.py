@@ -7,8 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from dualscope.models.attention_kinds.kind import VARIANTS, Variant
+from dualscope.models.parts import Role
 
-_ADAPTED = {"g1": ("value",), "g2": ("key",), "both": ("key", "value")}
+_ADAPTED: dict[str, tuple[Role, ...]] = {"g1": ("value",), "g2": ("key",), "both": ("key", "value")}
 
 
 @VARIANTS.register("augmented")
@@ -22,7 +23,7 @@ class Augmented(Variant):
     hidden: int = Field(default=16, ge=1)
 
     @property
-    def adapted(self) -> tuple[str, ...]:
+    def adapted(self) -> tuple[Role, ...]:
         return _ADAPTED[self.parts]
 
 

@@ -14,6 +14,7 @@ from dualscope.models.attention_kinds.augmented import Adapter, Augmented
 from dualscope.models.attention_kinds.kind import Variant, make_variant
 from dualscope.models.capture.interface import register
 from dualscope.models.families import Family, family_of
+from dualscope.models.parts import Role, rows_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -148,7 +149,8 @@ def _adapt(projection: nn.Module, path: str, family: Family, config: Any, varian
     weight = projection.weight
     assert isinstance(weight, Tensor)
     outputs, inputs = weight.shape if isinstance(projection, nn.Linear) else reversed(weight.shape)
-    adapters, channels = {}, {}
+    adapters: dict[str, Adapter] = {}
+    channels: dict[str, Tensor] = {}
     for role in roles:
         where = _channels(role, outputs, family, config)
         adapters[role] = Adapter(inputs, len(where), variant.hidden, variant.c).to(weight)
@@ -157,18 +159,11 @@ def _adapt(projection: nn.Module, path: str, family: Family, config: Any, varian
     projection.register_forward_hook(_augment)
 
 
-def _channels(role: str, outputs: int, family: Family, config: Any) -> Tensor:
+def _channels(role: Role, outputs: int, family: Family, config: Any) -> Tensor:
     """Which outputs of a projection are keys, or values."""
     every = torch.arange(outputs)
     if family.fused is None:
         return every
-    if family.layout == "interleaved":
-        return every.view(config.num_attention_heads, 3, -1)[
-            :, ("query", "key", "value").index(role)
-        ].flatten()
-    heads, groups = (
-        config.num_attention_heads,
-        getattr(config, "num_key_value_heads", config.num_attention_heads),
-    )
-    width = outputs * groups // (heads + 2 * groups)
-    return every[-2 * width : -width] if role == "key" else every[-width:]
+    rows = rows_of(family.layout, role, family.heads(config))
+    assert rows is not None, "a fused matrix holds keys and values"
+    return every.view(rows.blocks, rows.size)[:, rows.first : rows.last].flatten()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.core.registry import Registry
+from dualscope.models.parts import Role
 
 
 class Variant(BaseModel):
@@ -21,7 +22,7 @@ class Variant(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     @property
-    def adapted(self) -> tuple[str, ...]:
+    def adapted(self) -> tuple[Role, ...]:
         """Which projections ("key", "value") get a learned nonlinear part: see ``Augmented``."""
         return ()
 

@@ -18,7 +18,7 @@ from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
 from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.interface import register
 from dualscope.models.capture.records import record_mass, record_scores
-from dualscope.models.capture.session import Rows, Session, at, scaled_at, some
+from dualscope.models.capture.session import Rows, Session, as_rows, at, scaled_at, some
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -132,7 +132,7 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
     """Inside, the model's attention is ours and what it does is recorded in the session."""
     register(NAME, attention, mask)
     with ExitStack() as stack:
-        stack.enter_context(_implementation(model.hf, NAME))
+        stack.enter_context(_implementation(model.hf, "eager" if model.family.needs_mask else NAME))
         for layer, (block, module) in enumerate(zip(model.blocks, model.attentions, strict=True)):
             module.__dict__[_TAP] = (session, layer)
             stack.callback(module.__dict__.pop, _TAP)
@@ -178,7 +178,7 @@ def _hooks(
             session.record("exits", layer, some(hidden, session.exits))
 
     def inputs(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-        session.record("layer_inputs", layer, at(args[0], read))
+        session.record("layer_inputs", layer, at(as_rows(args[0]), read))
 
     yield module.get_submodule(model.family.output).register_forward_hook(attn_out)
     yield block.register_forward_hook(residual)

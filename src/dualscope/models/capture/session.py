@@ -74,3 +74,12 @@ def scaled_at(values: Tensor, rows: Rows, scales: Tensor) -> Tensor:
 def some(values: Tensor, rows: Rows | slice) -> Tensor:
     """[batch, rows, ...] -> [batch, chosen rows, ...], where ``at`` would drop the axis."""
     return values[:, rows] if isinstance(rows, slice) else at(values, rows).unsqueeze(1)
+
+
+def as_rows(values: Tensor) -> Tensor:
+    """[batch, ..., tokens, width] -> [batch, tokens, width]: DeepSeek's projections see one head in between.
+
+    >>> as_rows(torch.zeros(2, 1, 5, 3)).shape, as_rows(torch.zeros(2, 5, 3)).shape
+    (torch.Size([2, 5, 3]), torch.Size([2, 5, 3]))
+    """
+    return values.flatten(1, -2)
