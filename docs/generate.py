@@ -115,7 +115,7 @@ def reference() -> str:
         f"## Tasks\n\n{tasks()}",
         f"## Presets\n\n{presets()}",
         "## Model families\n\nFamilies that are not listed are found by their structure where their parts have "
-        f"familiar names.\n\n{families()}",
+        f"familiar names; what passes and what is refused is said [here](add-model.md).\n\n{families()}",
     ]
     return "\n\n".join(parts) + "\n"
 
