@@ -327,6 +327,11 @@ def oracle(hf: Any, lesson: Any, context: Sequence[int], position_offset: int = 
                 [layer.weights[:, at, len(lesson.bos) : first].sum(-1) for layer in layers]
             ),
         }
+        weights = torch.stack([layer.weights[:, at] for layer in layers])
+        row["attention_before"] = weights[..., :first]
+        row["attention_own"] = nn.functional.pad(
+            weights[..., first:], (most - len(own), 0), value=float("nan")
+        )
         row["label_logprobs"], row["label_logprobs_at_layer"] = _labels(
             hf, lesson, [*context, *prompt], position_offset
         )

@@ -9,7 +9,7 @@ from tests.models.lessons import random_lesson
 from tests.models.oracle import oracle, watch
 from tests.models.tiny import FAMILIES, tiny_model
 
-EVERYTHING = frozenset({"exits", "mass", "layer_inputs", "query_vectors", "context_scores"})
+EVERYTHING = frozenset({"exits", "mass", "attention", "layer_inputs", "query_vectors", "context_scores"})
 SEVERAL = ((16,), (19, 16), (19, 17, 20))  # labels of one, two and three tokens
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 

@@ -58,13 +58,32 @@ def likeness(rows: Iterable[Mapping[str, Any]], name: str, dash: str = "solid") 
     return found
 
 
-def numbers(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float | None]:
-    """Aggregates by metric."""
-    return {
-        row["metric"]: _number(row["value"])
-        for row in rows
-        if row["metric"] in names and row["layer"] is None and row["head"] is None and row["step"] is None
-    }
+def band(controls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Per metric: the reach of the controls' lines, layer by layer, as the two lines that a fill lies between."""
+    found: dict[str, Any] = {}
+    for metric in LAYERED:
+        lines = [one["likeness"][metric]["layers"] for one in controls if metric in one["likeness"]]
+        layers = list(zip(*lines, strict=True))
+        seen = [[value for value in values if value is not None] for values in layers]
+        ends = [
+            (low, [end(values) if values else None for values in seen])
+            for low, end in ((True, min), (False, max))
+        ]
+        found[metric] = [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": "controls",
+                "x": list(range(len(seen))),
+                "y": values,
+                "line": {"width": 0, "color": "@grey"},
+                "hoverinfo": "skip",
+                **({} if low else {"fill": "tonexty"}),
+            }
+            for low, values in ends
+            if lines
+        ]
+    return {"lines": found}
 
 
 def _shares(logprobs: Tensor) -> Any:

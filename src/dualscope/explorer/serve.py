@@ -54,9 +54,10 @@ def listening(host: str, port: int | None) -> Iterator[Place]:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, tried))
+            found.listen()  # now and not when serving: two that have only bound a port may both believe it theirs
         except OSError as error:
             found.close()
-            if port is not None or not isinstance(error, OSError) or error.errno is None:
+            if port is not None:
                 raise InputError(
                     f"port {tried} of {host} cannot be used ({error.strerror}); take another: --port"
                 ) from None

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -18,10 +19,13 @@ from starlette.routing import Route
 from dualscope._version import __version__
 from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
+from dualscope.explorer import state as caps
 from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.guard import Guard, Rules, body_of
 from dualscope.explorer.jobs import Jobs, TooMany
-from dualscope.explorer.start import start_of
+from dualscope.explorer.paste import pasted
+from dualscope.explorer.share import share
+from dualscope.explorer.start import drawn, recorded, start_of
 from dualscope.explorer.state import State
 from dualscope.report.page import TEMPLATES, to_json
 
@@ -29,12 +33,34 @@ PAGE = Path(__file__).parent / "page"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
 
 
-class Asked(BaseModel):
-    """A request that computes: which page it comes from, and what is on its screen."""
-
+class _Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     page: Annotated[str, Field(min_length=1, max_length=64)]
+    """Which page it comes from."""
+
+
+class Asked(_Request):
+    """A request about what is on the screen."""
+
     state: State
+
+
+class Drawn(_Request):
+    """A request for examples of a task."""
+
+    model: caps.Word
+    task: caps.Word
+    shots: int = Field(ge=1, le=caps.MOST_DEMONSTRATIONS)
+    queries: int = Field(ge=1, le=caps.MOST_QUERIES)
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+
+class Pasted(_Request):
+    """A table that was pasted."""
+
+    text: Annotated[str, Field(max_length=200_000)]
+    template: caps.Text
+    labels: list[caps.Word] = Field(min_length=2, max_length=caps.MOST_LABELS)
 
 
 def application(explorer: Explorer, rules: Rules) -> Guard:
@@ -60,11 +86,38 @@ def application(explorer: Explorer, rules: Rules) -> Guard:
         job = jobs.start(asked.page, lambda watch: explorer.compute(asked.state, watch))
         return StreamingResponse(job.lines(), media_type="application/x-ndjson")
 
+    async def words(request: Request) -> Response:
+        asked = await _read(request, Asked)
+        # A line of its own: looking at words does not cancel what is being computed, and waits for it.
+        job = jobs.start(f"{asked.page} words", lambda watch: explorer.words(asked.state, watch))
+        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+
+    async def draw(request: Request) -> Response:
+        asked = await _read(request, Drawn)
+        task = explorer.offer.task(asked.task)
+        found = await run_in_threadpool(drawn, task, asked.shots, asked.queries, asked.seed)
+        return JSONResponse({**found, "rate": recorded(explorer.offer.check_model(asked.model), task)})
+
+    async def paste(request: Request) -> Response:
+        asked = await _read(request, Pasted)
+        return JSONResponse(
+            {"examples": pasted(asked.text, asked.template, asked.labels)[: caps.MOST_DEMONSTRATIONS]}
+        )
+
+    async def shared(request: Request) -> Response:
+        asked = await _read(request, Asked)
+        explorer.offer.check_model(asked.state.model)
+        explorer.offer.check_learners((*asked.state.learners, asked.state.focus))
+        return JSONResponse(share(explorer, asked.state))
+
     app = Starlette(
         routes=[
             Route("/", page),
             Route("/page/{name}", file),
-            Route("/api/compute", _talking(compute), methods=["POST"]),
+            *(
+                Route(f"/api/{endpoint.__name__}", _talking(endpoint), methods=["POST"])
+                for endpoint in (compute, words, draw, paste, shared)
+            ),
         ],
         lifespan=living,
     )

@@ -239,18 +239,22 @@ class Model:
         return logits
 
     @torch.no_grad()
-    def prefix(self, tokens: Sequence[int]) -> Prefix:
-        """Encode a context once; every query can then be read after it."""
+    def prefix(self, tokens: Sequence[int], known: Prefix | None = None) -> Prefix:
+        """Encode a context once; every query can then be read after it. What ``known`` shares is not encoded again."""
+        shared = 0 if known is None else known.shared_with(tokens)
+        before = None if known is None or not shared else known.first(shared)
+        if before is not None and shared == len(tokens):
+            return before
         self.counters["prefixes"] += 1
-        session = Session(keep=True, unembed=slice(-1, None))
+        self.counters["prefix tokens"] += len(tokens) - shared
+        session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None))
         with self.running(), capturing(self, session):
-            self.forward(torch.tensor([tokens], device=self.device))
+            self.forward(torch.tensor([tokens[shared:]], device=self.device), shared)
         self.check(session)
         keys, values = zip(*(session.kept[layer] for layer in range(self.n_layers)), strict=True)
         # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.
-        return Prefix(
-            tuple(tokens), tuple(k[0].contiguous() for k in keys), tuple(v[0].contiguous() for v in values)
-        )
+        own = tuple(k[0].contiguous() for k in keys), tuple(v[0].contiguous() for v in values)
+        return Prefix(tuple(tokens), *own) if before is None else before.then(tokens[shared:], *own)
 
     def read(
         self,
@@ -266,8 +270,9 @@ class Model:
         """The trace of every query of a lesson: after BOS alone, or after the prefix that is given.
 
         ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
-        demonstrations and BOS), ``layer_inputs``, ``query_vectors``, ``context_scores``. ``head_scales``
-        ([queries, layers, heads]) multiplies each head's output at the read position, while the model runs.
+        demonstrations and BOS), ``attention`` (every softmax weight), ``layer_inputs``, ``query_vectors``,
+        ``context_scores``. ``head_scales`` ([queries, layers, heads]) multiplies each head's output at the read
+        position, while the model runs.
         """
         from dualscope.models.reading.read import Reading, read
 

@@ -91,7 +91,7 @@ def read_rows(path: Path) -> list[Row]:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     if suffix == ".jsonl":
         return _jsonl(path, text)
-    return _separated(path, text, ",") if suffix == ".csv" else _tsv(path, text)
+    return separated(path, text, ",") if suffix == ".csv" else _tsv(path, text)
 
 
 def _jsonl(path: Path, text: str) -> list[Row]:
@@ -113,17 +113,17 @@ def _jsonl(path: Path, text: str) -> list[Row]:
 def _tsv(path: Path, text: str) -> list[Row]:
     """Quoted as CSV is; where the quotes do not pair up, they are plain text, as many TSV files have them."""
     try:
-        return _separated(path, text, "\t")
+        return separated(path, text, "\t")
     except InputError as error:
         try:
-            rows = _separated(path, text, "\t", quoted=False)
+            rows = separated(path, text, "\t", quoted=False)
         except InputError:
             raise error from None
         warnings.warn(f"{path}: the quotes do not pair up, so all are read as plain text", stacklevel=2)
         return rows
 
 
-def _separated(path: Path, text: str, delimiter: str, quoted: bool = True) -> list[Row]:
+def separated(path: Path, text: str, delimiter: str, quoted: bool = True) -> list[Row]:
     reader = csv.reader(
         io.StringIO(text, newline=""),  # lines keep their ends: a quoted text may span several
         delimiter=delimiter,

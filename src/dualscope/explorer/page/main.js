@@ -2,10 +2,18 @@
 import { read } from "./address.js";
 import { bars } from "./bars.js";
 import { examples } from "./examples.js";
+import { exits } from "./exits.js";
+import { heads } from "./heads.js";
+import { learners } from "./learners.js";
+import { draw as drawLikeness, likeness } from "./likeness.js";
+import { loading } from "./loading.js";
 import { runs, trouble } from "./running.js";
+import { scrub } from "./scrub.js";
 import { setting } from "./setting.js";
+import { sharing } from "./sharing.js";
 import { adopt, start } from "./store.js";
 import { themed } from "./theme.js";
+import { words } from "./words.js";
 
 let unread = null;
 try {
@@ -17,8 +25,16 @@ try {
 setting();
 examples("demonstrations", start.most.demonstrations, "Demonstration");
 examples("queries", start.most.queries, "Query");
+loading();
+learners();
 bars();
-themed(() => {});
+scrub();
+likeness();
+heads();
+words();
+exits();
+sharing();
+themed(drawLikeness);
 runs();
 if (unread) trouble(unread);
 document.documentElement.dataset.ready = "true";

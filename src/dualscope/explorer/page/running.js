@@ -21,6 +21,7 @@ function take(event) {
     if (event.control) answers.controls.delete(event.control);
     else { answers.refused.set(event.learner, event.reason); answers.learned.delete(event.learner); answers.waiting.delete(event.learner); }
   }
+  if (event.event === "band") answers.band = event;
   if (event.event === "failed") throw new Error(event.reason);
   if (event.event === "done") { answers.waiting.clear(); status(`${event.seconds.toFixed(2)} s`); document.documentElement.dataset.settled = "true"; }
   told(event);
@@ -31,6 +32,7 @@ export async function compute() {
   const own = running = new AbortController();
   delete document.documentElement.dataset.settled;
   answers.waiting = new Set(onScreen());
+  if (answers.band && answers.band.of !== state.focus) { answers.band = null; answers.controls.clear(); }
   status("…");
   told({ event: "waiting" });
   try {

@@ -17,7 +17,7 @@ from dualscope.models.capture import kernel
 from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
 from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.interface import register
-from dualscope.models.capture.records import record_mass, record_scores
+from dualscope.models.capture.records import record_attention, record_mass, record_scores
 from dualscope.models.capture.session import Rows, Session, as_rows, at, scaled_at, some
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def _by_parts(
         out, lse = kernel.merge(kernel.shared_part(query, keys, values, rules, session.start), own)
     if session.read is not None and "mass" in session.want:
         record_mass(session, layer, query, key, rules, lse, sinks)
+    if session.read is not None and "attention" in session.want:
+        record_attention(session, layer, query, key, rules, lse, sinks)
     return out if sinks is None else kernel.with_sinks(out, lse, sinks)
 
 
@@ -109,6 +111,14 @@ def _by_variant(
         bos = session.lead if prefix is None else session.bos
         session.record("bos_mass", layer, row[..., :bos].sum(-1))
         session.record("demo_mass", layer, row[..., bos:context].sum(-1))
+    if isinstance(session.read, int) and "attention" in session.want:  # kinds of attention do not mix lengths
+        row, context = (
+            at(weights.transpose(1, 2), session.read),
+            session.lead if prefix is None else len(prefix),
+        )
+        last = session.read + 1 + (0 if prefix is None else context)
+        session.record("attention_before", layer, row[..., :context])
+        session.record("attention_own", layer, row[..., context:last])
     return out
 
 

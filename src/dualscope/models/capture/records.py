@@ -76,6 +76,46 @@ def record_mass(
     session.record("demo_mass", layer, weights[..., session.bos :].sum(-1))
 
 
+def record_attention(
+    session: Session,
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    rules: kernel.Rules,
+    lse: Tensor,
+    sinks: Tensor | None,
+) -> None:
+    """The softmax weights of the read position: to what stands before the query (the context, or BOS alone), and to the
+    query's own tokens, right-aligned: [batch, heads, tokens] each. Together they are 1, or less where sinks take some.
+    """
+    assert session.read is not None
+    row = at(query.transpose(1, 2), session.read).unsqueeze(-2)
+    total = at(lse.transpose(1, 2), session.read)
+    if sinks is not None:
+        total = torch.logaddexp(total, sinks.to(total))
+    # Distances matter to windows and ALiBi only, and there all sequences of a batch are equally long.
+    read = session.read if isinstance(session.read, int) else 0
+
+    def weights(keys: Tensor, distance: Tensor) -> Tensor:
+        logits = kernel.scores(row, heads(keys, query), rules, distance).squeeze(-2)
+        found = torch.exp(logits - total[..., None])
+        return found if rules.window is None else found.masked_fill(distance[0] >= rules.window, 0.0)
+
+    own = weights(key, kernel.distances(1, key.shape[-2], read, row.device))
+    if session.prefix is None:
+        before = own[..., : session.lead]
+    else:
+        keys = session.prefix.keys[layer]
+        before = weights(keys, kernel.distances(1, keys.shape[-2], session.start + read, row.device))
+    rows = (
+        torch.full((len(own),), session.read, device=own.device)
+        if isinstance(session.read, int)
+        else session.read
+    )
+    session.record("attention_before", layer, before)
+    session.record("attention_own", layer, _right_aligned(own, rows.to(own.device), session.lead))
+
+
 def heads(key: Tensor, query: Tensor) -> Tensor:
     """Keys of grouped heads, one for every query head."""
     groups = query.shape[1] // key.shape[-3]

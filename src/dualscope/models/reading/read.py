@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
-_STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass")
+_ATTENTION = ("attention_before", "attention_own")
+_STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass", *_ATTENTION)
+_RIGHT_ALIGNED = ("attn_scores", "attention_own")
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _scatter(gathered: dict[str, Tensor], values: dict[str, Tensor], queries: li
             # Batches come longest first, so the first one's scores are as wide as any.
             gathered[name] = value.new_full((total, *value.shape[1:]), float("nan"))
         whole = gathered[name]
-        if name == "attn_scores":
+        if name in _RIGHT_ALIGNED:
             whole[index, ..., whole.shape[-1] - value.shape[-1] :] = value
         else:
             whole[index] = value

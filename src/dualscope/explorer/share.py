@@ -1,0 +1,99 @@
+"""What is on the screen as files, a command and code: nothing here is a dead end."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from dualscope.explorer.state import State
+
+if TYPE_CHECKING:
+    from dualscope.explorer.explorer import Explorer
+
+SEEDS = 5
+TASK, STUDY = "typed.yaml", "study.yaml"
+
+
+def share(explorer: Explorer, state: State) -> dict[str, str]:
+    taken, all_steps = state.steps, len(state.demonstrations)
+    cut = taken is not None and taken < all_steps
+    return {
+        "task": task_file(explorer, state),
+        "study": study_file(explorer, state),
+        "command": command(explorer, state),
+        "python": python(state),
+        "note": f"The slider is at step {taken} of {all_steps}; these take every step." if cut else "",
+    }
+
+
+def task_file(explorer: Explorer, state: State) -> str:
+    """The task that lists these demonstrations and queries; files of its source by their full path."""
+    task = explorer.task(state)
+    fields = task.config.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    if task.source is not None and task.config.source is not None and task.config.source.files is not None:
+        fields["source"] = {"files": {split: task.source.where(split) for split in task.config.source.files}}
+    listed = {name: fields.pop(name) for name in ("demonstrations", "queries")}
+    return _yaml({**fields, **listed})
+
+
+def study_file(explorer: Explorer, state: State) -> str:
+    learners: list[Any] = list(state.learners)
+    source = explorer.task(state).source
+    for control, name in explorer.controls(state.focus).items():
+        if source is not None or control != "redraw":
+            learners.append(name)
+    fields: dict[str, Any] = {
+        "models": [state.model],
+        "variants": ["trained"],
+        "tasks": [TASK],
+        "seeds": SEEDS,
+        "shots": len(state.demonstrations),
+        "queries": len(state.queries),
+        "learners": learners,
+        "lr": [state.rate],
+        "per_head": True,
+    }
+    if explorer.offer.plugins:
+        fields["plugins"] = [str(Path(file).resolve()) for file in explorer.offer.plugins]
+    return _yaml(fields)
+
+
+def command(explorer: Explorer, state: State) -> str:
+    words = ["dualscope", "run", STUDY]
+    if explorer.offer.data is not None and explorer.task(state).source is not None:
+        words += ["--data", str(explorer.offer.data.resolve())]
+    if explorer.offer.offline:
+        words.append("--offline")
+    return shlex.join([*words, "--out", "runs/typed"])
+
+
+def python(state: State) -> str:
+    """The same as code that runs."""
+
+    def listed(name: str, entries: list[Any]) -> list[str]:
+        rows = [{**one.fields, "label": state.labels[one.label]} for one in entries]
+        return [f"{name} = [", *(f"    {row!r}," for row in rows), "]"]
+
+    separator = "" if state.separator is None else f", separator={state.separator!r}"
+    lines = [
+        "from dualscope import Episode, Task, compare",
+        "",
+        *listed("demonstrations", state.demonstrations),
+        *listed("queries", state.queries),
+        f"template = {state.template!r}",
+        f"task = Task.from_examples(demonstrations, labels={state.labels!r}, template=template{separator})",
+        "episode = Episode.of(task.train, queries, task=task)",
+        f"result = compare({state.model!r}, episode, {state.learners!r}, lr={state.rate!r})",
+        'print(result.table("accuracy", "sim_aou").to_pandas())',
+        'print(result.layers("sim_aou"))',
+        "for name, trace in result.traces.items():",
+        "    print(name, trace.label_logprobs.softmax(-1).tolist())",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(fields: dict[str, Any]) -> str:
+    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110)
