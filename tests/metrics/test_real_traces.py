@@ -36,8 +36,7 @@ def test_every_metric_has_its_material(family: str) -> None:
     bench = tiny_bench(family, want=EVERYTHING)
     null = bench.learned("null-context")
     gd = case_of(bench, "gd", **{"lcgd": bench.learned("lcgd", lr=0.1), "null-context": null})
-    with gd.learned.delta.applied(bench.model):
-        gd = replace(gd, reread=bench.model.read(bench.lesson, batch_size=1))
+    gd = replace(gd, reread=bench.reread(gd.learned))
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
     rows = measure(gd, every).rows + measure(case_of(bench, "in-context"), every).rows
     missing = set(every) - {row["metric"] for row in rows} - {"clipped_steps", "confidence"}

@@ -8,12 +8,21 @@ import pytest
 import torch
 
 from dualscope.core.errors import InputError
+from dualscope.learners.learner import Reread
 from dualscope.metrics import METRICS, measure
 from dualscope.metrics.case import Case
-from dualscope.metrics.noise import SNR_THRESHOLD
 from dualscope.metrics.rows import compute
 from dualscope.models.trace import Trace
-from tests.metrics.cases import HEADS, LAYERS, QUERIES, gradient, predicted_case, random_case, random_trace
+from tests.metrics.cases import (
+    HEADS,
+    LAYERS,
+    QUERIES,
+    WIDTH,
+    gradient,
+    predicted_case,
+    random_case,
+    random_trace,
+)
 
 COLUMNS = ["metric", "reference", "layer", "head", "step", "value", "low", "high", "n"]
 
@@ -127,35 +136,88 @@ def test_an_empty_subset_is_nan_with_n_zero() -> None:
             assert math.isnan(row["low"])
 
 
-def noisy(trace: Trace, noise: float, some: slice) -> Trace:
+def noisy(trace: Trace, outputs: float, scores: float, seed: int, some: slice = slice(0, 4)) -> Trace:
     """The first queries read again, and a little different."""
     cut = replace(trace.map(lambda t: t[some]), query_ids=trace.query_ids[some])
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     tokens = int(cut.lengths.max())
+
+    def jittered(values: torch.Tensor, noise: float) -> torch.Tensor:
+        return values + noise * torch.randn(values.shape, generator=generator)
+
     return replace(
         cut,
-        attn_out=cut.attn_out + noise * torch.randn(cut.attn_out.shape, generator=generator),
-        attn_scores=(cut.attn_scores + noise)[..., -tokens:],
+        attn_out=jittered(cut.attn_out, outputs),
+        attn_scores=jittered(cut.attn_scores, scores)[..., -tokens:],
     )
 
 
-def test_signal_to_noise() -> None:
+def noisy_case(outputs: float, scores: float) -> Case:
     case = random_case(6, relative=True)
-    again = noisy(case.trace, 0.01, slice(0, 4))
-    rows = {(r["metric"], r["layer"]): r for r in measure(replace(case, reread=again)).rows}
-    z, g, a = (t.attn_out[:4].double() for t in (case.zero_shot, case.trace, again))
-    ratio = ((g - z).norm(dim=-1).sum(0) / (g - a).norm(dim=-1).sum(0)).tolist()
+    z, g = (noisy(trace, outputs, scores, seed) for seed, trace in enumerate((case.zero_shot, case.trace)))
+    return replace(case, reread=Reread(z, g), output_bias=torch.full((LAYERS, WIDTH), 0.3))
+
+
+def test_signal_to_noise() -> None:
+    case = noisy_case(0.001, 0.001)
+    assert case.reread is not None
+    rows = {(r["metric"], r["layer"]): r for r in measure(case).rows}
+    again = case.reread
+    z, g = (t.attn_out.double() for t in (case.zero_shot, case.trace))
+    change, second = (g - z)[:4], again.trace.attn_out.double() - again.zero_shot.attn_out.double()
+    noise = change - second  # of the change: what both sides share is none
+
+    def ratio(signal: torch.Tensor, rounding: torch.Tensor) -> list[float]:
+        return (signal.norm(dim=-1).sum(0) / rounding.norm(dim=-1).sum(0)).tolist()
+
+    mean_less = noise - noise.mean(0)
+    centred = ratio((g - z - (g - z).mean(0))[:4], mean_less * (4 / 3) ** 0.5)
+    along = z[:4] - 0.3
+    along = along / along.norm(dim=-1, keepdim=True)
+    rest, rest_noise = (v - (v * along).sum(-1, keepdim=True) * along for v in (change, noise))
     for layer in range(LAYERS):
-        assert rows["snr", layer]["value"] == pytest.approx(ratio[layer])
+        assert rows["snr", layer]["value"] == pytest.approx(ratio(change, noise)[layer])
         assert rows["snr", layer]["n"] == 4
-    assert rows["snr", None]["value"] == pytest.approx(min(ratio))
+        assert rows["snr_centered", layer]["value"] == pytest.approx(centred[layer])
+        assert rows["snr_orthogonal", layer]["value"] == pytest.approx(ratio(rest, rest_noise)[layer])
+    assert rows["snr", None]["value"] == pytest.approx(min(ratio(change, noise)))
     assert rows["snr_low_layers", None]["value"] == 0
     assert math.isnan(rows["snr_scores", 0]["value"])  # undefined by construction
-    assert rows["snr_scores", 1]["value"] > SNR_THRESHOLD
-    loud = {r["metric"]: r for r in measure(replace(case, reread=noisy(case.trace, 1.0, slice(0, 4)))).rows}
-    assert loud["snr_low_layers"]["value"] == LAYERS
-    same = measure(replace(case, reread=case.trace), ["snr"]).rows[0]
-    assert same["value"] == math.inf  # no noise that float32 could show
+    for layer in (1, 2):
+        signal = apart = 0.0
+        for query in range(4):  # which have 1, 2, 3 and 4 tokens of their own, the last ones
+            own = slice(-1 - query, None)
+            once, twice = (
+                pair[1].attn_scores[query, layer, :, own].double()
+                - pair[0].attn_scores[query, layer, :, own].double()
+                for pair in ((case.zero_shot, case.trace), (again.zero_shot, again.trace))
+            )
+            signal, apart = signal + float(once.norm()), apart + float((once - twice).norm())
+        assert rows["snr_scores", layer]["value"] == pytest.approx(signal / apart)
+
+
+def test_layers_that_rounding_may_turn_are_counted_by_outputs_and_by_scores() -> None:
+    def low(outputs: float, scores: float) -> float:
+        rows = measure(noisy_case(outputs, scores), ["snr_low_layers"]).rows
+        return float(rows[0]["value"])
+
+    assert low(0.001, 0.001) == 0
+    assert low(1.0, 0.001) == LAYERS
+    assert low(0.001, 1.0) == LAYERS - 1  # layer 0 has no change of scores to be wrong about
+    assert low(1.0, 1.0) == LAYERS
+
+
+def test_what_rounds_alike_on_both_sides_is_no_noise() -> None:
+    """An error that zero-shot and the learner share is not in their difference."""
+    case = random_case(6)
+    shift = torch.randn(4, LAYERS, WIDTH, generator=torch.Generator().manual_seed(5))
+    z, g = (
+        replace(noisy(t, 0.0, 0.0, 0), attn_out=t.attn_out[:4] + shift) for t in (case.zero_shot, case.trace)
+    )
+    rows = measure(replace(case, reread=Reread(z, g)), ["snr"]).rows
+    assert rows[0]["value"] > 1e5
+    same = Reread(noisy(case.zero_shot, 0.0, 0.0, 0), noisy(case.trace, 0.0, 0.0, 0))
+    assert measure(replace(case, reread=same), ["snr"]).rows[0]["value"] == math.inf
 
 
 def test_log_and_masses() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from pydantic import ValidationError
 
 from dualscope.core.errors import InputError
 from dualscope.descent.direct_effect import direct_attn_out
-from dualscope.learners.learner import LEARNERS, Learned, Options
+from dualscope.learners.learner import LEARNERS, Learned, Options, Reread
 from dualscope.models.doctor import assure, check_tokens
+from dualscope.models.reading.other_order import other_order
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
+REREAD_QUERIES, REREAD_BATCH = 10, 5  # for the signal to noise: a few queries, at an unusual batch size
 _RECORDS = frozenset({"kendall", "dual", "direct"})  # what learners add; all else is asked of the reading
 
 
@@ -72,12 +75,43 @@ class Bench:
 
     def after(self, context: Sequence[int], want: frozenset[str], shots_used: int | None = None) -> Learned:
         """What reading the queries after a context leaves that is not the lesson's own."""
-        prefix = self.model.prefix(context)
+        trace = self.model.read(self.lesson, self.model.prefix(context), want=want)
+        return Learned(trace, shots_used=shots_used, again=self.reading_after(context))
 
-        def again(lesson: Lesson, batch_size: int) -> Trace:
-            return self.model.read(lesson, prefix, batch_size=batch_size)
+    def reading_after(self, context: Sequence[int]) -> Callable[[Lesson], Trace]:
+        """Some queries after a context that is encoded anew."""
+        return lambda lesson: self.model.read(lesson, self.model.prefix(context), batch_size=REREAD_BATCH)
 
-        return Learned(self.model.read(self.lesson, prefix, want=want), shots_used=shots_used, again=again)
+    def reread(self, learned: Learned) -> Reread | None:
+        """The first queries of zero-shot and of a learner, in another order of summation.
+
+        None where the model itself has not changed and was not read in a way of the learner's own.
+        """
+        if learned.again is None and learned.delta is None:
+            return None
+        with other_order(self.model):
+            if learned.again is not None:
+                return Reread(self.zero_shot_again, learned.again(self.few))
+            assert learned.delta is not None
+            with learned.delta.applied(self.model):
+                trace = self.model.read(self.few, batch_size=REREAD_BATCH)
+            return Reread(self.zero_shot_again, trace)
+
+    @cached_property
+    def few(self) -> Lesson:
+        """The lesson with the first queries alone."""
+        lesson, first = self.lesson, slice(0, REREAD_QUERIES)
+        return replace(
+            lesson,
+            queries=lesson.queries[first],
+            labels=lesson.labels[first],
+            query_ids=lesson.query_ids[first],
+        )
+
+    @cached_property
+    def zero_shot_again(self) -> Trace:
+        with other_order(self.model):
+            return self.model.read(self.few, batch_size=REREAD_BATCH)
 
     @property
     def other(self) -> Lesson:

@@ -30,9 +30,9 @@ class Dilution(Learner[Options]):
         kept = 1 - demonstration_mass(bench)
         place = {query: row for row, query in enumerate(bench.lesson.query_ids)}
 
-        def again(lesson: Lesson, batch_size: int) -> Trace:
+        def again(lesson: Lesson) -> Trace:
             rows = [place[query] for query in lesson.query_ids]
-            return bench.model.read(lesson, head_scales=kept[rows], batch_size=batch_size)
+            return bench.model.read(lesson, head_scales=kept[rows])
 
         return Learned(bench.model.read(bench.lesson, want=bench.read_want, head_scales=kept), again=again)
 

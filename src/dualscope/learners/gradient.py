@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import torch
 from pydantic import Field
 
 from dualscope.core.errors import InputError
@@ -21,10 +23,13 @@ from dualscope.learners.tangent_read import read_along
 from dualscope.models.capture.hooks import Session, capturing
 
 if TYPE_CHECKING:
+    from dualscope.descent.log import Log
+    from dualscope.descent.trainable import Weights
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
     from dualscope.models.parts import Role
-    from dualscope.tasks.lesson import DemonstrationTokens
+    from dualscope.models.trace import Trace
+    from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 
 
 class DescentOptions(Options):
@@ -48,6 +53,58 @@ class DescentOptions(Options):
         return [part for part in model.parts(self.layers, roles) if self.biases or part.kind == "weight"]
 
 
+@dataclass(frozen=True)
+class Course:
+    """How a gradient learner goes about it: everything that a run of it needs besides the bench."""
+
+    training: Sequence[DemonstrationTokens]
+    lr: float
+    options: DescentOptions
+    step: Step
+    adjust: Adjust = unchanged
+    slots: Sequence[Slot] | None = None
+    by_token: bool = False
+    tangent: bool = False
+
+    @contextmanager
+    def run(self, bench: Bench, want: frozenset[str]) -> Iterator[tuple[Weights, Log]]:
+        """Train on the demonstrations; inside, the weights are moved. Afterwards they are as before."""
+        model, lesson, options = bench.model, bench.lesson, self.options
+        sequences = samples(self.training, lesson.bos, model.device, options.loss)
+        order = ordered(len(sequences), options.order, lesson.episode.seed)
+        batches = [[sequences[i]] for i in order]
+        if self.by_token:
+            batches = [[one] for batch in batches for one in batch[0].by_token()]
+        if options.full_batch:
+            batches = [[sample for batch in batches for sample in batch]]
+        session = Session(plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ()))
+        slots = options.slots(model) if self.slots is None else self.slots
+        recorder = Recorder(
+            model,
+            session,
+            kendall="kendall" in want,
+            dual="dual" in want,
+            learning=frozenset(
+                (part.layer, part.role)
+                for part in model.parts()
+                if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
+            ),
+        )
+        step = self.step
+        with weights_for(model, slots, self.tangent) as weights:
+            taken: list[Taken] = []
+            with ExitStack() as stack:
+                stack.enter_context(capturing(model, session))
+                if recorder.on:
+                    stack.enter_context(recorder.watching())
+                plain = self.adjust is unchanged and not self.tangent and not recorder.on
+                if is_graphable(model, batches, plain):
+                    step = replayed(step, batches, options.epochs)
+                for batch in batches * options.epochs:
+                    taken.append(step(Stride(weights, recorder, self.lr, len(taken), self.adjust), batch))
+            yield weights, log_of(weights, taken, recorder)
+
+
 def descend(
     bench: Bench,
     training: Sequence[DemonstrationTokens],
@@ -61,36 +118,19 @@ def descend(
 ) -> Learned:
     """Train on the demonstrations, read the queries with the weights moved, and put the weights back."""
     model, lesson = bench.model, bench.lesson
-    sequences = samples(training, lesson.bos, model.device, options.loss)
-    order = ordered(len(sequences), options.order, lesson.episode.seed)
-    batches = [[sequences[i]] for i in order]
-    if by_token:
-        batches = [[one] for batch in batches for one in batch[0].by_token()]
-    if options.full_batch:
-        batches = [[sample for batch in batches for sample in batch]]
-    session = Session(plain=tangent, want=frozenset({"queries"} if "kendall" in bench.want else ()))
-    slots = options.slots(model) if slots is None else slots
-    recorder = Recorder(
-        model,
-        session,
-        kendall="kendall" in bench.want,
-        dual="dual" in bench.want,
-        learning=frozenset(
-            (part.layer, part.role)
-            for part in model.parts()
-            if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
-        ),
-    )
-    with weights_for(model, slots, tangent) as weights:
-        taken: list[Taken] = []
-        with ExitStack() as stack:
-            stack.enter_context(capturing(model, session))
-            if recorder.on:
-                stack.enter_context(recorder.watching())
-            if is_graphable(model, batches, adjust is unchanged and not tangent and not recorder.on):
-                step = replayed(step, batches, options.epochs)
-            for batch in batches * options.epochs:
-                taken.append(step(Stride(weights, recorder, lr, len(taken), adjust), batch))
-        log = log_of(weights, taken, recorder)
-        trace = read_along(weights, bench) if tangent else model.read(lesson, want=bench.read_want)
-        return Learned(trace, weights.delta(), log)
+    course = Course(training, lr, options, step, adjust, slots, by_token, tangent)
+    with course.run(bench, bench.want) as (weights, log):
+        delta = weights.delta()
+        if tangent:
+            trace = read_along(weights, lesson, bench.zero_shot, bench.read_want)
+        else:
+            trace = model.read(lesson, want=bench.read_want)
+
+    def again(few: Lesson) -> Trace:
+        """The training too: where it is sensitive, rounding in a step reaches further than in any reading."""
+        with course.run(bench, frozenset()) as (weights, _):
+            return read_along(weights, few, bench.zero_shot_again) if tangent else model.read(few)
+
+    # In float64 that is never far, and the time is saved; the linearised model is no change of weights, so it is
+    # always run again.
+    return Learned(trace, delta, log, again=again if tangent or model.dtype != torch.float64 else None)

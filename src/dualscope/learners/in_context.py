@@ -17,4 +17,4 @@ class InContext(Learner[Options]):
     role = "reference"
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
-        return Learned(bench.in_context)
+        return Learned(bench.in_context, again=bench.reading_after(bench.lesson.context))

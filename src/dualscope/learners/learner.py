@@ -30,7 +30,17 @@ class Learned:
     delta: Delta | None = None
     log: Log = field(default_factory=Log)
     shots_used: int | None = None  # where these were not the lesson's own demonstrations
-    again: Callable[[Lesson, int], Trace] | None = None  # some queries, at another batch size: for the noise
+    again: Callable[[Lesson], Trace] | None = (
+        None  # all of its passes once more, on some queries: for the noise
+    )
+
+
+@dataclass(frozen=True)
+class Reread:
+    """Zero-shot and a learner once more, on some queries, with sums in another order: how far rounding reaches."""
+
+    zero_shot: Trace
+    trace: Trace
 
 
 class Learner(Generic[O]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,7 @@ from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.descent.trainable import Weights
-    from dualscope.learners.bench import Bench
+    from dualscope.tasks.lesson import Lesson
 
 
 def linearised(value: Tensor) -> Tensor:
@@ -23,8 +23,14 @@ def linearised(value: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def read_along(weights: Weights, bench: Bench) -> Trace:
-    """The trace of f + J.delta: scores and outputs linearised, and probabilities of the linearised logits."""
+def read_along(
+    weights: Weights, lesson: Lesson, zero_shot: Trace, want: frozenset[str] = frozenset()
+) -> Trace:
+    """The trace of f + J.delta: scores and outputs linearised, and probabilities of the linearised logits.
+
+    What metrics take differences of is the zero-shot trace that is given plus J.delta, in float64: the two passes round
+    differently, and a small tangent would be lost in that.
+    """
     # Attention is the plain one, because fused kernels have no forward-mode derivative.
     model = weights.model
     hook = model.hf.register_forward_hook(_linearised_logits)
@@ -32,14 +38,22 @@ def read_along(weights: Weights, bench: Bench) -> Trace:
     model.__dict__["readout"] = lambda *args, **options: linearised(plain_readout(*args, **options))
     try:
         with weights.along_change():
-            trace = model.read(bench.lesson, want=bench.read_want, plain=True)
-            values: dict[str, Any] = {f.name: getattr(trace, f.name) for f in fields(trace)}
-            values |= {name: linearised(v) for name, v in values.items() if isinstance(v, Tensor)}
-            values["extras"] = {name: linearised(v) for name, v in trace.extras.items()}
-            return Trace(**values)
+            trace = model.read(lesson, want=want, plain=True)
+            return replace(
+                trace.map(linearised),
+                attn_out=_plus(zero_shot.attn_out, trace.attn_out),
+                attn_scores=_plus(zero_shot.attn_scores, trace.attn_scores),
+                residual=_plus(zero_shot.residual, trace.residual),
+            )
     finally:
         hook.remove()
         del model.__dict__["readout"]
+
+
+def _plus(start: Tensor, carrying: Tensor) -> Tensor:
+    tangent = forward_ad.unpack_dual(carrying).tangent
+    wide = torch.float32 if start.device.type == "mps" else torch.float64  # MPS has no float64
+    return start.to(wide) if tangent is None else start.to(wide) + tangent.to(wide)
 
 
 def _linearised_logits(module: nn.Module, args: Any, output: Any) -> Any:

@@ -32,7 +32,7 @@ class ZeroShotOffset(Learner[Options]):
         lesson = bench.lesson
         offset = len(lesson.context) - len(lesson.bos)
 
-        def again(lesson: Lesson, batch_size: int) -> Trace:
-            return bench.model.read(lesson, position_offset=offset, batch_size=batch_size)
+        def again(lesson: Lesson) -> Trace:
+            return bench.model.read(lesson, position_offset=offset)
 
         return Learned(bench.model.read(lesson, want=bench.read_want, position_offset=offset), again=again)

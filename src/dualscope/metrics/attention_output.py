@@ -56,13 +56,14 @@ def sim_aou_random(z: Tensor, c: Tensor, seed: int, draw: Draw = "gaussian", fir
 def sim_aou_centered(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     """Cosine after the mean change over the queries has been taken from both: what is not a common drift."""
     z, c, g = wide(z), wide(c), wide(g)
-
-    def centered(change: Tensor) -> Tensor:
-        defined = torch.isfinite(change).all(-1, keepdim=True)
-        total = torch.where(defined, change, 0).sum(0)
-        return change - total / defined.sum(0).clamp(min=1)
-
     return cosine(centered(c - z), centered(g - z))
+
+
+def centered(change: Tensor) -> Tensor:
+    """Less its mean over the queries, those that are not finite left out of it."""
+    defined = torch.isfinite(change).all(-1, keepdim=True)
+    total = torch.where(defined, change, 0).sum(0)
+    return change - total / defined.sum(0).clamp(min=1)
 
 
 def sim_aou_mismatched(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
@@ -90,26 +91,29 @@ def sim_aou_dilution(z: Tensor, c: Tensor, bias: Tensor | None = None) -> Tensor
     1.0
     """
     z, c = wide(z), wide(c)
-    return cosine(c - z, -_of_heads(z, bias))
+    return cosine(c - z, -of_heads(z, bias))
 
 
 def sim_aou_orthogonal(z: Tensor, c: Tensor, g: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Cosine of the two changes after the direction of z - b has been taken out of both: what is no dilution.
-
-    NaN where nothing is left but the rounding of taking it out.
-    """
+    """Cosine of the two changes after the direction of z - b has been taken out of both: what is no dilution."""
     z, c, g = wide(z), wide(c), wide(g)
-    along = unit(_of_heads(z, bias))
-
-    def across(change: Tensor) -> Tensor:
-        rest = change - (change * along).sum(-1, keepdim=True) * along
-        size, whole = (torch.linalg.vector_norm(v, dim=-1, keepdim=True) for v in (rest, change))
-        return torch.where(size > ROUNDING * whole, rest, torch.nan)
-
-    return cosine(across(c - z), across(g - z))
+    along = unit(of_heads(z, bias))
+    return cosine(across(c - z, along), across(g - z, along))
 
 
-def _of_heads(z: Tensor, bias: Tensor | None) -> Tensor:
+def across(change: Tensor, along: Tensor) -> Tensor:
+    """A change without its part along a unit vector; NaN where the rounding of taking it out is all that is left."""
+    rest = without(change, along)
+    size, whole = (torch.linalg.vector_norm(v, dim=-1, keepdim=True) for v in (rest, change))
+    return torch.where(size > ROUNDING * whole, rest, torch.nan)
+
+
+def without(change: Tensor, along: Tensor) -> Tensor:
+    return change - (change * along).sum(-1, keepdim=True) * along
+
+
+def of_heads(z: Tensor, bias: Tensor | None) -> Tensor:
+    """What the heads gave of an output: all but the projection's bias."""
     return z if bias is None else z - wide(bias).to(z.device)
 
 

@@ -12,7 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.learners.learner import Learned
+    from dualscope.learners.learner import Learned, Reread
     from dualscope.tasks.lesson import Lesson
 
 PREDICTIONS_ONLY = frozenset({"probe"})  # learners whose attention is the untouched model's
@@ -44,9 +44,7 @@ class Case:
     seed: int = 0
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: Mapping[str, Learned] = field(default_factory=dict)
-    reread: Trace | None = (
-        None  # the learner's trace at another batch size, of all queries or of some: for snr
-    )
+    reread: Reread | None = None  # some queries once more, in another order of summation: for snr
 
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids

@@ -1,90 +1,133 @@
-"""Signal to noise: is a change larger than what another batch size alone would change?"""
+"""Signal to noise: is a change larger than what rounding alone makes of it?
+
+A few queries are read again with all sums in another order (`Bench.reread`), zero-shot and the learner alike. The
+noise of a change is how far the two changes are apart, so what rounding does to both sides alike does not count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dualscope.core.statistics import SNR_THRESHOLD
+from dualscope.learners.learner import Reread
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
+from dualscope.metrics.attention_output import across, centered, of_heads, without
 from dualscope.metrics.case import Case
-from dualscope.metrics.cosine import layer_slices, wide
+from dualscope.metrics.cosine import layer_slices, unit, wide
 from dualscope.metrics.metric import family
 from dualscope.metrics.values import Logged, PerQuery, Values
 from dualscope.models.trace import Trace
 
 
-def _size(change: Tensor) -> Tensor:
-    """Norm over everything but queries and layers: [queries, layers]."""
-    return torch.linalg.vector_norm(change.flatten(2), dim=-1)
+@dataclass(frozen=True)
+class Sizes:
+    """|change| and |noise| of every query and layer, NaN for queries that were read only once: [queries, layers]."""
+
+    signal: Tensor
+    noise: Tensor
+
+    def ratios(self) -> Tensor:
+        """Of each layer, as its row has it: [layers]."""
+        return self.signal.nansum(0) / torch.where(self.signal.isnan(), 0, self.noise).nansum(0)
 
 
-def signal_and_noise(zero_shot: Trace, trace: Trace, reread: Trace) -> dict[str, tuple[Tensor, Tensor]]:
-    """|change| and |difference between the two reads|, [queries, layers], of outputs and of scores.
-
-    NaN for queries that were read only once.
-    """
-    row = {name: index for index, name in enumerate(trace.query_ids)}
-    twice = [index for index, name in enumerate(reread.query_ids) if name in row]
-    rows = torch.tensor([row[reread.query_ids[i]] for i in twice], dtype=torch.long)
-
-    def pick(whole: Trace, index: Tensor) -> Trace:
-        return whole.map(lambda tensor: tensor[index.to(tensor.device)])
-
-    z, g, again = (
-        pick(zero_shot, rows),
-        pick(trace, rows),
-        pick(reread, torch.tensor(twice, dtype=torch.long)),
-    )
-    tokens = again.attn_scores.shape[-1]  # a few queries may all be shorter than the longest of all
-    outputs, scores = [], []
-    for at in layer_slices(g.attn_scores):
-        now, then = wide(g.attn_out[:, at]), wide(again.attn_out[:, at])
-        outputs.append((_size(now - wide(z.attn_out[:, at])), _size(now - then)))
-        own = visible(z, at)
-        now, then = seen_scores(g, own, at), seen_scores(again, own[..., -tokens:], at)
-        scores.append((_size(now - seen_scores(z, own, at)), _size(now[..., -tokens:] - then)))
+def sizes(case: Case, reread: Reread) -> dict[str, Sizes]:
+    """By metric: of the outputs' change, of the parts of it that are compared by themselves, and of the scores'."""
+    row = {name: index for index, name in enumerate(case.trace.query_ids)}
+    rows = torch.tensor([row[name] for name in reread.trace.query_ids], dtype=torch.long)
+    found: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    for at in layer_slices(case.trace.attn_scores):
+        for name, signal, noise in (*_outputs(case, reread, rows, at), _scores(case, reread, rows, at)):
+            found.setdefault(name, []).append((_norm(signal), _norm(noise)))
 
     def among_all(chunks: list[Tensor]) -> Tensor:
         values = torch.cat(chunks, 1)
-        whole = values.new_full((len(trace), values.shape[1]), torch.nan)
+        whole = values.new_full((len(case.trace), values.shape[1]), torch.nan)
         whole[rows.to(whole.device)] = values
         return whole
 
     return {
-        name: (among_all([s for s, _ in pairs]), among_all([n for _, n in pairs]))
-        for name, pairs in (("snr", outputs), ("snr_scores", scores))
+        name: Sizes(among_all([s for s, _ in chunks]), among_all([n for _, n in chunks]))
+        for name, chunks in found.items()
     }
+
+
+Found = tuple[str, Tensor, Tensor]  # metric, change and noise [queries read twice, layers, ...]
+
+
+def _outputs(case: Case, reread: Reread, rows: Tensor, at: slice) -> Iterator[Found]:
+    z, g = (wide(trace.attn_out[:, at]) for trace in (case.zero_shot, case.trace))
+    rows = rows.to(z.device)
+    once = (g - z)[rows]
+    twice = wide(reread.trace.attn_out[:, at]) - wide(reread.zero_shot.attn_out[:, at])
+    noise = once - twice.to(once.device)
+    yield "snr", once, noise
+    # Among a few queries, one's own share of the mean has to be made up for.
+    few = len(rows) / max(1, len(rows) - 1)
+    yield "snr_centered", centered(g - z)[rows], centered(noise) * few**0.5
+    bias = None if case.output_bias is None else case.output_bias[at]
+    along = unit(of_heads(z[rows], bias))
+    yield "snr_orthogonal", across(once, along), without(noise, along)
+
+
+def _scores(case: Case, reread: Reread, rows: Tensor, at: slice) -> Found:
+    z, g = _picked(case.zero_shot, rows), _picked(case.trace, rows)
+    own = visible(z, at)
+    once = seen_scores(g, own, at) - seen_scores(z, own, at)
+    tokens = reread.trace.attn_scores.shape[-1]  # a few queries may all be shorter than the longest of all
+    own = own[..., -tokens:]
+    twice = seen_scores(reread.trace, own, at) - seen_scores(reread.zero_shot, own, at)
+    return "snr_scores", once, once[..., -tokens:] - twice.to(once.device)
+
+
+def _picked(trace: Trace, rows: Tensor) -> Trace:
+    return trace.map(lambda tensor: tensor[rows.to(tensor.device)])
+
+
+def _norm(change: Tensor) -> Tensor:
+    """Over everything but queries and layers: [queries, layers]."""
+    return torch.linalg.vector_norm(change.flatten(2), dim=-1)
 
 
 def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
     assert case.reread is not None
-    sizes = signal_and_noise(case.zero_shot, case.trace, case.reread)
-    sizes["snr_scores"][0][:, change_undefined(case)] = torch.nan
-    for name in names & sizes.keys():
-        signal, noise = sizes[name]
-        yield PerQuery(name, signal, "zero-shot", weights=noise, over_layers="min")
+    found = sizes(case, case.reread)
+    found["snr_scores"].signal[:, change_undefined(case)] = torch.nan
+    for name in names & found.keys():
+        yield PerQuery(name, found[name].signal, "zero-shot", weights=found[name].noise, over_layers="min")
     if "snr_low_layers" in names:
-        signal, noise = (part.nansum(0) for part in sizes["snr"])
-        yield Logged("snr_low_layers", (signal / noise < SNR_THRESHOLD).sum())
+        low = torch.stack([found[name].ratios() < SNR_THRESHOLD for name in ("snr", "snr_scores")]).any(0)
+        yield Logged("snr_low_layers", low.sum())
 
 
 _applies = lambda case: case.reread is not None and case.learner != "zero-shot" and case.has_attention  # noqa: E731
 _add = family(_snr, _applies)
 _add(
     "snr",
-    "sum |g.attn_out - z.attn_out| / sum |g.attn_out - the same at another batch size|",
-    "signal to noise of the change of outputs (aggregate: the weakest layer; infinite: bitwise the same)",
+    "sum |d| / sum |d - d'|, d = g.attn_out - z.attn_out, d' the same with all sums in another order",
+    "signal to noise of the change of outputs; the aggregate is the weakest layer's",
+)
+_add(
+    "snr_centered",
+    "the same of d less its mean over queries",
+    "signal to noise of what sim_aou_centered compares",
+)
+_add(
+    "snr_orthogonal",
+    "the same of d without z - b_o's direction",
+    "signal to noise of what sim_aou_orthogonal compares",
 )
 _add(
     "snr_scores",
     "the same of attn_scores",
-    "signal to noise of the change of scores; the aggregate is the weakest layer's",
+    "signal to noise of the change of scores: of sim_am_delta and alpha",
 )
 _add(
     "snr_low_layers",
-    f"layers with snr < {SNR_THRESHOLD:g}",
-    "number of layers whose change is not well above rounding",
+    f"layers with snr or snr_scores < {SNR_THRESHOLD:g}",
+    "number of layers whose change, of outputs or of scores, is not well above rounding",
 )

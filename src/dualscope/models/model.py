@@ -56,6 +56,7 @@ class Model:
         self.precision = precision or precisions.name_of(self.dtype)
         self.family: Family = family_of(hf)
         self.counters: Counter[str] = Counter()
+        self.in_other_order = False  # see dualscope.models.reading.other_order
         self.first_window: int | None = None  # how far layer 0 sees; known once the model has read
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
@@ -278,6 +279,7 @@ class Model:
 
         self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
         start = position_offset if prefix is None else len(prefix)
+        plain = plain or self.in_other_order
         return read(Reading(self, lesson, prefix, want, start, plain, head_scales), batch_size)
 
     def check(self, session: Session) -> None:

@@ -143,7 +143,7 @@ def compare(
     bench = Bench(model, lesson, want=want)
     learned: dict[str, Learned] = {
         "zero-shot": Learned(bench.zero_shot),
-        "in-context": Learned(bench.in_context),
+        "in-context": bench.learned("in-context"),
     }
     for name, options in zip(names, asked, strict=True):
         label = f"{name}[{','.join(f'{k}={v}' for k, v in sorted(options.items()))}]" if options else name
@@ -166,6 +166,7 @@ def compare(
             seed=seed,
             lesson=lesson,
             others=others if result.delta is not None else {},
+            reread=bench.reread(result),
         )
         measured = measure(case, metrics=chosen, per_head=per_head, seed=seed)
         rows += [{"learner": label, **row} for row in measured.rows]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short
 from dualscope.report.charts.curves import curve, line_panel, line_rows, line_span
 from dualscope.report.charts.palette import colour
@@ -14,6 +17,8 @@ CHANGES = (
     "sim_aou_centered",
     "sim_aou_direct",
     "sim_aou_mismatched",
+    "sim_aou_orthogonal",
+    "sim_aou_dilution",
     "sim_aou_random",
     "sim_am_delta",
 )
@@ -22,6 +27,7 @@ SIMILARITIES = (
     "sim_aou",
     "sim_aou_norm",
     "sim_aou_centered",
+    "sim_aou_orthogonal",
     "sim_am",
     "sim_am_delta",
     "sim_am_centered",
@@ -152,15 +158,23 @@ def _histograms(data: Data) -> Item:
     )
 
 
-def _noise(data: Data) -> Item:
-    from dualscope.metrics.noise import SNR_THRESHOLD  # torch comes with it
+_NOISE = {
+    "snr": "outputs",
+    "snr_centered": "outputs, less the mean over queries",
+    "snr_orthogonal": "outputs, without zero-shot's direction",
+    "snr_scores": "scores",
+}
 
+
+def _noise(data: Data) -> Item:
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         lines = data.lines(subject)
         for task in subject.tasks:
-            for learner in ["in-context", *subject.gradient_learners]:
-                line = lines.get((task, "trained", learner, "snr", "zero-shot"))
+            for learner, (metric, what) in product(
+                ["in-context", *subject.gradient_learners], _NOISE.items()
+            ):
+                line = lines.get((task, "trained", learner, metric, "zero-shot"))
                 if line is None:
                     continue
                 low = [
@@ -168,21 +182,22 @@ def _noise(data: Data) -> Item:
                 ]
                 said = Badge(f"layers {', '.join(low)}", "no") if low else Badge("none", "yes")
                 weakest = min((v for v in line.values if v == v), default=None)
-                rows.append([subject.name, task, learner, Number(weakest, digits=1), said])
+                rows.append([subject.name, task, learner, what, Number(weakest, digits=1), said])
     if not rows:
         return Note("Signal to noise was not measured.", "missing")
     columns = [
         "model",
         "task",
         "learner",
+        "change of",
         "weakest layer's signal to noise",
         f"layers below {SNR_THRESHOLD:g}",
     ]
     return Table.build(
         columns,
         rows,
-        title="Signal to noise: the change of the attention output over what another batch size alone "
-        "changes",
+        title="Signal to noise: a change over what rounding does to it, seen by taking all sums in another order. "
+        f"Below {SNR_THRESHOLD:g}, compare again with --dtype float64",
     )
 
 

@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.models.identity import model_digest
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.config import Study
-from dualscope.studies.execute.learnings import forget, learnings, reread, result_of
+from dualscope.studies.execute.learnings import forget, learnings, result_of
 from dualscope.studies.execute.outcome import (
     CellError,
     Event,
@@ -150,7 +150,7 @@ class Worker:
             seed=cell.sitting.seed,
             lesson=bench.lesson,
             others={other.label: result_of(bench, other) for other in cell.beside},
-            reread=reread(bench, cell.learning, learned),
+            reread=bench.reread(learned),
         )
         options = {} if cell.metrics is None else {"metrics": cell.metrics}
         measured = measure(
