@@ -142,6 +142,7 @@ class Explorer:
             learner=LEARNERS[name].name,
             relative_positions=bench.model.relative_positions,
             first_window=bench.model.first_window,
+            output_bias=bench.model.output_bias,
             seed=state.seed,
             lesson=bench.lesson,
         )
