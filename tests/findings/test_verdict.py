@@ -7,11 +7,44 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dualscope.findings.evidence import Evidence, Setting
+from dualscope.core.learning import ALIASES, Learning
+from dualscope.core.query_columns import QueryColumn
+from dualscope.core.words import CONTROL_ROLES
+from dualscope.findings.evidence import Evidence, Key, Setting
 from dualscope.findings.verdict import RULE, Verdict, verdict
 
+NULL = Learning("null-context")
 QUERIES = [f"validation:{i}" for i in range(60)]
-NULL = "sim_aou_to_null[null-context]"
+
+
+def who(name: str, **options: object) -> Learning:
+    """A learner, or a learner under a control by its alias."""
+    name, control = ALIASES.get(name, (name, None))
+    return Learning.of(name, options, control)
+
+
+def key(task: str, variant: str, learner: str | Learning, metric: str) -> Key:
+    return Key(task, variant, who(learner) if isinstance(learner, str) else learner, metric)
+
+
+def put(
+    made: Evidence,
+    task: str,
+    variant: str,
+    seed: int,
+    learner: str | Learning,
+    metric: str,
+    queries: list[str],
+    values: object,
+    reference: Learning | None = None,
+) -> None:
+    """Values of a learner, which is under test if it is under no control and neither baseline nor reference."""
+    where = key(task, variant, learner, metric)._replace(reference=reference)
+    made.add(where, seed, queries, values)  # type: ignore[arg-type]
+    known = {"zero-shot": "baseline", "in-context": "reference"}
+    control = where.learning.control
+    role = known.get(where.learning.name, "hypothesis") if control is None else CONTROL_ROLES[control]
+    made.roles[where.learning] = role  # type: ignore[assignment]
 
 
 def evidence(
@@ -31,20 +64,26 @@ def evidence(
     for task in tasks:
         for seed in range(seeds):
 
-            def add(learner: str, metric: str, level: float | None, variant: str = "trained") -> None:
+            def add(
+                learner: str,
+                metric: str,
+                level: float | None,
+                variant: str = "trained",
+                reference: Learning | None = None,
+            ) -> None:
                 if level is not None:
                     noise = spread * (rng.standard_normal() / 3 + rng.standard_normal(len(QUERIES)))
-                    made.add(task, variant, seed, learner, metric, QUERIES, level + noise)  # noqa: B023
+                    put(made, task, variant, seed, learner, metric, QUERIES, level + noise, reference)  # noqa: B023
 
             add("gd", "sim_aou", gd)
             add("gd", "sim_aou", untrained, "untrained")
             add("random-update", "sim_aou", random_update)
             add("gd", "sim_aou_mismatched", mismatched)
-            add("gd", NULL, null)
+            add("gd", "sim_aou_to_null", null, reference=NULL)
             chance = rng.random(len(QUERIES))
             for learner in ("zero-shot", "in-context", "gd"):
                 right = chance < 0.5 + gains.get(learner, 0.0)
-                made.add(task, "trained", seed, learner, "correct", QUERIES, right.astype(float))
+                put(made, task, "trained", seed, learner, "correct", QUERIES, right.astype(float))
     return made
 
 
@@ -59,10 +98,12 @@ def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
     rng = np.random.default_rng(1)
     for task in made.tasks:
         for seed in range(3):
-            made.add(task, "trained", seed, "lcgd", "sim_aou", QUERIES, 0.2 + 0.01 * rng.standard_normal(60))
+            put(made, task, "trained", seed, "lcgd", "sim_aou", QUERIES, 0.2 + 0.01 * rng.standard_normal(60))
     found = verdict(made)
     beside = {c.control: c for c in found["sst2", "lcgd"].comparisons}["gd"]
-    left, right = made.pair(("sst2", "trained", "lcgd", "sim_aou"), ("sst2", "trained", "gd", "sim_aou"))
+    left, right = made.pair(
+        key("sst2", "trained", "lcgd", "sim_aou"), key("sst2", "trained", "gd", "sim_aou")
+    )
     assert beside.difference.mean == pytest.approx((left - right).mean())
     assert not beside.decides
     assert beside.p_holm >= beside.p
@@ -95,14 +136,14 @@ def test_not_above() -> None:
 def test_gd_that_was_taught_something_else_decides(control: str, level: float, answer: str) -> None:
     made = evidence()
     for seed in range(3):
-        made.add("sst2", "trained", seed, control, "sim_aou", QUERIES, np.full(len(QUERIES), level))
+        put(made, "sst2", "trained", seed, control, "sim_aou", QUERIES, np.full(len(QUERIES), level))
     word, said = only(verdict(made))
     assert word == answer
-    assert control in said
+    assert control.removeprefix("gd-") in said
 
 
 def test_controls_of_several_rates_decide_too() -> None:
-    """Where there are several rates, names have the rate added: a control is found at the learner's own."""
+    """A control is found at the learner's own rate; where there are several, names have the rate added."""
     cells = []
     for seed, rate in [(s, r) for s in range(3) for r in (0.1, 0.3)]:
         for learner, level in (("gd", 0.4), ("random-update", 0.5)):
@@ -111,11 +152,13 @@ def test_controls_of_several_rates_decide_too() -> None:
                 "variant": "trained",
                 "task": "sst2",
                 "seed": seed,
-                "learner": learner,
+                "learner": "gd",
+                "control": who(learner).control,
+                "role": "hypothesis" if learner == "gd" else "null",
                 "lr": rate,
+                "options": "{}",
             }
-            table = [{"query": q, "label": 1, "prediction": 1, "sim_aou": level} for q in QUERIES]
-            cells.append((columns | {"shots": 4}, table))
+            cells.append((columns | {"shots": 4}, table({"sim_aou": level}, 1.0)))
     (made,) = Evidence.collect(cells).values()
     found = verdict(made)
     assert {answer.learner for answer in found.answers} == {"gd lr=0.1", "gd lr=0.3"}
@@ -126,11 +169,11 @@ def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
     made = evidence()
     for seed in range(3):
         for learner, level in (
-            ("gd[layers=[2]]", 0.3),
-            ("random-update[layers=[2]]", 0.35),
-            ("gd[layers=[3]]", 0.3),
+            (who("gd", layers=[2]), 0.3),
+            (who("random-update", layers=[2]), 0.35),
+            (who("gd", layers=[3]), 0.3),
         ):
-            made.add("sst2", "trained", seed, learner, "sim_aou", QUERIES, np.full(len(QUERIES), level))
+            put(made, "sst2", "trained", seed, learner, "sim_aou", QUERIES, np.full(len(QUERIES), level))
     found = verdict(made)
     comparisons = found["sst2", "gd[layers=[2]]"].comparisons
     assert [(c.control, round(c.control_value.mean, 2)) for c in comparisons] == [("random-update", 0.35)]
@@ -139,8 +182,9 @@ def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
 
 def test_a_control_of_too_few_seeds_decides_nothing() -> None:
     made = evidence(seeds=4)
-    for key in [("sst2", "untrained", "gd", "sim_aou"), ("sst2", "trained", "random-update", "sim_aou")]:
-        made.values[key] = {0: made.values[key][0]}
+    for variant, learner in (("untrained", "gd"), ("trained", "random-update")):
+        where = key("sst2", variant, learner, "sim_aou")
+        made.values[where] = {0: made.values[where][0]}
     word, _ = only(verdict(made))
     assert word == "inconclusive"
 
@@ -199,7 +243,7 @@ def test_holm_over_tasks() -> None:
 def test_ceiling_and_data() -> None:
     made = evidence()
     for seed in range(3):
-        made.add("sst2", "trained", seed, "in-context-redraw", "sim_aou", QUERIES, np.full(60, 0.6))
+        put(made, "sst2", "trained", seed, "in-context-redraw", "sim_aou", QUERIES, np.full(60, 0.6))
     found = verdict(made)
     (answer,) = found.answers
     assert answer.share_of_ceiling is not None
@@ -208,7 +252,7 @@ def test_ceiling_and_data() -> None:
     assert found["sst2", "gd"] is answer
 
 
-def table(levels: Mapping[str, float], right: float) -> pa.Table:
+def table(levels: Mapping[str | QueryColumn, float], right: float) -> pa.Table:
     n = len(QUERIES)
     labels = np.zeros(n, int)
     prediction = (np.arange(n) >= right * n).astype(int)
@@ -218,7 +262,11 @@ def table(levels: Mapping[str, float], right: float) -> pa.Table:
         "prediction": prediction,
         "label_logprobs": [[0.0, 1.0]] * n,
     }
-    return pa.table(columns | {name: np.full(n, level) for name, level in levels.items()})
+    found = pa.table(columns)
+    for column, level in levels.items():
+        described = column if isinstance(column, QueryColumn) else QueryColumn(column)
+        found = found.append_column(described.field(pa.float64()), pa.array(np.full(n, level)))
+    return found
 
 
 def cells() -> list[tuple[dict, pa.Table]]:
@@ -226,12 +274,13 @@ def cells() -> list[tuple[dict, pa.Table]]:
     for seed in range(3):
         for variant in ("trained", "untrained"):
             base = {"model": "tiny", "variant": variant, "task": "sst2", "seed": seed, "demo_labels": "gold"}
-            base |= {"corrupt": "both", "lr": None, "options": "{}"}
+            base |= {"corrupt": "both", "lr": None, "options": "{}", "control": None, "role": "hypothesis"}
             high = 0.3 if variant == "trained" else 0.1
-            gd = {"sim_aou": high, "sim_aou_mismatched": 0.1, NULL: 0.1, "sim_aou_layers": 1.0, "sim_am": 2.0}
+            gd = {"sim_aou": high, "sim_aou_mismatched": 0.1, "sim_am": 2.0}
+            gd |= {QueryColumn("sim_aou_to_null", NULL): 0.1, QueryColumn("sim_aou", layers=True): 1.0}
             found += [
-                (base | {"learner": "zero-shot", "shots": 0}, table({}, 0.5)),
-                (base | {"learner": "in-context", "shots": 16}, table({}, 0.9)),
+                (base | {"learner": "zero-shot", "role": "baseline", "shots": 0}, table({}, 0.5)),
+                (base | {"learner": "in-context", "role": "reference", "shots": 16}, table({}, 0.9)),
                 (base | {"learner": "gd", "shots": 16, "lr": 0.3}, table(gd, 0.8)),
                 (
                     base | {"learner": "lcgd", "shots": 16, "lr": 0.3, "options": '{"readout":"attention"}'},
@@ -247,16 +296,19 @@ def test_evidence_from_cells() -> None:
     found = Evidence.collect(cells())
     assert set(found) == {Setting("tiny", 16), Setting("tiny", 4)}
     sixteen, four = found[Setting("tiny", 16)], found[Setting("tiny", 4)]
-    assert sixteen.learners("sst2") == ["gd", "in-context", "lcgd[readout=attention]", "zero-shot"]
-    assert four.learners("sst2") == ["lcgd lr=0.1", "lcgd lr=0.3", "zero-shot"]
-    assert sixteen.metrics("sst2", "gd") == ["correct", "sim_aou", "sim_aou_mismatched", NULL]
-    (correct,) = sixteen.pair(("sst2", "trained", "in-context", "correct"))
+    labels = [learning.label for learning in sixteen.learnings("sst2")]
+    assert labels == ["gd", "in-context", "lcgd[readout=attention]", "zero-shot"]
+    assert [learning.rate for learning in four.learnings("sst2")] == [0.1, 0.3, None]
+    gd = Learning("gd", rate=0.3)
+    assert sixteen.references("sst2", gd, "sim_aou_to_null") == [NULL]
+    assert {k.metric for k in sixteen.values if k.learning == gd and k.variant == "trained"} == {
+        "correct", "sim_aou", "sim_aou_mismatched", "sim_aou_to_null",
+    }  # fmt: skip
+    (correct,) = sixteen.pair(key("sst2", "trained", "in-context", "correct"))
     assert correct.shape == (3, 60)
     assert correct.mean() == pytest.approx(0.9)
     assert verdict(sixteen)["sst2", "gd"].answer == "above the controls"
     assert verdict(four)["sst2", "lcgd lr=0.1"].answer == "not testable"
-    as_lists = [(columns, queries.to_pylist()) for columns, queries in cells()]
-    assert verdict(Evidence.collect(as_lists)[Setting("tiny", 16)]).sentences == verdict(sixteen).sentences
 
 
 @pytest.mark.parametrize(
@@ -288,10 +340,10 @@ def test_flipped_labels_are_learned_where_they_are_followed(
 
 def test_pairs_align_by_seed_and_query() -> None:
     made = Evidence()
-    made.add("t", "trained", 0, "gd", "m", ["a", "b", "c"], [1.0, 2.0, 3.0])
-    made.add("t", "trained", 1, "gd", "m", ["a", "b", "c"], [4.0, 5.0, 6.0])
-    made.add("t", "trained", 1, "icl", "m", ["c", "a"], [None, 40.0])
-    made.add("t", "trained", 1, "icl", "m", ["a"], [60.0])  # another order of the same demonstrations
-    left, right = made.pair(("t", "trained", "gd", "m"), ("t", "trained", "icl", "m"))
+    put(made, "t", "trained", 0, "gd", "m", ["a", "b", "c"], [1.0, 2.0, 3.0])
+    put(made, "t", "trained", 1, "gd", "m", ["a", "b", "c"], [4.0, 5.0, 6.0])
+    put(made, "t", "trained", 1, "icl", "m", ["c", "a"], [None, 40.0])
+    put(made, "t", "trained", 1, "icl", "m", ["a"], [60.0])  # another order of the same demonstrations
+    left, right = made.pair(key("t", "trained", "gd", "m"), key("t", "trained", "icl", "m"))
     np.testing.assert_array_equal(left, [[4.0, 6.0]])
     np.testing.assert_array_equal(right, [[50.0, np.nan]])

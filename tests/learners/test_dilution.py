@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dualscope.learners import Bench, Learned
+from dualscope.core.learning import IN_CONTEXT
+from dualscope.learners import Bench, Learned, identify
 from dualscope.learners.dilution import demonstration_mass
 from dualscope.metrics import Case, measure
 from dualscope.metrics.attention_output import sim_aou, sim_aou_dilution, sim_aou_orthogonal
@@ -187,13 +188,13 @@ def test_demonstrations_that_speak_are_not() -> None:
 def rows_of(bench: Bench, learner: str, lr: float | None = None) -> dict[str, float]:
     case = Case(
         bench.zero_shot,
-        bench.in_context,
-        bench.learned(learner, lr),
-        learner,
+        bench.result(identify(learner, rate=lr)),
+        bench.result(IN_CONTEXT),
         relative_positions=bench.model.relative_positions,
         output_bias=bench.model.output_bias,
     )
-    return {row["metric"]: row["value"] for row in measure(case).rows if row["layer"] is None}
+    rows = measure(case).rows
+    return {row["metric"]: row["value"] for row in rows if row["layer"] is None}
 
 
 def test_the_bias_of_the_output_projection_does_not_shrink() -> None:

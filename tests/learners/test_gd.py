@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dualscope.core.errors import InputError
-from dualscope.learners import Bench, options_of
+from dualscope.learners import Bench, identify
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 from tests.models import oracle as reading
@@ -166,7 +166,7 @@ def test_bad_input() -> None:
     with pytest.raises(InputError, match=r"layers 0 to 2; found \[7\]"):
         bench.learned("gd", LR, layers=(7,))
     with pytest.raises(InputError, match="option 'epochs'"):
-        options_of("gd", {"epochs": 0})
+        identify("gd", {"epochs": 0})
     with pytest.raises(InputError, match="did you mean gd"):
         bench.learned("gdd", LR)
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.statistics import SNR_THRESHOLD
-from dualscope.learners import Bench, Learned
+from dualscope.learners import Bench, Learned, Result
 from dualscope.metrics import Case, measure
 from dualscope.metrics.noise import sizes
 from dualscope.models import Model
@@ -66,9 +67,8 @@ def embedded(dtype: str, shots: int = 8, queries: int = 10) -> Bench:
 def case_of(bench: Bench, learned: Learned) -> Case:
     return Case(
         bench.zero_shot,
-        bench.in_context,
-        learned,
-        "gd",
+        Result(Learning("gd"), "hypothesis", learned),
+        bench.result(IN_CONTEXT),
         output_bias=bench.model.output_bias,
         reread=bench.reread(learned),
     )

@@ -1,14 +1,16 @@
 """Traces made up for tests: random, ragged, or with a structure that a metric should see."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from dualscope.core.learning import Learning
+from dualscope.core.words import CONTROL_ROLES, Role
 from dualscope.descent.delta import Delta
-from dualscope.learners.learner import Learned, Log
+from dualscope.descent.log import Log
+from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.case import Case
 from dualscope.models.trace import Trace
 
@@ -59,12 +61,33 @@ def gradient(trace: Trace, **log: Any) -> Learned:
     return Learned(trace, a_delta(), Log(**log))
 
 
-def random_case(
-    seed: int = 0, relative: bool = False, others: Mapping[str, Learned] | None = None, **shape: int
+ROLES: dict[str, Role] = {"zero-shot": "baseline", "in-context": "reference", "null-context": "null"}
+
+
+def result(learned: Learned | Trace, learning: Learning | str = "gd") -> Result:
+    """A result of a learner by its name or identity, in the role that it has."""
+    learning = Learning(learning) if isinstance(learning, str) else learning
+    role = ROLES.get(learning.name, "hypothesis")
+    role = CONTROL_ROLES[learning.control] if learning.control is not None else role
+    learned = Learned(learned) if isinstance(learned, Trace) else learned
+    return Result(learning, role, replace(learned, by_context=role in ("reference", "null")))
+
+
+def case_of(
+    zero_shot: Trace,
+    reference: Trace,
+    learned: Learned | Trace,
+    learning: Learning | str = "gd",
+    against: str = "in-context",
+    **rest: Any,
 ) -> Case:
+    return Case(zero_shot, result(learned, learning), result(reference, against), **rest)
+
+
+def random_case(seed: int = 0, relative: bool = False, others: tuple[Result, ...] = (), **shape: int) -> Case:
     """A gradient learner against in-context, all traces independent."""
     z, c, g = (random_trace(3 * seed + i, **shape) for i in range(3))
-    return Case(z, c, gradient(g), "gd", relative_positions=relative, seed=seed, others=others or {})
+    return case_of(z, c, gradient(g), relative_positions=relative, seed=seed, others=others)
 
 
 def predicting(trace: Trace, predictions: list[int], labels: list[int]) -> Trace:
@@ -79,7 +102,7 @@ def predicted_case(
 ) -> Case:
     base = random_trace(0, queries=len(labels), classes=classes)
     z, c, g = (predicting(base, p, labels) for p in (zero, icl, gd))
-    return Case(z, c, gradient(g), "gd")
+    return case_of(z, c, gradient(g))
 
 
 def cos(left: np.ndarray, right: np.ndarray) -> float:

@@ -6,15 +6,27 @@ import numpy as np
 import pytest
 import torch
 
+from dualscope.core.learning import Learning
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
 from dualscope.metrics.case import Case
 from dualscope.metrics.rows import compute
 from dualscope.metrics.values import PerQuery
-from tests.metrics.cases import HEADS, LAYERS, QUERIES, WIDTH, cos, gradient, random_case, random_trace
+from tests.metrics.cases import (
+    HEADS,
+    LAYERS,
+    QUERIES,
+    WIDTH,
+    case_of,
+    cos,
+    gradient,
+    random_case,
+    random_trace,
+    result,
+)
 
 
 def values(case: Case, name: str, reference: str | None = None) -> np.ndarray:
-    found = [v for v in compute(case, [name]) if reference in (None, v.reference)]
+    found = [v for v in compute(case, [name]) if reference is None or v.reference == Learning(reference)]
     assert len(found) == 1, found
     assert isinstance(found[0], PerQuery)
     return found[0].values.numpy()
@@ -89,8 +101,8 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_zero_shot_map_is_the_context_cells() -> None:
     z, c = random_trace(0), random_trace(1)
-    case = Case(z, c, replace(gradient(c), delta=None), "in-context")
-    plain = values(Case(z, z, gradient(c), "gd", "zero-shot"), "sim_am")
+    case = case_of(z, c, c, "in-context")
+    plain = values(case_of(z, z, gradient(c), "gd", "zero-shot"), "sim_am")
     np.testing.assert_allclose(values(case, "sim_am_zero_shot"), plain)
     assert not list(compute(case, ["sim_aou", "sim_am", "rec2ftp"]))  # nothing to compare with
 
@@ -99,7 +111,7 @@ def test_zero_shot_map_is_the_context_cells() -> None:
 def test_a_learner_against_itself_scores_one(relative: bool) -> None:
     z, c = random_trace(0), random_trace(1)
     c.extras["direct_attn_out"] = c.attn_out
-    case = Case(z, c, gradient(c), "gd", relative_positions=relative, others={"lcgd": gradient(c)})
+    case = case_of(z, c, gradient(c), relative_positions=relative, others=(result(gradient(c), "lcgd"),))
     names = ["sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_aou_direct", *MAPS, "alpha"]
     for found in compute(case, names):
         defined = found.values[torch.isfinite(found.values)]
@@ -135,7 +147,9 @@ def test_small_changes_survive_and_zero_changes_are_undefined() -> None:
 
 def test_a_constant_on_a_row_is_nothing_to_the_centered_map() -> None:
     case = random_case(4)
-    shifted = replace(case, learned=gradient(replace(case.trace, attn_scores=case.trace.attn_scores + 5.0)))
+    shifted = replace(
+        case, own=result(gradient(replace(case.trace, attn_scores=case.trace.attn_scores + 5.0)))
+    )
     np.testing.assert_allclose(values(case, "sim_am_centered"), values(shifted, "sim_am_centered"), atol=1e-6)
     np.testing.assert_allclose(values(case, "sim_am_softmax"), values(shifted, "sim_am_softmax"), atol=1e-6)
     assert np.abs(values(case, "sim_am") - values(shifted, "sim_am")).mean() > 0.1
@@ -174,7 +188,7 @@ def test_nulls_that_only_drift_score_no_more_than_mismatched() -> None:
     real = replace(base, attn_out=base.attn_out + drifting(2, 1.0, own_icl))
     null = replace(base, attn_out=base.attn_out + drifting(3, 1.0, own_null))
     for trace, is_null in ((real, False), (null, True)):
-        case = Case(base, c, gradient(trace), "gd-other-task" if is_null else "gd")
+        case = case_of(base, c, gradient(trace), Learning("gd", "other-task" if is_null else None))
         alike, mismatched = values(case, "sim_aou").mean(), values(case, "sim_aou_mismatched").mean()
         centered = values(case, "sim_aou_centered").mean()
         assert mismatched > 0.3  # the drift alone looks like a similarity
@@ -189,13 +203,11 @@ def test_nulls_that_only_drift_score_no_more_than_mismatched() -> None:
 def test_null_contexts_have_rows_of_their_own() -> None:
     case = random_case(6)
     null = random_trace(50)
-    case = replace(
-        case, others={"null-context": replace(gradient(null), delta=None), "lcgd": gradient(random_trace(51))}
-    )
+    case = replace(case, others=(result(null, "null-context"), result(gradient(random_trace(51)), "lcgd")))
     z, c, g = arrays(case, "attn_out")
     n = null.attn_out.double().numpy()
     found = values(case, "sim_aou_null", "null-context")
     assert found[2, 1] == pytest.approx(cos(c[2, 1] - n[2, 1], g[2, 1] - z[2, 1]))
     found = values(case, "sim_aou_to_null", "null-context")
     assert found[2, 1] == pytest.approx(cos(n[2, 1] - z[2, 1], g[2, 1] - z[2, 1]))
-    assert [v.reference for v in compute(case, ["alpha"])] == ["lcgd"]
+    assert [v.reference for v in compute(case, ["alpha"])] == [Learning("lcgd")]

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dualscope.learners.learner import Reread
 from dualscope.metrics import measure
 from dualscope.metrics.attention_output import sim_aou_mismatched
 from dualscope.metrics.cosine import cosine, layer_slices, unit
-from tests.metrics.cases import gradient, random_case, random_trace
+from tests.metrics.cases import case_of, gradient, random_case, random_trace, result
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 vectors = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=10)
@@ -48,15 +49,14 @@ def test_mismatched_is_the_mean_over_all_other_queries(queries: int, seed: int) 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_device_gives_the_same_rows() -> None:
     def on(device: str) -> list[dict]:
-        case = random_case(1, relative=True, others={"null-context": gradient(random_trace(9).to(device))})
-        moved = {name: getattr(case, name).to(device) for name in ("zero_shot", "reference")}
-        case = type(case)(
-            **moved,
-            learned=gradient(case.trace.to(device)),
-            learner="gd",
+        case = random_case(1, relative=True, others=(result(random_trace(9).to(device), "null-context"),))
+        case = case_of(
+            case.zero_shot.to(device),
+            case.reference.to(device),
+            gradient(case.trace.to(device)),
             relative_positions=True,
             others=case.others,
-            reread=random_trace(8).to(device),
+            reread=Reread(random_trace(7).to(device), random_trace(8).to(device)),
         )
         rows = measure(case, per_head=True).rows + measure(case, subset="f2t").rows
         return [row for row in rows if row["metric"] != "sim_aou_random"]  # another generator

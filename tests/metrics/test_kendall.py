@@ -14,7 +14,7 @@ from dualscope.metrics.demonstrations import KENDALL_QUERIES, shared_tokens
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.rows import compute, measure
 from dualscope.tasks.lesson import DemonstrationTokens
-from tests.metrics.cases import HEADS, LAYERS, WIDTH, gradient, random_trace
+from tests.metrics.cases import HEADS, LAYERS, WIDTH, case_of, gradient, random_trace, result
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=70))
@@ -84,7 +84,7 @@ def kendall_case() -> Case:
         "queries": torch.randn(LAYERS, 23, HEADS * 4, generator=generator),
         "inputs": torch.randn(LAYERS, 23, WIDTH, generator=generator),
     }
-    return Case(z, c, gradient(g, records=records), "gd", lesson=made)  # type: ignore[arg-type]
+    return case_of(z, c, gradient(g, records=records), lesson=made)  # type: ignore[arg-type]
 
 
 def test_metrics_agree_with_loops() -> None:
@@ -121,7 +121,9 @@ def test_shift_keeps_what_is_in_place_apart() -> None:
     )
     scores = case.reference.extras["context_scores"].clone()
     scores[..., context] = gd
-    case = replace(case, reference=replace(case.reference, extras={"context_scores": scores}))
+    case = replace(
+        case, against=result(replace(case.reference, extras={"context_scores": scores}), "in-context")
+    )
     rows = {
         r["metric"]: r["value"]
         for r in measure(case, ["kendall", "kendall_shift"]).rows
@@ -132,4 +134,7 @@ def test_shift_keeps_what_is_in_place_apart() -> None:
 
 
 def test_learners_of_other_demonstrations_have_no_tau() -> None:
-    assert not measure(replace(kendall_case(), learner="gd-reorder"), ["kendall"]).rows
+    case = kendall_case()
+    assert measure(case, ["kendall"]).rows
+    own = replace(case.own, learning=case.learning.under("reorder"))
+    assert not measure(replace(case, own=own), ["kendall"]).rows

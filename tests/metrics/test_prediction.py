@@ -9,10 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dualscope.learners import Learned
 from dualscope.metrics.case import Case
 from dualscope.metrics.partition import PARTITION, partition
 from dualscope.metrics.rows import measure
-from tests.metrics.cases import gradient, predicted_case, random_case, random_trace
+from tests.metrics.cases import case_of, gradient, predicted_case, random_case, random_trace
 
 # gold 0 throughout but the last; every part of the partition occurs
 LABELS = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
@@ -86,8 +87,8 @@ def test_label_changes_correlate_by_query_not_by_drift() -> None:
 
     own, other = (torch.randn(300, 3, generator=generator) for _ in range(2))
     c = replace(z, label_logprobs=moved(own))
-    same = Case(z, c, gradient(replace(z, label_logprobs=moved(2 * own) + 7.0)), "gd")
-    apart = Case(z, c, gradient(replace(z, label_logprobs=moved(other))), "gd")
+    same = case_of(z, c, gradient(replace(z, label_logprobs=moved(2 * own) + 7.0)))
+    apart = case_of(z, c, gradient(replace(z, label_logprobs=moved(other))))
     assert rows(same)["label_change_correlation", "in-context"]["value"] == pytest.approx(1.0, abs=1e-6)
     row = rows(apart)["label_change_correlation", "in-context"]
     assert abs(row["value"]) < 0.15
@@ -105,13 +106,14 @@ def test_correlation_agrees_with_numpy() -> None:
 
 def test_each_kind_of_cell_has_its_rows() -> None:
     z, c = random_trace(0), random_trace(1)
-    plain = replace(gradient(z), delta=None)
-    zero = {name for name, _ in rows(Case(z, c, plain, "zero-shot"))}
+    plain = Learned(z)
+    zero = {name for name, _ in rows(case_of(z, c, plain, "zero-shot"))}
     assert zero == {"accuracy", "predicted_share"}
-    layered = {r["metric"] for r in measure(Case(z, c, plain, "zero-shot")).rows if r["layer"] is not None}
+    layered = {r["metric"] for r in measure(case_of(z, c, plain, "zero-shot")).rows if r["layer"] is not None}
     assert layered == {"accuracy_at_layer"}
-    context = {name for name, _ in rows(Case(z, c, replace(plain, trace=c), "in-context"))}
+    context = {name for name, _ in rows(case_of(z, c, replace(plain, trace=c), "in-context"))}
     assert context == zero | {"changed", "change_norm", "icl_learned", "sim_am_zero_shot"}
-    probe = {name for name, _ in rows(Case(z, c, replace(plain, trace=random_trace(2)), "probe"))}
+    frozen = replace(plain, trace=random_trace(2), predictions_only=True)
+    probe = {name for name, _ in rows(case_of(z, c, frozen, "probe"))}
     assert {"rec2ftp", "jaccard", "gd_learned"} <= probe
     assert not any(name.startswith("sim_") or name == "change_norm" for name in probe)

@@ -6,25 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.learners import Bench, Learned
+from dualscope.core.learning import IN_CONTEXT
+from dualscope.learners import Bench, Learned, Result, identify
 from dualscope.metrics import METRICS, Case, measure
 from dualscope.models import Model
 from dualscope.theory.vonoswald import gd_layer, gd_steps, tokens_of
 from tests.learners.setting import tiny_bench
-from tests.metrics.cases import gradient, random_trace
+from tests.metrics.cases import case_of, gradient, random_trace
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
 
 EVERYTHING = frozenset({"exits", "mass", "kendall", "direct"})
 
 
-def case_of(bench: Bench, learner: str, lr: float | None = 0.1, **others: Learned) -> Case:
-    learned = Learned(bench.in_context) if learner == "in-context" else bench.learned(learner, lr=lr)
+def bench_case(bench: Bench, learner: str, lr: float | None = 0.1, others: tuple[Result, ...] = ()) -> Case:
     return Case(
         bench.zero_shot,
-        bench.in_context,
-        learned,
-        learner,
+        bench.result(identify(learner, rate=lr)),
+        bench.result(IN_CONTEXT),
         relative_positions=bench.model.relative_positions,
         lesson=bench.lesson,
         others=others,
@@ -34,11 +33,11 @@ def case_of(bench: Bench, learner: str, lr: float | None = 0.1, **others: Learne
 @pytest.mark.parametrize("family", ["gpt2", "llama", "xglm"])
 def test_every_metric_has_its_material(family: str) -> None:
     bench = tiny_bench(family, want=EVERYTHING)
-    null = bench.learned("null-context")
-    gd = case_of(bench, "gd", **{"lcgd": bench.learned("lcgd", lr=0.1), "null-context": null})
+    others = bench.result(identify("lcgd", rate=0.1)), bench.result(identify("null-context"))
+    gd = bench_case(bench, "gd", others=others)
     gd = replace(gd, reread=bench.reread(gd.learned))
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
-    rows = measure(gd, every).rows + measure(case_of(bench, "in-context"), every).rows
+    rows = measure(gd, every).rows + measure(bench_case(bench, "in-context"), every).rows
     missing = set(every) - {row["metric"] for row in rows} - {"clipped_steps", "confidence"}
     assert not missing
     for row in rows:
@@ -51,7 +50,7 @@ def test_every_metric_has_its_material(family: str) -> None:
 def test_layer_zero_has_no_drift_from_below() -> None:
     """In the first layer the direct part is the whole change."""
     measured = measure(
-        case_of(tiny_bench(want=EVERYTHING), "gd"), ["sim_aou", "sim_aou_direct"], per_query=True
+        bench_case(tiny_bench(want=EVERYTHING), "gd"), ["sim_aou", "sim_aou_direct"], per_query=True
     )
     whole, direct = (
         np.array(measured.queries[f"{name}_layers"].to_pylist()) for name in ("sim_aou", "sim_aou_direct")
@@ -61,13 +60,13 @@ def test_layer_zero_has_no_drift_from_below() -> None:
 
 
 def test_rows_can_be_had_from_saved_traces(tmp_path: object) -> None:
-    case = case_of(tiny_bench(dtype=torch.float32), "gd")
+    case = bench_case(tiny_bench(dtype=torch.float32), "gd")
     names = ["accuracy", "sim_aou", "sim_am", "sim_am_delta", "rec2ftp", "jaccard"]
     loaded = []
     for name, trace in (("z", case.zero_shot), ("c", case.reference), ("g", case.trace)):
         trace.save(f"{tmp_path}/{name}.safetensors")
         loaded.append(type(trace).load(f"{tmp_path}/{name}.safetensors"))
-    again = Case(loaded[0], loaded[1], Learned(loaded[2]), "gd", relative_positions=case.relative_positions)
+    again = case_of(loaded[0], loaded[1], loaded[2], relative_positions=case.relative_positions)
     assert repr(measure(again, names).rows) == repr(measure(case, names).rows)
 
 
@@ -89,7 +88,7 @@ def test_a_model_that_is_gradient_descent_is_recognised() -> None:
     base = random_trace(0, queries=queries, layers=depth, width=n_x + n_y)
     z = replace(base, attn_out=torch.zeros(queries, depth, n_x + n_y))  # no context: nothing to attend to
     c, g = (replace(base, attn_out=torch.stack(out, 1)) for out in (icl, gd))
-    rows = {row["metric"]: row for row in measure(Case(z, c, gradient(g), "gd")).rows if row["layer"] is None}
+    rows = {row["metric"]: row for row in measure(case_of(z, c, gradient(g))).rows if row["layer"] is None}
     for name in ("sim_aou", "sim_aou_centered"):
         assert rows[name]["value"] >= 0.99
         assert rows[name]["n"] == queries
@@ -102,7 +101,7 @@ def test_where_a_query_fills_the_first_layers_window_no_context_reaches_it() -> 
     lesson = random_lesson(queries=(3, 5, 6, 9))
     z, c = model.read(lesson), model.read(lesson, model.prefix(lesson.context))
     g = Learned(replace(z, attn_out=z.attn_out + torch.randn(z.attn_out.shape)))
-    case = Case(z, c, g, "gd", relative_positions=True, first_window=model.first_window)
+    case = case_of(z, c, g, relative_positions=True, first_window=model.first_window)
     changed = (c.attn_out - z.attn_out)[:, 0].norm(dim=-1) > 1e-3
     assert changed.tolist() == [True, True, False, False]
     table = measure(case, metrics=["sim_aou"], per_query=True).queries.to_pydict()

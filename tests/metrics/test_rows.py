@@ -18,10 +18,12 @@ from tests.metrics.cases import (
     LAYERS,
     QUERIES,
     WIDTH,
+    case_of,
     gradient,
     predicted_case,
     random_case,
     random_trace,
+    result,
 )
 
 COLUMNS = ["metric", "reference", "layer", "head", "step", "value", "low", "high", "n"]
@@ -57,7 +59,7 @@ def test_undefined_queries_are_left_out_and_counted() -> None:
     out = case.trace.attn_out.clone()
     out[:4, 1] = case.zero_shot.attn_out[:4, 1]  # no change at all
     out[4, 1, 0] = torch.inf
-    case = replace(case, learned=gradient(replace(case.trace, attn_out=out)))
+    case = replace(case, own=result(gradient(replace(case.trace, attn_out=out))))
     for name in ("sim_aou", "sim_aou_norm", "sim_aou_mismatched"):
         rows = {row["layer"]: row for row in measure(case, [name]).rows}
         (found,) = compute(case, [name])
@@ -88,7 +90,7 @@ def test_share_interval_agrees_with_a_plain_bootstrap() -> None:
 
 
 def test_table_of_queries() -> None:
-    case = random_case(5, others={"lcgd": gradient(random_trace(9))})
+    case = random_case(5, others=(result(gradient(random_trace(9)), "lcgd"),))
     table = measure(case, per_query=True).queries
     assert table.num_rows == QUERIES
     assert table["query"].to_pylist() == list(case.trace.query_ids)
@@ -106,7 +108,7 @@ def test_subset_of_queries_that_both_turn_right() -> None:
         replace(t, attn_out=random_trace(i, queries=6).attn_out)
         for i, t in ((8, case.reference), (9, case.trace))
     )
-    case = replace(case, learned=gradient(g), reference=c)
+    case = replace(case, own=result(gradient(g)), against=result(c, "in-context"))
     measured = measure(case, ["sim_aou", "sim_aou_centered", "accuracy"], subset="f2t")
     rows = {row["metric"]: row for row in measured.rows if row["layer"] is None}
     whole, part = (next(iter(compute(x, ["sim_aou"]))).values for x in (case, case.only(case.turned_right())))
@@ -224,7 +226,7 @@ def test_log_and_masses() -> None:
     norms = torch.arange(6.0).reshape(2, 3)
     case = random_case(7)
     log = gradient(case.trace, grad_norm=norms, update_norm=torch.ones(3), clipped_steps=1)
-    rows = measure(replace(case, learned=log), ["grad_norm", "update_norm", "clipped_steps"]).rows
+    rows = measure(replace(case, own=result(log)), ["grad_norm", "update_norm", "clipped_steps"]).rows
     found = {(r["metric"], r["layer"], r["step"]): r["value"] for r in rows}
     assert found["grad_norm", None, None] == 2.5
     assert found["grad_norm", 1, None] == 2.5
@@ -233,7 +235,7 @@ def test_log_and_masses() -> None:
     assert found["clipped_steps", None, None] == 1
     context = random_trace(3)
     context.extras["demo_mass"] = torch.full((QUERIES, LAYERS, HEADS), 0.25)
-    in_context = Case(case.zero_shot, context, replace(gradient(context), delta=None), "in-context")
+    in_context = case_of(case.zero_shot, context, context, "in-context")
     rows = measure(in_context, ["demo_mass", "bos_mass"], per_head=True).rows
     assert len(rows) == 1 + LAYERS + LAYERS * HEADS
     assert rows[0]["value"] == 0.25
@@ -248,16 +250,16 @@ def test_a_window_is_a_mask_and_a_diverged_score_is_not() -> None:
         return replace(trace, attn_scores=scores)
 
     z, c, g = windowed(case.zero_shot), windowed(case.reference), windowed(case.trace)
-    (found,) = compute(Case(z, c, gradient(g), "gd"), ["sim_am"])
+    (found,) = compute(case_of(z, c, gradient(g)), ["sim_am"])
     assert found.values.isfinite().all()
     g.attn_scores[3, 1, 0, -1] = torch.nan
-    (found,) = compute(Case(z, c, gradient(g), "gd"), ["sim_am"])
+    (found,) = compute(case_of(z, c, gradient(g)), ["sim_am"])
     assert found.values.isnan().nonzero().tolist() == [[3, 1, 0]]
 
 
 def test_traces_of_other_queries_are_refused() -> None:
     with pytest.raises(InputError, match="other queries"):
-        Case(random_trace(0), random_trace(1, queries=5), gradient(random_trace(2)), "gd")
+        case_of(random_trace(0), random_trace(1, queries=5), gradient(random_trace(2)))
 
 
 def test_an_unknown_metric_is_named() -> None:

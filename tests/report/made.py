@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dualscope.studies.cell import COLUMNS
+from dualscope.core.learning import ALIASES
+from dualscope.core.query_columns import QueryColumn
+from dualscope.core.rows import COLUMNS
+from dualscope.core.words import CONTROL_ROLES
 from dualscope.studies.run_folder.storage import Run
 
 LAYERED = ("sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_am", "sim_am_delta")
@@ -49,7 +52,11 @@ def make_run(
         empty = dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0, "model": model}
         number += 1
         cell = f"{number:020x}"
-        run.store(cell, [{**empty, **columns, **row} for row in rows], pa.table(table))
+        name, control = ALIASES.get(columns["learner"], (columns["learner"], None))
+        known = {"zero-shot": "baseline", "in-context": "reference", "null-context": "null"}
+        role = CONTROL_ROLES[control] if control else known.get(name, "hypothesis")
+        own = {"learner": name, "control": control, "role": role}
+        run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table))
 
     gold = rng.integers(0, len(labels), queries)
     names = [f"evaluation:{i}" for i in range(queries)]
@@ -81,6 +88,16 @@ def make_run(
                             table_of = {**right, "sim_aou": values, "sim_aou_mismatched": mismatched}
                             store(own, _learner_rows(values, mismatched, gain, layers, shots), table_of)
     return folder
+
+
+def _queries(columns: dict[str, Any]) -> pa.Table:
+    """A table of queries whose metrics' columns say what they are."""
+    plain = pa.table(columns)
+    fields = [
+        field if field.name in ("query", "label", "prediction") else QueryColumn(field.name).field(field.type)
+        for field in plain.schema
+    ]
+    return pa.table(plain.columns, schema=pa.schema(fields))
 
 
 def _row(metric: str, value: float, reference: str | None = None, **rest: Any) -> dict[str, Any]:

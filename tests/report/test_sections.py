@@ -147,10 +147,10 @@ def test_learners_under_test_are_no_controls(plain_run: Path) -> None:
 
 
 def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
+    from dualscope.core.words import VARIANTS
     from dualscope.report.charts.drawing import DASHES as DRAWN
     from dualscope.report.charts.drawing import MARKERS
     from dualscope.report.charts.palette import DASHES, SYMBOLS
-    from dualscope.studies.config import VARIANTS
 
     assert set(VARIANTS) == set(DASHES) == set(SYMBOLS)
     assert len(set(DASHES.values())) == len(set(SYMBOLS.values())) == len(VARIANTS)

@@ -27,7 +27,8 @@ def values(run: Path, task: str, variant: str, learner: str) -> np.ndarray:
     found = {}
     for path in (run / "cells").iterdir():
         first = pq.read_table(path).slice(0, 1).to_pylist()[0]
-        if (first["task"], first["variant"], first["learner"]) == (task, variant, learner):
+        where = first["task"], first["variant"], first["learner"], first["control"]
+        if where == (task, variant, learner, None):
             found[first["seed"]] = pq.read_table(run / "queries" / path.name)["sim_aou"].to_numpy()
     return np.array([found[seed] for seed in sorted(found)])
 

@@ -8,7 +8,8 @@ import pytest
 
 from dualscope import Model, Task, compare
 from dualscope.core.errors import InputError
-from dualscope.findings.summary import ALL_TASKS, read, summarise
+from dualscope.findings.stored import stored_cells
+from dualscope.findings.summary import ALL_TASKS, recalled, summarise
 from dualscope.studies import run_study
 
 
@@ -69,7 +70,7 @@ def test_the_summary_is_the_mean_over_seeds(
     fields: dict, task_files: tuple[str, str], tmp_path: Path
 ) -> None:
     result = run_study(fields | {"tasks": list(task_files)}, tmp_path, device="cpu")
-    rows = summarise(result.run, result.cells)
+    rows = summarise(result.run, stored_cells(result.run, result.cells))
     (one,) = [r for r in rows if (r["task"], r["learner"], r["metric"]) == ("moods", "gd", "sim_aou")]
     stored = result.run.table(task="moods", learner="gd", metric="sim_aou", layer=None)["value"].to_pylist()
     assert one["value"] == pytest.approx(np.mean(stored))
@@ -82,7 +83,7 @@ def test_the_summary_is_the_mean_over_seeds(
     ]
     (mean,) = [r for r in rows if (r["task"], r["learner"], r["metric"]) == (ALL_TASKS, "gd", "sim_aou")]
     assert mean["value"] == pytest.approx(np.mean(both))
-    again = read(result.run)
+    again = recalled(result.run, [cell.id for cell in result.cells])
     assert [{k: _same(v) for k, v in r.items()} for r in again] == [
         {k: _same(v) for k, v in r.items()} for r in rows
     ]

@@ -26,11 +26,11 @@ def test_every_preset_is_a_study() -> None:
 
 
 def test_every_presets_learners_exist() -> None:
-    from dualscope.learners import LEARNERS, options_of
+    from dualscope.learners import LEARNERS, identify
 
     for name in preset_names():
         for entry in Study.resolve(preset=name).learners:
-            options_of(entry.learner, dict(entry.options))
+            identify(entry.learner, entry.options, entry.control)
             assert entry.reference in LEARNERS
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import LEARNERS
 from dualscope.metrics import METRICS
@@ -29,7 +30,7 @@ def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> N
     norms = {row["learner"]: row["value"] for row in rows if row["metric"] == "accuracy"}
     assert set(norms) == {"zero-shot", "in-context", "gd", "gd-twice"}
     assert run_study(study, tmp_path / "run", device="cpu").computed == []
-    summarise(result.run, result.cells)
+    summarise(result.run, stored_cells(result.run, result.cells))
     for _ in range(2):  # while the plugin is loaded, and where it is not known
         section = plugin_metrics.section(Data([tmp_path / "run"]))
         assert section is not None
@@ -62,7 +63,7 @@ def test_a_changed_plugin_makes_new_cells_of_its_own_learners(
         file.write_text(text)
         study = Study.build(fields | {"plugins": [str(file)], "learners": ["gd", "gd-twice"]})
         cells = Runner(study, tmp_path / "run").plan().cells
-        return {name: {c.id for c in cells if c.learning.learner == name} for name in ("gd", "gd-twice")}
+        return {name: {c.id for c in cells if c.learning.name == name} for name in ("gd", "gd-twice")}
 
     source = PLUGIN.read_text().partition("@simple_metric")[0]
     first, second = ids(source), ids(source.replace("2.0", "3.0"))

@@ -49,11 +49,12 @@ def test_metrics_get_the_other_learners_they_need(fields: dict, tmp_path: Path) 
         "learners": ["gd", "lcgd", "null-context", {"learner": "gd-reorder", "reference": "gd"}],
     }
     run = run_study(study, tmp_path, device="cpu").run
-    found = {(r["learner"], r["metric"], r["reference"]) for r in run.rows().to_pylist()}
-    assert ("lcgd", "alpha", "gd") in found
-    assert ("gd", "sim_aou_null", "null-context") in found
-    assert ("gd-reorder", "sim_aou", "gd") in found
-    assert ("gd", "snr", "zero-shot") in found
+    rows = run.rows().to_pylist()
+    found = {(r["learner"], r["control"], r["metric"], r["reference"]) for r in rows}
+    assert ("lcgd", None, "alpha", "gd") in found
+    assert ("gd", None, "sim_aou_null", "null-context") in found
+    assert ("gd", "reorder", "sim_aou", "gd") in found
+    assert ("gd", None, "snr", "zero-shot") in found
 
 
 def test_a_learner_with_options_beside_its_plain_form(fields: dict, tmp_path: Path) -> None:
@@ -92,19 +93,20 @@ def test_shards_part_the_study(fields: dict, tmp_path: Path) -> None:
 def test_controls_of_another_task(fields: dict, task_files: tuple[str, str], tmp_path: Path) -> None:
     learners = ["gd", "gd-other-task", {"learner": "null-context", "options": {"kind": "other-task"}}]
     alone = run_study(fields | {"learners": learners}, tmp_path / "one", device="cpu")
-    assert any("gd-other-task" in note for note in alone.notes)
+    assert any("gd under other-task" in note for note in alone.notes)
     two = run_study(
         fields | {"learners": learners, "tasks": list(task_files), "seeds": 1}, tmp_path / "two", device="cpu"
     )
     assert two.complete, two.failures
-    assert {"gd-other-task", "null-context"} <= {r["learner"] for r in two.run.rows().to_pylist()}
+    found = {(r["learner"], r["control"], r["role"]) for r in two.run.rows().to_pylist()}
+    assert {("gd", "other-task", "null"), ("null-context", None, "null")} <= found
 
 
 def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict, tmp_path: Path) -> None:
     only = {"learner": "zero-shot-offset", "variants": ["trained"]}
     study = fields | {"variants": ["trained", "untrained"], "learners": ["gd", only]}
     result = run_study(study, tmp_path / "run", device="cpu")
-    found = {(cell.sitting.place.variant, cell.learning.learner) for cell in result.cells}
+    found = {(cell.sitting.place.variant, cell.learning.name) for cell in result.cells}
     everywhere = {"zero-shot", "in-context", "gd"}
     assert found == {("trained", "zero-shot-offset")} | {
         (variant, learner) for variant in ("trained", "untrained") for learner in everywhere

@@ -7,10 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dualscope.core.rows import COLUMNS
+from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
-from dualscope.learners import Bench
+from dualscope.learners import Bench, InContext, ZeroShot
 from dualscope.studies import Run, Study, run_study
-from dualscope.studies.cell import COLUMNS
 from dualscope.studies.execute.jobs import suitable_jobs
 from dualscope.studies.execute.runner import Runner
 from tests.studies.children import files, finish, rows
@@ -55,14 +56,13 @@ def test_each_shared_trace_is_computed_once(
 ) -> None:
     """However many learners and rates: zero-shot once a draw of weights and task, in-context once a sitting."""
     counts: Counter[str] = Counter()
-    for name in ("zero_shot", "in_context"):
-        made = Bench.__dict__[name].func
+    for name, kind in (("zero_shot", ZeroShot), ("in_context", InContext)):
 
-        def counted(bench: Bench, made: Any = made, name: str = name) -> Any:
+        def counted(self: Any, *args: Any, made: Any = kind.learn, name: str = name) -> Any:
             counts[name] += 1
-            return made(bench)
+            return made(self, *args)
 
-        monkeypatch.setattr(Bench.__dict__[name], "func", counted)
+        monkeypatch.setattr(kind, "learn", counted)
     loads: Counter[str] = Counter()
     from dualscope.models import Model
 
@@ -107,7 +107,7 @@ def test_what_is_held_does_not_grow_with_the_rates(
 def test_orders_are_no_further_seeds(fields: dict, tmp_path: Path) -> None:
     """Orders of the same demonstrations are one draw of them, however many there are."""
     result = run_study(fields | {"orders": [0, 1, 2]}, tmp_path / "run")
-    rows = summarise(result.run, result.cells)
+    rows = summarise(result.run, stored_cells(result.run, result.cells))
     similar = next(r for r in rows if r["metric"] == "sim_aou" and r["learner"] == "gd")
     assert similar["seeds"] == 2
     every = [
@@ -139,7 +139,7 @@ def test_recorded_rates_come_from_the_model_card(fields: dict, tmp_path: Path) -
     (model / "README.md").write_text("---\nlicense: mit\nrates:\n  moods: 0.25\n---\n# A model\n")
     study = Study.build(fields | {"models": [str(model)], "lr": "recorded"})
     plan = Runner(study, tmp_path / "run").plan()
-    assert {cell.learning.lr for cell in plan.cells if cell.learning.learner == "gd"} == {0.25}
+    assert {cell.learning.rate for cell in plan.cells if cell.learning.name == "gd"} == {0.25}
     assert plan.rates == []
 
 
@@ -181,7 +181,7 @@ def test_traces_missing_from_a_finished_study_are_made(fields: dict, tmp_path: P
 
 def test_queries_table_has_what_statistics_resample(fields: dict, tmp_path: Path) -> None:
     result = run_study(fields | {"per_query": True}, tmp_path, device="cpu")
-    gd = next(cell for cell in result.cells if cell.learning.learner == "gd")
+    gd = next(cell for cell in result.cells if cell.learning.name == "gd")
     table = result.run.queries(gd.id)
     assert {"query", "prediction", "label_logprobs", "sim_aou", "sim_aou_layers"} <= set(table.column_names)
     assert table.num_rows == 12

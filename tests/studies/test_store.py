@@ -13,7 +13,7 @@ import pytest
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.owner import Owner, _started
-from dualscope.studies.cell import COLUMNS
+from dualscope.core.rows import COLUMNS
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
 

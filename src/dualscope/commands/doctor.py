@@ -90,22 +90,12 @@ def _probe(model: "Model") -> "Lesson":
 
 def _similarities(model: "Model", lesson: "Lesson") -> "list[Finding]":
     """What this precision makes of the two similarities that are most exposed to rounding."""
-    from dualscope.learners import Bench
-    from dualscope.metrics import Case, measure
+    from dualscope.learners import Bench, identify
+    from dualscope.metrics.measured import measure_cell
     from dualscope.models.doctor import Finding
 
-    bench = Bench(model, lesson)
-    case = Case(
-        zero_shot=bench.zero_shot,
-        reference=bench.in_context,
-        learned=bench.learned("gd", lr=RATE),
-        learner="gd",
-        relative_positions=model.relative_positions,
-        first_window=model.first_window,
-        output_bias=model.output_bias,
-        lesson=lesson,
-    )
-    rows = measure(case, metrics=["sim_aou", "sim_am_delta"]).rows
+    gd = identify("gd", rate=RATE)
+    rows = measure_cell(Bench(model, lesson), gd, metrics=["sim_aou", "sim_am_delta"]).rows
     return [
         Finding(f"{row['metric']} of gd on the probe episode", f"{row['value']:.5f}")
         for row in rows

@@ -173,15 +173,16 @@ def _show_plan(runner: Any, as_json: bool) -> None:
 
 
 def _show_result(result: Any, as_json: bool, report: bool) -> None:
-    from dualscope.findings.stored import verdicts
+    from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
     from dualscope.report.terminal import result_tables
     from dualscope.studies.execute.outcome import Outcome, is_full_disk, reason_for
 
     rows, answers, page = [], [], None
     try:
-        rows = summarise(result.run, result.whole)
-        answers = verdicts(result.run, result.whole)
+        stored = stored_cells(result.run, result.whole)
+        rows = summarise(result.run, stored)
+        answers = verdicts(result.run, stored)
         page = _report(result) if report and rows else None
     except OSError as error:
         if not is_full_disk(error):

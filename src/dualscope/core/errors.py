@@ -11,6 +11,10 @@ class InputError(ValueError):
     """
 
 
+class NotFiniteError(ArithmeticError):
+    """Numbers that are not finite where a prediction is to be read; the message says whose, and what to try."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest names, then all of them.
 

@@ -19,3 +19,11 @@ Precision = Literal["float64", "float32", "tf32", "bfloat16", "float16"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 ROLES: tuple[Role, ...] = get_args(Role)
 CONTROLS: tuple[Control, ...] = get_args(Control)
+CONTROL_ROLES: dict[Control, Role] = {
+    "redraw": "ceiling",
+    "reorder": "ceiling",
+    "random-labels": "null",
+    "other-task": "null",
+    "random-update": "null",
+}
+"""A learner under a control has the control's role: the same again is a ceiling, the wrong thing taught is a null."""

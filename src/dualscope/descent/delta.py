@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -65,6 +66,16 @@ class Delta(Mapping[str, Tensor]):
             layer = layer_of(name)
             changes[name] = change if layer is None else change * factors[layer]
         return Delta(changes)
+
+    def randomised(self, seed: int, draw: int = 0) -> Delta:
+        """Gaussian, each layer of the norm that this change has there. The same on every device."""
+        state = int(np.random.SeedSequence([seed, 4, draw]).generate_state(1)[0])
+        generator = torch.Generator().manual_seed(state)
+        noise = {
+            name: torch.randn(change.shape, generator=generator, dtype=change.dtype).to(change.device)
+            for name, change in self._changes.items()
+        }
+        return Delta(noise).with_norms(self.norms())
 
     def to(self, device: torch.device | str) -> Delta:
         return Delta({name: change.to(device) for name, change in self._changes.items()})

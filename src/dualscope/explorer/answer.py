@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dualscope.core.learning import Learning
 from dualscope.report.charts.chart import short
 from dualscope.report.charts.curves import curve
 from dualscope.report.charts.layers import Line
@@ -53,7 +54,7 @@ def likeness(rows: Iterable[Mapping[str, Any]], name: str, dash: str = "solid") 
             "mean": next((_number(row["value"]) for row in own if row["layer"] is None), None),
             "layers": [_number(row["value"]) for row in layers],
             "heads": [heads[layer] for layer in sorted(heads)],
-            "line": curve(name, line, colour(name), dash, bars=False),
+            "line": curve(name, line, colour(Learning(name)), dash, bars=False),
         }
     return found
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.models.doctor import assure
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Desk:
         self.recent.move_to_end((name, lr, steps))
         while len(self.recent) > KEPT:
             (old, old_lr, old_steps), _ = self.recent.popitem(last=False)
-            self.after(old_steps).forget(old, old_lr)
+            self.after(old_steps).forget(Learning(old, rate=old_lr))
         return bench, bench.learned(name, lr)
 
     def watched(self) -> Desk:
@@ -64,7 +65,8 @@ class Desk:
             whole = self.bench
             lesson = replace(whole.lesson, training=whole.lesson.training[:steps])
             short = Bench(whole.model, lesson, want=whole.want, zero_shot=whole.zero_shot)
-            short.prefix, short.in_context = whole.prefix, whole.in_context  # these see all demonstrations
+            short.prefix = whole.prefix  # the context holds all demonstrations
+            short.keep(IN_CONTEXT, whole.result(IN_CONTEXT).learned)
             self.shortened[steps] = short
         return self.shortened[steps]
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.learning import IN_CONTEXT
 from dualscope.explorer.answer import band, likeness, predictions
 from dualscope.explorer.desk import Desk, same_queries
 from dualscope.explorer.offer import Offer
@@ -130,23 +131,14 @@ class Explorer:
         return found
 
     def _answer(self, desk: Desk, state: State, name: str, control: str | None) -> dict[str, Any]:
-        from dualscope.learners import LEARNERS
-        from dualscope.metrics import Case, measure
+        from dualscope.learners import LEARNERS, identify
+        from dualscope.metrics.measured import measure_cell
 
         began = time.perf_counter()
         bench, learned = desk.learned(name, state.rate, state.steps)
-        case = Case(
-            zero_shot=bench.zero_shot,
-            reference=bench.in_context,
-            learned=learned,
-            learner=LEARNERS[name].name,
-            relative_positions=bench.model.relative_positions,
-            first_window=bench.model.first_window,
-            output_bias=bench.model.output_bias,
-            seed=state.seed,
-            lesson=bench.lesson,
-        )
-        rows = measure(case, per_head=True, seed=state.seed).rows
+        learning = identify(name, rate=state.rate if LEARNERS[name].needs_rate else None)
+        reference = None if LEARNERS[name].role == "baseline" else IN_CONTEXT
+        rows = measure_cell(bench, learning, reference=reference, per_head=True).rows
         return {
             "event": "learned",
             "learner": name if control is None else state.focus,

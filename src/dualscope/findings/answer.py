@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from dualscope.core.learning import Learning
 from dualscope.core.statistics import Interval, SignFlip
 
 PRIMARY = "sim_aou"
@@ -48,7 +49,8 @@ class Answer:
     """What can be said of one learner on one task."""
 
     task: str
-    learner: str
+    learning: Learning
+    learner: str  # how people call it here
     answer: Word
     value: Interval
     icl_gain: Interval | None

@@ -1,37 +1,60 @@
-"""The verdict on a run, kept as verdict.json so that a finished run can repeat it at once. No torch."""
+"""The verdict on a run, kept as verdict.json so that a finished run can repeat it at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from dualscope.core.canonical import fingerprint
+from dualscope.core.learning import IN_CONTEXT
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import RULE, verdict
-from dualscope.studies.cell import Cell, fingerprint
+from dualscope.studies.cell import Cell
 from dualscope.studies.run_folder.storage import Run
 
 FILE = "verdict.json"
 
 
-def verdicts(run: Run, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """For each model and setting (shots, labels): what it is, the sentences, and the answers in full."""
+@dataclass(frozen=True)
+class StoredCell:
+    """A cell as its rows tell of it: findings need no study to be planned again."""
+
+    id: str
+    columns: Mapping[str, Any]
+    reference: str | None  # the label of what it was compared with
+
+
+def stored_cells(run: Run, cells: Sequence[Cell]) -> list[StoredCell]:
+    """Those of a study's cells that are there."""
     stored = run.stored()
-    ready = [cell for cell in cells if cell.id in stored]
-    stamp = stamp_of(cell.id for cell in ready)
+    return [
+        StoredCell(cell.id, cell.columns(None), None if cell.reference is None else cell.reference.label)
+        for cell in cells
+        if cell.id in stored
+    ]
+
+
+def verdicts(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[dict[str, Any]]:
+    """For each model and setting (shots, labels): what it is, the sentences, and the answers in full.
+
+    What is stored is taken where it is of the same cells; with ``keep`` what is reached anew is stored.
+    """
+    stamp = _stamp(cell.id for cell in cells)
     known = run.recall(FILE)
-    if not is_whole(known, stamp):
-        read = [(cell.columns(None), run.queries(cell.id)) for cell in ready if _is_evidence(cell)]
-        found = [
-            {"setting": asdict(setting), **verdict(evidence).to_dict()}
-            for setting, evidence in Evidence.collect(read).items()
-        ]
-        known = {"of": stamp, "verdicts": found}
-        run.write_json(FILE, known)
-    return list(known["verdicts"])
+    if _is_whole(known, stamp):
+        return list(known["verdicts"])
+    pairs = [(cell.columns, run.queries(cell.id)) for cell in cells if _is_evidence(cell)]
+    found = [
+        {"setting": asdict(setting), **verdict(evidence).to_dict()}
+        for setting, evidence in Evidence.collect(pairs).items()
+    ]
+    if keep:
+        run.write_json(FILE, {"of": stamp, "verdicts": found})
+    return found
 
 
-def is_whole(known: Mapping[str, Any], stamp: str) -> bool:
+def _is_whole(known: Mapping[str, Any], stamp: str) -> bool:
     """Whether a stored verdict is of these cells, and what it should be."""
     found = known.get("verdicts")
     fields = ("setting", "sentences")
@@ -42,11 +65,11 @@ def is_whole(known: Mapping[str, Any], stamp: str) -> bool:
     )
 
 
-def stamp_of(cells: Iterable[str]) -> str:
+def _stamp(cells: Iterable[str]) -> str:
     """What a stored verdict is of: these cells, and this rule."""
     return fingerprint([RULE, *sorted(cells)])
 
 
-def _is_evidence(cell: Cell) -> bool:
+def _is_evidence(cell: StoredCell) -> bool:
     """Learners that are compared with something else than in-context learning answer another question."""
-    return cell.reference is None or cell.reference.learner == "in-context"
+    return cell.reference in (None, IN_CONTEXT.label)

@@ -7,17 +7,31 @@ import hashlib
 import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dualscope.core.canonical import fingerprint
+from dualscope.core.query_columns import column_name
 from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
-from dualscope.studies.cell import Cell, Learning, fingerprint
+from dualscope.findings.stored import StoredCell
 from dualscope.studies.run_folder.storage import Run
 
-KEYS = ("model", "variant", "task", "shots", "learner", "lr", "demo_labels", "corrupt", "options")
+KEYS = (
+    "model",
+    "variant",
+    "task",
+    "shots",
+    "learner",
+    "control",
+    "role",
+    "lr",
+    "demo_labels",
+    "corrupt",
+    "options",
+)
 COLUMNS = (*KEYS, "metric", "reference", "value", "low", "high", "seeds", "queries")
 ALL_TASKS = "all tasks"
 FILE, STAMP = "summary.csv", "summary_of.json"
@@ -25,24 +39,12 @@ FILE, STAMP = "summary.csv", "summary_of.json"
 Row = dict[str, Any]
 
 
-class Stored(Protocol):
-    """What a summary has to know of a cell: where its rows are, and what it was compared with."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def reference(self) -> Learning | None: ...
-
-
-def summarise(run: Run, cells: Sequence[Cell]) -> list[Row]:
+def summarise(run: Run, cells: Sequence[StoredCell]) -> list[Row]:
     """The summary of a study's stored cells; the stored one where it is of the same cells."""
-    stored = run.stored()
-    ready = [cell for cell in cells if cell.id in stored]
-    ids = [cell.id for cell in ready]
+    ids = [cell.id for cell in cells]
     rows = recalled(run, ids)
     if rows is None:
-        rows = compute(run, ready)
+        rows = compute(run, cells)
         write(run, rows, ids)
     return rows
 
@@ -59,12 +61,13 @@ def recalled(run: Run, cells: Iterable[str]) -> list[Row] | None:
 
 
 def stamp_of(cells: Iterable[str]) -> str:
-    return fingerprint(sorted(cells))
+    """What a stored summary is of: these cells, in these columns."""
+    return fingerprint([KEYS, *sorted(cells)])
 
 
-def compute(run: Run, cells: Sequence[Stored]) -> list[Row]:
+def compute(run: Run, cells: Sequence[StoredCell]) -> list[Row]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
-    groups: dict[tuple[Any, ...], list[tuple[Stored, list[Row]]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[StoredCell, list[Row]]]] = {}
     for cell in cells:
         rows = _aggregates(run.rows([cell.id])).to_pylist()
         if rows:
@@ -90,7 +93,7 @@ def _aggregates(table: pa.Table) -> pa.Table:
 
 
 def _summarise_group(
-    run: Run, key: Row, members: Sequence[tuple[Stored, list[Row]]]
+    run: Run, key: Row, members: Sequence[tuple[StoredCell, list[Row]]]
 ) -> list[tuple[Row, np.ndarray]]:
     """Every metric of the cells that differ in nothing but their draw, with its resampled means."""
     tables = [run.queries(cell.id) for cell, _ in members]
@@ -115,7 +118,7 @@ def _summarise_group(
         means = np.array([math.nan if row is None else row["value"] for row in rows])
         values = np.full((len(members), len(queries)), np.nan)
         for i, ((cell, _), table) in enumerate(zip(members, tables, strict=True)):
-            name = _query_column(cell, metric, reference)
+            name = column_name(metric, reference, cell.reference)
             if name in table.column_names:
                 values[i, where[i]] = table[name].to_numpy()
         there = np.isfinite(values)
@@ -153,12 +156,6 @@ def _ends(resampled: np.ndarray, rows: Sequence[Row | None]) -> tuple[float, flo
         return float(low), float(high)
     only = rows[0] if len(rows) == 1 else None
     return (math.nan, math.nan) if only is None else (float(only["low"]), float(only["high"]))
-
-
-def _query_column(cell: Stored, metric: str, reference: str | None) -> str:
-    """The metric's name in queries/<id>.parquet: a reference that is not the cell's own is added to it."""
-    own = None if cell.reference is None else cell.reference.label
-    return metric if reference in (None, "zero-shot", own) else f"{metric}[{reference}]"
 
 
 def _mean_over_tasks(parts: Sequence[tuple[Row, np.ndarray]]) -> Row:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dualscope.core.companions import PLAIN
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.core.statistics import Crossed, Interval, difference, holm, sign_flip
 from dualscope.findings.answer import (
     ALPHA,
@@ -24,12 +26,7 @@ from dualscope.findings.answer import (
 from dualscope.findings.evidence import Evidence, Key
 
 RESAMPLES = 2000
-NOT_UNDER_TEST = (
-    "zero-shot", "in-context", "null-context", "random-update", "gd-random-labels", "gd-other-task", "gd-redraw",
-    "gd-reorder", "probe",
-)  # fmt: skip
-CEILING = "in-context-redraw"
-PLAIN = "gd"
+CEILING = IN_CONTEXT.under("redraw")
 
 RULE = f"""\
 The question is the strong, per-layer correspondence: does gradient descent change the attention outputs as the \
@@ -67,37 +64,24 @@ class Verdict:
         """Plain data, for JSON."""
         found = asdict(self)
         for answer, plain in zip(self.answers, found["answers"], strict=True):
+            plain["learning"] = answer.learning.facts
             for comparison, entry in zip(answer.comparisons, plain["comparisons"], strict=True):
                 entry["outcome"] = comparison.outcome
         return found
 
 
-def verdict(evidence: Evidence, learners: Sequence[str] | None = None, seed: int = 0) -> Verdict:
-    """The answers for every task and gradient learner that was compared with in-context learning."""
+def verdict(evidence: Evidence, seed: int = 0) -> Verdict:
+    """The answers for every task and every hypothesis that was compared with in-context learning."""
     judge = _Judge(evidence, seed)
     drafts = [
-        judge.draft(task, learner)
+        judge.draft(task, learning)
         for task in evidence.tasks
-        for learner in (learners or evidence.learners(task))
-        if (learners or _is_under_test(learner)) and (task, "trained", learner, PRIMARY) in evidence
+        for learning in evidence.learnings(task)
+        if evidence.roles.get(learning) == "hypothesis"
+        and Key(task, "trained", learning, PRIMARY) in evidence
     ]
     answers = tuple(_decide(draft) for draft in _corrected(drafts))
     return Verdict(answers, tuple(_summary(answers)))
-
-
-def _is_under_test(learner: str) -> bool:
-    return not learner.startswith(NOT_UNDER_TEST)
-
-
-def _parts(learner: str) -> tuple[str, str, str]:
-    """A learner's name, options and rate, as evidence calls it.
-
-    >>> _parts("lcgd[readout=attention] lr=0.1"), _parts("gd")
-    (('lcgd', '[readout=attention]', ' lr=0.1'), ('gd', '', ''))
-    """
-    rest, sign, rate = learner.partition(" lr=")
-    name, bracket, options = rest.partition("[")
-    return name, bracket + options, sign + rate
 
 
 class _Judge:
@@ -107,59 +91,48 @@ class _Judge:
         self.evidence = evidence
         self.crossed = cache(lambda seeds, queries: Crossed(seeds, queries, RESAMPLES, seed))
 
-    def draft(self, task: str, learner: str) -> Answer:
-        own: Key = (task, "trained", learner, PRIMARY)
+    def draft(self, task: str, learning: Learning) -> Answer:
+        own = Key(task, "trained", learning, PRIMARY)
         comparisons = tuple(
             self._compare(name, own, key, decides)
-            for name, key, decides in self._controls(task, learner)
+            for name, key, decides in self._controls(task, learning)
             if key in self.evidence and self._overlap(own, key)
         )
         return Answer(
             task,
-            learner,
+            learning,
+            self._name(task, learning),
             "inconclusive",
             self._interval(*self.evidence.pair(own)),
-            self._gain(task, "in-context"),
-            self._gain(task, learner),
+            self._gain(task, IN_CONTEXT),
+            self._gain(task, learning),
             comparisons,
             tuple(_missing(comparisons)),
-            self._share(own, (task, "trained", CEILING, PRIMARY)),
+            self._share(own, Key(task, "trained", CEILING, PRIMARY)),
             (),
         )
 
-    def _controls(self, task: str, learner: str) -> Iterator[tuple[str, Key, bool]]:
+    def _name(self, task: str, learning: Learning) -> str:
+        """The learner's label, with its rate where it was run at several."""
+        twins = [other for other in self.evidence.learnings(task) if other.label == learning.label]
+        return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
+
+    def _controls(self, task: str, learning: Learning) -> Iterator[tuple[str, Key, bool]]:
         """Name, where its values are, and whether it decides; the others are shown."""
-        yield "untrained", (task, "untrained", learner, PRIMARY), True
-        yield "random-update", self._beside(task, learner, "random-update"), True
-        yield "mismatched", (task, "trained", learner, "sim_aou_mismatched"), True
-        for metric in self.evidence.metrics(task, learner):
-            if metric.startswith("sim_aou_to_null["):
-                yield (
-                    metric.removeprefix("sim_aou_to_null[").removesuffix("]"),
-                    (task, "trained", learner, metric),
-                    True,
-                )
-        for name in ("gd-random-labels", "gd-other-task"):
-            yield name, self._beside(task, learner, name), True
-        yield "random direction", (task, "trained", learner, "sim_aou_random"), False
-        yield "trained-embeddings", (task, "trained-embeddings", learner, PRIMARY), False
-        plain = self._beside(task, learner, PLAIN, plainly=True)
-        if plain[2] != learner:  # is this learner more like ICL than plain GD?
-            yield PLAIN, plain, False
-
-    def _beside(self, task: str, learner: str, control: str, plainly: bool = False) -> Key:
-        """Where a control of the learner's own options and rate is, or else the one that was run.
-
-        Layers that do not learn are left out of a learner's mean, so one of some layers has only controls of the same.
-        """
-        _, options, rate = _parts(learner)
-        forms = [control + options + rate, control + options, control + rate, control]
-        if "layers=" in options:
-            forms = forms[:2]
-        elif plainly:
-            forms = forms[2:]
-        keys: list[Key] = [(task, "trained", form, PRIMARY) for form in forms]
-        return next((key for key in keys if key in self.evidence), keys[0])
+        own = Key(task, "trained", learning, PRIMARY)
+        yield "untrained", own._replace(variant="untrained"), True
+        yield "random-update", own._replace(learning=learning.under("random-update")), True
+        yield "mismatched", own._replace(metric="sim_aou_mismatched"), True
+        for null in self.evidence.references(task, learning, "sim_aou_to_null"):
+            yield null.label, own._replace(metric="sim_aou_to_null", reference=null), True
+        yield "random-labels", own._replace(learning=learning.under("random-labels")), True
+        yield "other-task", own._replace(learning=learning.under("other-task")), True
+        yield "random direction", own._replace(metric="sim_aou_random"), False
+        yield "trained-embeddings", own._replace(variant="trained-embeddings"), False
+        plain = Learning(PLAIN, rate=learning.rate)
+        # Is this learner more like ICL than plain GD? One of some layers has another mean.
+        if plain != learning and "layers" not in learning.settings:
+            yield PLAIN, own._replace(learning=plain), False
 
     def _overlap(self, *keys: Key) -> bool:
         left, right = self.evidence.pair(*keys)
@@ -174,17 +147,21 @@ class _Judge:
         interval, p = self.crossed(*apart.shape).interval_and_p(apart)
         return Comparison(name, decides, self._interval(right), interval, p, p, sign_flip(apart))
 
-    def _gain(self, task: str, learner: str) -> Interval | None:
-        learned = self.evidence.learned(learner)
-        keys: list[Key] = [(task, "trained", name, learned) for name in (learner, "zero-shot")]
+    def _gain(self, task: str, learning: Learning) -> Interval | None:
+        learned = self.evidence.learned(learning)
+        keys = [Key(task, "trained", who, learned) for who in (learning, ZERO_SHOT)]
         if not all(key in self.evidence for key in keys):
             return None
         after, before = self.evidence.pair(*keys)
         return self._interval(difference(after, before)) if after.size else None
 
     def _share(self, own: Key, ceiling: Key) -> Interval | None:
-        some_layers = "layers=" in _parts(own[2])[1]
-        if some_layers or ceiling not in self.evidence or not self._overlap(own, ceiling):
+        # Layers that do not learn are left out of a learner's mean.
+        if (
+            "layers" in own.learning.settings
+            or ceiling not in self.evidence
+            or not self._overlap(own, ceiling)
+        ):
             return None
         left, right = self.evidence.pair(own, ceiling)
         return self.crossed(*left.shape).ratio(left, right)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.tasks.episode import arrangement, is_listed
-from dualscope.tasks.lesson import DemonstrationTokens, Lesson, make_lesson
+from dualscope.tasks.lesson import NOT_IN_CONTEXT, DemonstrationTokens, Lesson, make_lesson
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -102,8 +102,8 @@ def _laid_out(
     return context, tuple(placed)
 
 
-def relabelled(lesson: Lesson) -> tuple[DemonstrationTokens, ...]:
-    """What gradient learners are taught, with labels drawn uniformly over the classes.
+def relabelled(lesson: Lesson, max_positions: int) -> Lesson:
+    """The same demonstrations with labels drawn uniformly over the classes, in the context and in the training.
 
     An episode whose own labels are random has used the draw that others take: here it is another one.
     """
@@ -111,7 +111,44 @@ def relabelled(lesson: Lesson) -> tuple[DemonstrationTokens, ...]:
     if episode.demo_labels == "random":
         episode = replace(episode, seed=episode.seed + _FAR)
     random = replace(episode, demo_labels="random", corrupt="gd").labels("gd")
-    return tuple(
-        replace(taught, label_index=label, label=lesson.answers[label])
-        for taught, label in zip(lesson.training, random, strict=False)
+
+    def with_labels(taught: tuple[DemonstrationTokens, ...]) -> list[DemonstrationTokens]:
+        return [
+            replace(demonstration, label_index=label, label=lesson.answers[label])
+            for demonstration, label in zip(taught, random, strict=False)
+        ]
+
+    return _taught(lesson, with_labels(lesson.demonstrations), with_labels(lesson.training), max_positions)
+
+
+def borrowed(lesson: Lesson, other: Lesson, max_positions: int) -> Lesson:
+    """Another task's demonstrations before the lesson's own queries; its classes stand for the lesson's, in turn."""
+
+    def here(taught: tuple[DemonstrationTokens, ...]) -> list[DemonstrationTokens]:
+        classes = len(lesson.answers)
+        return [replace(d, label_index=d.label_index % classes) for d in taught]
+
+    return _taught(lesson, here(other.demonstrations), here(other.training), max_positions)
+
+
+def _taught(
+    lesson: Lesson,
+    demonstrations: list[DemonstrationTokens],
+    training: list[DemonstrationTokens],
+    max_positions: int,
+) -> Lesson:
+    """The lesson's queries after other demonstrations, as many as fit before the longest query."""
+    room = max_positions - max(map(len, lesson.queries)) - max(map(len, lesson.answers))
+    context, placed = _laid_out(lesson, demonstrations)
+    while len(context) > room and len(placed) > 1:
+        context, placed = _laid_out(lesson, demonstrations[: len(placed) - 1])
+    starts = [d.start for d in placed]
+    if lesson.gd_demonstrations == "all" or len(placed) == len(demonstrations):
+        starts += [NOT_IN_CONTEXT] * (len(training) - len(starts))
+    return replace(
+        lesson,
+        demonstrations=placed,
+        training=tuple(replace(d, start=s) for d, s in zip(training, starts, strict=False)),
+        context=context,
+        shots_used=len(placed),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.descent.direct_effect import direct_attn_out
-from dualscope.learners.learner import LEARNERS, Learned, Options, Reread
+from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
+from dualscope.learners.learner import LEARNERS, Learned, Reread, Result
 from dualscope.models.doctor import assure, check_tokens
 from dualscope.models.reading.other_order import other_order
 from dualscope.models.reading.prefix import Prefix
@@ -45,9 +45,9 @@ class Bench:
     ) -> None:
         check_tokens(model, lesson)
         self.model, self.lesson, self.want, self._other = model, lesson, want, other
+        self._learned: dict[Learning, Learned] = {}
         if zero_shot is not None:
-            self.zero_shot = zero_shot
-        self._learned: dict[tuple[str, float | None, Options], Learned] = {}
+            self._learned[ZERO_SHOT] = Learned(zero_shot)
 
     @property
     def read_want(self) -> frozenset[str]:
@@ -60,23 +60,26 @@ class Bench:
         """What is asked of the reading after a context."""
         return self.read_want | ({"context_scores"} if "kendall" in self.want else set())
 
-    @cached_property
+    @property
     def zero_shot(self) -> Trace:
-        return self.model.read(self.lesson, want=self.read_want)
+        return self.result(ZERO_SHOT).trace
+
+    @property
+    def in_context(self) -> Trace:
+        return self.result(IN_CONTEXT).trace
 
     @cached_property
     def prefix(self) -> Prefix:
+        """The lesson's own context, encoded once."""
         assure(self.model, self.lesson)
         return self.model.prefix(self.lesson.context)
 
-    @cached_property
-    def in_context(self) -> Trace:
-        return self.model.read(self.lesson, self.prefix, want=self.context_want)
-
-    def after(self, context: Sequence[int], want: frozenset[str], shots_used: int | None = None) -> Learned:
-        """What reading the queries after a context leaves that is not the lesson's own."""
-        trace = self.model.read(self.lesson, self.model.prefix(context), want=want)
-        return Learned(trace, shots_used=shots_used, again=self.reading_after(context))
+    def after(self, context: Sequence[int] | Prefix, want: frozenset[str]) -> Learned:
+        """What reading the queries after a context leaves."""
+        prefix = context if isinstance(context, Prefix) else self.model.prefix(context)
+        tokens = self.lesson.context if isinstance(context, Prefix) else context
+        trace = self.model.read(self.lesson, prefix, want=want)
+        return Learned(trace, again=self.reading_after(tokens), by_context=True)
 
     def reading_after(self, context: Sequence[int]) -> Callable[[Lesson], Trace]:
         """Some queries after a context that is encoded anew."""
@@ -87,13 +90,13 @@ class Bench:
 
         None where the model itself has not changed and was not read in a way of the learner's own.
         """
-        if learned.again is None and learned.delta is None:
+        if learned.again is None and learned.change is None:
             return None
         with other_order(self.model):
             if learned.again is not None:
                 return Reread(self.zero_shot_again, learned.again(self.few))
-            assert learned.delta is not None
-            with learned.delta.applied(self.model):
+            assert learned.change is not None
+            with learned.change.applied(self.model):
                 trace = self.model.read(self.few, batch_size=REREAD_BATCH)
             return Reread(self.zero_shot_again, trace)
 
@@ -113,51 +116,63 @@ class Bench:
         with other_order(self.model):
             return self.model.read(self.few, batch_size=REREAD_BATCH)
 
+    def with_lesson(self, lesson: Lesson) -> Bench:
+        """A bench of the same model and queries where other things are taught."""
+        if lesson.query_ids != self.lesson.query_ids:
+            raise InputError("a lesson that is altered has to ask the same queries")
+        return Bench(self.model, lesson, self.want, zero_shot=self.zero_shot, other=self._other)
+
     @property
     def other(self) -> Lesson:
         if self._other is None:
             raise InputError("a lesson of another task is needed; give a study at least two tasks")
         return self._other
 
-    def learned(self, name: str, lr: float | None = None, **options: object) -> Learned:
-        """The result of a learner, computed once for the same rate and options."""
-        learner = LEARNERS[name]()
-        settings = options_of(name, options)
-        key = (learner.name, lr if learner.needs_rate else None, settings)
-        if key not in self._learned:
-            self._learned[key] = learner.learn(self, lr, settings)
-            if learner.has_direct:
-                self._add_direct(self._learned[key])
-        return self._learned[key]
+    def learned(
+        self, name: str, lr: float | None = None, control: str | None = None, **options: Any
+    ) -> Learned:
+        """The result of a learner, computed once for the same control, rate and options.
 
-    def forget(self, name: str, lr: float | None = None, **options: object) -> None:
+        ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``
+        """
+        return self.result(identify(name, options, control, lr)).learned
+
+    def result(self, learning: Learning) -> Result:
+        """The same, of a learner that is identified already."""
+        learning = self._without_idle_rate(learning)
+        if learning not in self._learned:
+            self._learned[learning] = self._learn(learning)
+        return Result(learning, role_of(learning), self._learned[learning])
+
+    def keep(self, learning: Learning, learned: Learned) -> None:
+        """Take over a result that is known from elsewhere."""
+        self._learned[learning] = learned
+
+    def forget(self, learning: Learning) -> None:
         """Let go of a result that nobody will ask for again: a sweep over rates would keep all its traces."""
-        rate = lr if LEARNERS[name].needs_rate else None
-        self._learned.pop((LEARNERS.canonical(name), rate, options_of(name, options)), None)
+        if learning not in (ZERO_SHOT, IN_CONTEXT):
+            self._learned.pop(self._without_idle_rate(learning), None)
+
+    def _learn(self, learning: Learning) -> Learned:
+        learner = LEARNERS[learning.name]()
+        options, own = settings_of(learning.name, learning.control, learning.settings)
+        if learning.control is None:
+            learned = learner.learn(self, learning.rate, options)
+        else:
+            learned = COMBINATORS[learning.control]().learn(self, learner, learning.rate, options, own)
+        # The direct part of a random change would say nothing.
+        if learning.control != "random-update":
+            self._add_direct(learned)
+        return learned
+
+    @staticmethod
+    def _without_idle_rate(learning: Learning) -> Learning:
+        """A rate given to a learner that has no use for one does not make it another learner."""
+        if learning.rate is None or LEARNERS[learning.name].needs_rate:
+            return learning
+        return Learning(learning.name, learning.control, learning.options)
 
     def _add_direct(self, learned: Learned) -> None:
         delta = learned.delta
         if "direct" in self.want and delta is not None and all(name.startswith("layers.") for name in delta):
             learned.trace.extras["direct_attn_out"] = direct_attn_out(self.model, self.lesson, delta)
-
-
-def options_of(name: str, options: dict[str, object]) -> Options:
-    """A learner's options, checked; an error names the learner, the option and what is accepted.
-
-    >>> options_of("gd", {"epochs": 2}).changed()
-    {'epochs': 2}
-    >>> options_of("gd", {"epoch": 2})
-    Traceback (most recent call last):
-    dualscope.core.errors.InputError: learner 'gd': option 'epoch': extra inputs are not permitted, found 2. ...
-    """
-    kind = LEARNERS[name].options
-    try:
-        return kind(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(word) for word in first["loc"])
-        message = first["msg"][0].lower() + first["msg"][1:]
-        raise InputError(
-            f"learner '{LEARNERS.canonical(name)}': option '{where}': {message}, found {first['input']!r}. "
-            f"Accepted options: {', '.join(kind.model_fields) or 'none'}."
-        ) from None

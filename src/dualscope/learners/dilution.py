@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
+from dualscope.core.options import Options
+from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -41,5 +42,5 @@ def demonstration_mass(bench: Bench) -> Tensor:
     """lam of the read position in context: [queries, layers, heads]."""
     found = bench.in_context.extras.get("demo_mass")
     if found is None:  # no metric asked for it
-        found = bench.model.read(bench.lesson, bench.prefix, want=frozenset({"mass"})).extras["demo_mass"]
+        found = bench.after(bench.prefix, frozenset({"mass"})).trace.extras["demo_mass"]
     return found

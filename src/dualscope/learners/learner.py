@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from dualscope.core.errors import InputError
+from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
 from dualscope.core.words import Role
+from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.descent.delta import Delta
     from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
-
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 
 
+class Change(Protocol):
+    """What a learner changed in a model: its weights (`Delta`), or a vector that it adds somewhere."""
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        """The model changed inside ``with``, and as before afterwards."""
+        ...
+
+    def randomised(self, seed: int, draw: int) -> Change:
+        """A random change of the same norms."""
+        ...
+
+
 @dataclass(frozen=True)
 class Learned:
-    """A learner's result: what it left at every query, how the weights changed, and how the learning went."""
+    """A learner's result: what it left at every query, what it changed, and how the learning went."""
 
     trace: Trace
-    delta: Delta | None = None
+    change: Change | None = None
     log: Log = field(default_factory=Log)
     shots_used: int | None = None  # where these were not the lesson's own demonstrations
-    again: Callable[[Lesson], Trace] | None = (
-        None  # all of its passes once more, on some queries: for the noise
-    )
+    again: Callable[[Lesson], Trace] | None = None  # all its passes once more, on some queries: for the noise
+    by_context: bool = False  # what changed is what stands before the queries
+    predictions_only: bool = False  # the attention is the untouched model's
+    is_rounding: bool = False  # by construction nothing changes: what is seen of it is rounding
+
+    @property
+    def delta(self) -> Delta | None:
+        """The change of the weights, where they are what changed."""
+        return self.change if isinstance(self.change, Delta) else None
 
 
 @dataclass(frozen=True)
@@ -43,8 +63,23 @@ class Reread:
     trace: Trace
 
 
+@dataclass(frozen=True)
+class Result:
+    """A learner's result with who it is and what it is to the question."""
+
+    learning: Learning
+    role: Role
+    learned: Learned
+
+    @property
+    def trace(self) -> Trace:
+        return self.learned.trace
+
+
 class Learner(Generic[O]):
     """A way to learn from demonstrations. Subclasses are registered by name and have no state.
+
+    It takes all that it is taught from ``bench.lesson``, so that it can be run under any control.
 
     A learner of your own, for ``--plugin``::
 
@@ -60,12 +95,16 @@ class Learner(Generic[O]):
     role: ClassVar[Role] = "hypothesis"  # what it is to the question
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
-    has_direct: ClassVar[bool] = (
-        True  # the direct part of its change says something (of a random one it does not)
-    )
 
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
         raise NotImplementedError
+
+    def read(self, bench: Bench, change: Change, options: O, few: bool = False) -> Trace:
+        """The queries (or the few that are read twice), with a change of the kind that this learner makes."""
+        with change.applied(bench.model):
+            return (
+                bench.model.read(bench.few) if few else bench.model.read(bench.lesson, want=bench.read_want)
+            )
 
     def needs_other(self, options: O) -> bool:
         """Whether the bench has to hold a lesson of another task."""
@@ -80,10 +119,15 @@ class Learner(Generic[O]):
         return lr
 
 
-class _Learners(Registry[type[Learner]]):
+class _Learners(Registry[type[Learner[Any]]]):
     """Learners know their own name, because their errors and logs speak of it."""
 
-    def add(self, name: str, item: type[Learner], aliases: tuple[str, ...] = ()) -> type[Learner]:
+    def add(self, name: str, item: type[Learner[Any]], aliases: tuple[str, ...] = ()) -> type[Learner[Any]]:
+        if name in ALIASES:
+            learner, control = ALIASES[name]
+            raise InputError(
+                f"learner '{name}' is the name of {learner} under {control}; choose another name"
+            )
         super().add(name, item, aliases)
         item.name = name
         return item

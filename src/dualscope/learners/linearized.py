@@ -8,11 +8,15 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from dualscope.descent.beside import weights_for
+from dualscope.descent.delta import Delta
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Sample
 from dualscope.descent.trainable import Gradient
 from dualscope.learners.gradient import DescentOptions, descend
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.learner import LEARNERS, Change, Learned, Learner
+from dualscope.learners.tangent_read import read_along
+from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -28,6 +32,14 @@ class GdLinearized(Learner[DescentOptions]):
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
         training = bench.lesson.training
         return descend(bench, training, self.rate(lr), options, linearized_step, tangent=True)
+
+    def read(self, bench: Bench, change: Change, options: DescentOptions, few: bool = False) -> Trace:
+        assert isinstance(change, Delta), "what GD changes is weights"
+        with weights_for(bench.model, options.slots(bench.model), tangent=True) as weights:
+            weights.changes.update(change)
+            if few:
+                return read_along(weights, bench.few, bench.zero_shot_again)
+            return read_along(weights, bench.lesson, bench.zero_shot, bench.read_want)
 
 
 @stepping

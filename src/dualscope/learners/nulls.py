@@ -1,23 +1,19 @@
-"""Learners that are taught nothing, or the wrong thing: what a similarity is worth without the claim."""
+"""Learners that are taught nothing: contexts without a lesson, and the query moved to where it stands in one."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
-from dualscope.descent.delta import Delta
-from dualscope.learners.altered_lessons import relabelled
-from dualscope.learners.gd import gd_step
-from dualscope.learners.gradient import DescentOptions, descend
-from dualscope.learners.learner import LEARNERS, Learned, Learner, Log, Options
+from dualscope.core.options import Options
+from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import Lesson
 
 
@@ -44,7 +40,7 @@ class NullContext(Learner[NullContextOptions]):
         elif options.kind == "scrambled":
             context = scrambled(lesson)
         else:
-            context = borrowed(lesson, bench.other)
+            context = filled(lesson, bench.other)
         return bench.after(context, bench.context_want)
 
 
@@ -70,72 +66,26 @@ def scrambled(lesson: Lesson) -> tuple[int, ...]:
     return context
 
 
-def borrowed(lesson: Lesson, other: Lesson) -> tuple[int, ...]:
+def filled(lesson: Lesson, other: Lesson) -> tuple[int, ...]:
     """Another task's demonstrations, repeated or cut at the front to the same length."""
     length = len(lesson.context) - len(lesson.bos)
     backwards = other.context[len(other.bos) :][::-1]
     return lesson.bos + tuple(islice(cycle(backwards), length))[::-1]
 
 
-@LEARNERS.register("gd-random-labels")
-class GdRandomLabels(Learner[DescentOptions]):
-    """GD on the same demonstrations with random labels."""
+@LEARNERS.register("zero-shot-offset")
+class ZeroShotOffset(Learner[Options]):
+    """No context, but BOS and query moved to where the query stands in context: what position alone does."""
 
     role = "null"
-    options = DescentOptions
-    needs_rate = True
 
-    def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
-        return descend(bench, relabelled(bench.lesson), self.rate(lr), options, gd_step)
+    def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
+        lesson, model = bench.lesson, bench.model
+        offset = len(lesson.context) - len(lesson.bos)
 
+        def again(few: Lesson) -> Trace:
+            return model.read(few, position_offset=offset)
 
-@LEARNERS.register("gd-other-task")
-class GdOtherTask(Learner[DescentOptions]):
-    """GD on another task's demonstrations."""
-
-    role = "null"
-    options = DescentOptions
-    needs_rate = True
-
-    def needs_other(self, options: DescentOptions) -> bool:
-        return True
-
-    def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
-        training = bench.other.training
-        learned = descend(bench, training, self.rate(lr), options, gd_step)
-        return replace(learned, shots_used=len(training))
-
-
-class RandomUpdateOptions(DescentOptions):
-    draw: int = Field(0, ge=0, description="which random draw")
-
-
-@LEARNERS.register("random-update")
-class RandomUpdate(Learner[RandomUpdateOptions]):
-    """A random change of the weights that GD changes, in every layer of the same norm as GD's."""
-
-    role = "null"
-    options = RandomUpdateOptions
-    needs_rate = True
-    has_direct = False
-
-    def learn(self, bench: Bench, lr: float | None, options: RandomUpdateOptions) -> Learned:
-        gd = bench.learned("gd", self.rate(lr), **options.model_dump(exclude={"draw"}))
-        assert gd.delta is not None
-        delta = random_like(gd.delta, bench.lesson.episode.seed, options.draw)
-        with delta.applied(bench.model):
-            trace = bench.model.read(bench.lesson, want=bench.read_want)
-        return Learned(trace, delta, Log(update_norm=gd.log.update_norm))
-
-
-def random_like(delta: Delta, seed: int, draw: int = 0) -> Delta:
-    """Gaussian, each layer rescaled to the norm that ``delta`` has there. The same on every device."""
-    state = int(np.random.SeedSequence([seed, 4, draw]).generate_state(1)[0])
-    generator = torch.Generator().manual_seed(state)
-    noise = Delta(
-        {
-            name: torch.randn(c.shape, generator=generator, dtype=c.dtype).to(c.device)
-            for name, c in delta.items()
-        }
-    )
-    return noise.with_norms(delta.norms())
+        trace = model.read(lesson, want=bench.read_want, position_offset=offset)
+        # Where positions are relative, moving a query moves nothing.
+        return Learned(trace, again=again, by_context=True, is_rounding=model.relative_positions)

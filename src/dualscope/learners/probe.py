@@ -47,7 +47,7 @@ class Probe(Learner[ProbeOptions]):
             rate=options.rate,
         ).transpose(0, 1)  # [queries, layers, classes]
         trace = replace(frozen, label_logprobs=at_layer[:, options.layer], label_logprobs_at_layer=at_layer)
-        return Learned(trace)
+        return Learned(trace, predictions_only=True)
 
 
 @torch.no_grad()

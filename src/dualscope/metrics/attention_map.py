@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dualscope.core.learning import ZERO_SHOT, Learning
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, wide
 from dualscope.metrics.metric import family
@@ -19,7 +20,7 @@ from dualscope.metrics.values import PerQuery, Values
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.learners.learner import Learned
+    from dualscope.learners.learner import Result
 
 
 def own_tokens(lengths: Tensor, tokens: int) -> Tensor:
@@ -88,18 +89,18 @@ def change_undefined(case: Case) -> slice:
 
 
 def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    pairs = [(name, case.reference_name, case.reference) for name in names if name in _FORMULAS]
+    pairs = [(name, case.against) for name in names if name in _FORMULAS]
     if "alpha" in names:
-        pairs += [("alpha", name, other.trace) for name, other in _gradients(case).items()]
-    parts: dict[tuple[str, str], list[Tensor]] = {(name, reference): [] for name, reference, _ in pairs}
+        pairs += [("alpha", other) for other in _gradients(case)]
+    parts: dict[tuple[str, Learning], list[Tensor]] = {(name, other.learning): [] for name, other in pairs}
     for at in layer_slices(case.trace.attn_scores):
         own = visible(case.zero_shot, at)
         z, c, g = (seen_scores(trace, own, at) for trace in (case.zero_shot, case.reference, case.trace))
         own = own.to(z.device)
-        for name, reference, trace in pairs:
-            other = c if trace is case.reference else seen_scores(trace, own, at)
+        for name, other in pairs:
+            theirs = c if other is case.against else seen_scores(other.trace, own, at)
             formula = sim_am_delta if name == "alpha" else _FORMULAS[name]
-            parts[name, reference].append(formula(z, other, g, own))
+            parts[name, other.learning].append(formula(z, theirs, g, own))
     for (name, reference), chunks in parts.items():
         values = torch.cat(chunks, 1)
         if name in ("sim_am_delta", "alpha"):
@@ -112,11 +113,11 @@ def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
     for at in layer_slices(case.zero_shot.attn_scores):
         own = visible(case.zero_shot, at)
         chunks.append(cosine(seen_scores(case.trace, own, at), seen_scores(case.zero_shot, own, at)))
-    yield PerQuery("sim_am_zero_shot", torch.cat(chunks, 1), "zero-shot")
+    yield PerQuery("sim_am_zero_shot", torch.cat(chunks, 1), ZERO_SHOT)
 
 
-def _gradients(case: Case) -> dict[str, Learned]:
-    return {n: o for n, o in case.others.items() if o.delta is not None and n != case.name}
+def _gradients(case: Case) -> list[Result]:
+    return [other for other in case.others if other.learned.delta is not None]
 
 
 _add = family(_family, lambda case: case.is_pair and case.has_attention)
@@ -138,6 +139,6 @@ _add(
     "are two gradient learners the same thing; `reference` names the other",
     applies=lambda case: case.is_gradient and bool(_gradients(case)),
 )
-family(_zero_shot, lambda case: case.learner == "in-context" and case.has_attention)(
+family(_zero_shot, lambda case: case.is_reference and case.has_attention)(
     "sim_am_zero_shot", "cos(c.attn_scores, z.attn_scores)", "likeness of the maps before any fine-tuning"
 )

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dualscope.core.learning import ZERO_SHOT, Learning
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
 from dualscope.metrics.metric import family
@@ -136,26 +137,31 @@ _PAIRS = {
 }
 
 
-def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, str, Tensor]]:
+def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, Learning, Tensor]]:
     """(metric, reference, [queries, layers of the chunk])."""
     # widened once here; `wide` in the formulas then has nothing left to do
     z, c, g = (wide(t.attn_out[:, at]) for t in (case.zero_shot, case.reference, case.trace))
     bias = None if case.output_bias is None else case.output_bias[at]
+    reference = case.against.learning
     for name in names:
         if name == "sim_aou_dilution":
-            yield name, case.reference_name, sim_aou_dilution(z, c, bias)
+            yield name, reference, sim_aou_dilution(z, c, bias)
         elif name == "sim_aou_orthogonal":
-            yield name, case.reference_name, sim_aou_orthogonal(z, c, g, bias)
+            yield name, reference, sim_aou_orthogonal(z, c, g, bias)
         elif name in _PAIRS:
-            yield name, case.reference_name, _PAIRS[name](z, c, g)
+            yield name, reference, _PAIRS[name](z, c, g)
         elif name in _DRAWS:
-            yield name, case.reference_name, sim_aou_random(z, c, case.seed, _DRAWS[name], at.start)
+            yield name, reference, sim_aou_random(z, c, case.seed, _DRAWS[name], at.start)
         elif name == "sim_aou_direct":
-            yield name, case.reference_name, sim_aou(z, c, case.trace.extras["direct_attn_out"][:, at])
+            yield name, reference, sim_aou(z, c, case.trace.extras["direct_attn_out"][:, at])
         else:
-            for null, learned in case.nulls.items():
-                n = wide(learned.trace.attn_out[:, at])
-                yield name, null, cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z)
+            for null in case.nulls:
+                n = wide(null.trace.attn_out[:, at])
+                yield (
+                    name,
+                    null.learning,
+                    cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z),
+                )
 
 
 def _out_of_reach(case: Case) -> Tensor | None:
@@ -163,8 +169,7 @@ def _out_of_reach(case: Case) -> Tensor | None:
 
     No context changes that layer then, and the cosine would be of rounding, which has a direction of its own.
     """
-    contexts = ("in-context", "null-context", "zero-shot-offset")
-    of_contexts = any(name.startswith(contexts) for name in (case.reference_name, case.learner))
+    of_contexts = case.learned.by_context or case.against.learned.by_context
     if not case.relative_positions or case.first_window is None or not of_contexts:
         return None
     return case.zero_shot.lengths >= case.first_window
@@ -172,7 +177,7 @@ def _out_of_reach(case: Case) -> Tensor | None:
 
 def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
     out = _out_of_reach(case)
-    parts: dict[tuple[str, str], list[Tensor]] = {}
+    parts: dict[tuple[str, Learning], list[Tensor]] = {}
     for at in layer_slices(case.trace.attn_out):
         for name, reference, values in _chunk(case, names, at):
             parts.setdefault((name, reference), []).append(values)
@@ -186,10 +191,10 @@ def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
 def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
     z, g = case.zero_shot.attn_out, case.trace.attn_out
     chunks = [change_norm(z[:, at], g[:, at]) for at in layer_slices(z)]
-    yield PerQuery("change_norm", torch.cat(chunks, 1), "zero-shot")
+    yield PerQuery("change_norm", torch.cat(chunks, 1), ZERO_SHOT)
 
 
-_add = family(_alone, lambda case: case.learner != "zero-shot" and case.has_attention)
+_add = family(_alone, lambda case: not case.is_baseline and case.has_attention)
 _add("change_norm", "|g.attn_out - z.attn_out| / |z.attn_out|", "size of the change of the attention output")
 
 _add = family(_pairs, lambda case: case.is_pair and case.has_attention)

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from dualscope.core.errors import InputError
+from dualscope.core.learning import Learning
+from dualscope.learners.learner import Learned, Reread, Result
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.learners.learner import Learned, Reread
     from dualscope.tasks.lesson import Lesson
-
-PREDICTIONS_ONLY = frozenset({"probe"})  # learners whose attention is the untouched model's
-NULLS = (
-    "null-context",
-    "zero-shot-offset",
-)  # stand-ins for in-context learning that have nothing to learn from
 
 
 @dataclass(frozen=True)
 class Case:
     """One learner on one episode. All traces are of the same queries, in the same order.
 
-    `others` holds further learners of the same episode under the names that rows will show as their `reference`:
-    null contexts (names that begin with one of `NULLS`) for `sim_aou_null`, gradient learners for `alpha`.
+    `others` are further learners of the same episode: contexts that teach nothing for `sim_aou_null`, plain gradient
+    descent for `alpha`.
     """
 
     zero_shot: Trace
-    reference: Trace  # in-context, unless said otherwise
-    learned: Learned
-    learner: str
-    label: str = ""  # the learner with its options, as rows would name it; by default its name
-    reference_name: str = "in-context"
+    own: Result
+    against: Result  # in-context, unless said otherwise
     relative_positions: bool = False  # rotary or ALiBi: layer 0 cannot see that a context was there
     first_window: int | None = None  # how many tokens layer 0 sees, its own among them; None: all
     output_bias: Tensor | None = (
@@ -43,32 +34,49 @@ class Case:
     )
     seed: int = 0
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
-    others: Mapping[str, Learned] = field(default_factory=dict)
+    others: tuple[Result, ...] = ()
     reread: Reread | None = None  # some queries once more, in another order of summation: for snr
 
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids
-        named = {self.reference_name: self.reference, self.name: self.learned.trace}
-        named |= {name: other.trace for name, other in self.others.items()}
-        for name, trace in named.items():
-            if trace.query_ids != ids:
+        for result in (self.against, self.own, *self.others):
+            if result.trace.query_ids != ids:
                 raise InputError(
-                    f"the trace of '{name}' is of other queries than the zero-shot trace "
-                    f"({len(trace.query_ids)} against {len(ids)}); metrics compare the same queries in the same order"
+                    f"the trace of '{result.learning.label}' is of other queries than the zero-shot trace "
+                    f"({len(result.trace.query_ids)} against {len(ids)}); metrics compare the same queries in the "
+                    "same order"
                 )
 
     @property
+    def learned(self) -> Learned:
+        return self.own.learned
+
+    @property
+    def learning(self) -> Learning:
+        return self.own.learning
+
+    @property
     def trace(self) -> Trace:
-        return self.learned.trace
+        return self.own.trace
+
+    @property
+    def reference(self) -> Trace:
+        return self.against.trace
+
+    @property
+    def is_baseline(self) -> bool:
+        """Zero-shot: there is no change."""
+        return self.own.role == "baseline"
+
+    @property
+    def is_reference(self) -> bool:
+        """In-context learning itself."""
+        return self.own.role == "reference"
 
     @property
     def is_pair(self) -> bool:
         """Is there a change to compare with the reference's?"""
-        return self.learner != "zero-shot" and self.name != self.reference_name
-
-    @property
-    def name(self) -> str:
-        return self.label or self.learner
+        return not self.is_baseline and self.learning != self.against.learning
 
     @property
     def is_gradient(self) -> bool:
@@ -77,15 +85,16 @@ class Case:
 
     @property
     def has_attention(self) -> bool:
-        return self.learner not in PREDICTIONS_ONLY
+        return not self.learned.predictions_only
 
     @property
-    def nulls(self) -> dict[str, Learned]:
-        """Where positions are relative, moving a query moves nothing: what is seen of it is rounding, and no null."""
-        moved = "zero-shot-offset" if self.relative_positions else None
-        return {
-            name: other for name, other in self.others.items() if name.startswith(NULLS) and name != moved
-        }
+    def nulls(self) -> tuple[Result, ...]:
+        """Stand-ins for in-context learning that have nothing to learn from."""
+        return tuple(
+            other
+            for other in self.others
+            if other.role == "null" and other.learned.by_context and not other.learned.is_rounding
+        )
 
     def turned_right(self) -> Tensor:
         """Queries that both the reference and the learner turn from wrong to right: [queries], boolean."""
@@ -99,13 +108,13 @@ class Case:
         def cut(trace: Trace) -> Trace:
             return replace(trace.map(lambda tensor: tensor[rows.to(tensor.device)]), query_ids=ids)
 
-        def cut_learned(learned: Learned) -> Learned:
-            return replace(learned, trace=cut(learned.trace))
+        def cut_result(result: Result) -> Result:
+            return replace(result, learned=replace(result.learned, trace=cut(result.trace)))
 
         return replace(
             self,
             zero_shot=cut(self.zero_shot),
-            reference=cut(self.reference),
-            learned=cut_learned(self.learned),
-            others={name: cut_learned(other) for name, other in self.others.items()},
+            own=cut_result(self.own),
+            against=cut_result(self.against),
+            others=tuple(map(cut_result, self.others)),
         )

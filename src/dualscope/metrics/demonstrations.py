@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dualscope.core.words import Control
 from dualscope.metrics.case import Case
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.metric import family
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 
 KENDALL_QUERIES = 64  # the first ones: tau over a thousand tokens varies little between queries
 SHIFTS = 4
-ELSEWHERE = frozenset(
-    {"gd-other-task", "gd-redraw", "gd-reorder"}
-)  # trained on another list of demonstrations
+ELSEWHERE: frozenset[Control | None] = frozenset({"other-task", "redraw", "reorder"})
+"""Controls under which a learner is taught another list of demonstrations."""
 
 
 def shared_tokens(lesson: Lesson, recorded: int) -> tuple[list[int], list[int]] | None:
@@ -103,15 +103,15 @@ def _taus(case: Case, names: frozenset[str]) -> Iterator[Values]:
             tau = tau_b(icl, torch.arange(icl.shape[-1]).to(icl).expand_as(icl))
         values = torch.full((len(case.trace), tau.shape[1]), torch.nan, dtype=tau.dtype)
         values[some] = tau.cpu()  # the other queries are not measured, and n says so
-        yield PerQuery(name, values, case.reference_name)
+        yield PerQuery(name, values, case.against.learning)
 
 
 def _applies(case: Case) -> bool:
     return (
         case.is_pair
         and case.lesson is not None
-        and case.learner not in ELSEWHERE
-        and not (case.learner == "gd-random-labels" and len(set(map(len, case.lesson.answers))) > 1)
+        and case.learning.control not in ELSEWHERE
+        and not (case.learning.control == "random-labels" and len(set(map(len, case.lesson.answers))) > 1)
         and {"queries", "inputs"} <= case.learned.log.records.keys()
         and "context_scores" in case.reference.extras
     )

@@ -15,7 +15,7 @@ def _masses(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 def _has_context(case: Case) -> bool:
-    return case.learner != "zero-shot" and case.has_attention and not case.is_gradient
+    return not case.is_baseline and case.has_attention and not case.is_gradient
 
 
 def _add(name: str, formula: str, about: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -26,9 +27,13 @@ class Metric:
     applies: Applies
     default: bool = True  # else on request
     wants: frozenset[str] = frozenset()  # what the traces or the log must hold besides the usual
-    by_subset: bool = (
-        True  # else always over all queries, because on a subset by prediction it would be trivial
-    )
+    by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
+    written_as: Callable[..., Any] | None = None  # the function that a person wrote, where `compute` wraps it
+
+    @property
+    def source(self) -> Callable[..., Any]:
+        """Where the metric comes from: its module tells a plugin's metric from ours."""
+        return self.written_as or self.compute
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -70,10 +75,12 @@ def simple_metric(name: str, formula: str, about: str, applies: Applies | None =
 
     def register(function: Callable[[Case], Tensor]) -> Callable[[Case], Tensor]:
         def compute(case: Case, names: frozenset[str]) -> list[Values]:
-            reference = case.reference_name if case.is_pair else None
+            reference = case.against.learning if case.is_pair else None
             return [PerQuery(name, function(case), reference)]
 
-        METRICS.add(name, Metric(name, about, formula, compute, applies or always, default=False))
+        METRICS.add(
+            name, Metric(name, about, formula, compute, applies or always, default=False, written_as=function)
+        )
         return function
 
     return register

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dualscope.core.learning import ZERO_SHOT
 from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.learners.learner import Reread
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
@@ -98,13 +99,13 @@ def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
     found = sizes(case, case.reread)
     found["snr_scores"].signal[:, change_undefined(case)] = torch.nan
     for name in names & found.keys():
-        yield PerQuery(name, found[name].signal, "zero-shot", weights=found[name].noise, over_layers="min")
+        yield PerQuery(name, found[name].signal, ZERO_SHOT, weights=found[name].noise, over_layers="min")
     if "snr_low_layers" in names:
         low = torch.stack([found[name].ratios() < SNR_THRESHOLD for name in ("snr", "snr_scores")]).any(0)
         yield Logged("snr_low_layers", low.sum())
 
 
-_applies = lambda case: case.reread is not None and case.learner != "zero-shot" and case.has_attention  # noqa: E731
+_applies = lambda case: case.reread is not None and not case.is_baseline and case.has_attention  # noqa: E731
 _add = family(_snr, _applies)
 _add(
     "snr",

@@ -49,7 +49,7 @@ def partition(case: Case) -> dict[str, Tensor]:
 def _compute(case: Case, names: frozenset[str]) -> Iterator[Values]:
     for name, members in partition(case).items():
         if name in names:
-            yield PerQuery(name, members, case.reference_name, scale=float(len(members)))
+            yield PerQuery(name, members, case.against.learning, scale=float(len(members)))
 
 
 _add = family(_compute, lambda case: case.is_pair, by_subset=False)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dualscope.core.learning import ZERO_SHOT
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import always, family
@@ -99,9 +100,9 @@ def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
             yield PerQuery("predicted_share", trace.predictions == index, reference=word)
     gained = trace.correct.double() - case.zero_shot.correct.double()
     for name in names & {"gd_learned", "icl_learned"}:
-        yield PerQuery(name, gained, reference="zero-shot")
+        yield PerQuery(name, gained, reference=ZERO_SHOT)
     if "changed" in names:
-        yield PerQuery("changed", trace.predictions != case.zero_shot.predictions, reference="zero-shot")
+        yield PerQuery("changed", trace.predictions != case.zero_shot.predictions, reference=ZERO_SHOT)
 
 
 def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
@@ -109,15 +110,15 @@ def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
     for name in sets.keys() & names:
         members, among = sets[name]
         # undefined outside the denominator's set, so that the mean is the share, also of any resample
-        yield PerQuery(name, torch.where(among, members.double(), torch.nan), case.reference_name)
+        yield PerQuery(name, torch.where(among, members.double(), torch.nan), case.against.learning)
     if "jaccard_corrected" in names:
         icl, gd = changes(case)
         parts = torch.stack([icl & gd, icl, gd, torch.ones_like(icl)], -1)
-        yield Pooled("jaccard_corrected", parts, corrected_jaccard, case.reference_name)
+        yield Pooled("jaccard_corrected", parts, corrected_jaccard, case.against.learning)
     if "label_change_correlation" in names:
         x, y = label_changes(case)
         parts = torch.cat([torch.ones_like(x[:, :1]), x, y, x * x, y * y, x * y], -1)
-        yield Pooled("label_change_correlation", parts, pooled_correlation, case.reference_name)
+        yield Pooled("label_change_correlation", parts, pooled_correlation, case.against.learning)
 
 
 _add = family(_alone, always, by_subset=False)
@@ -144,13 +145,13 @@ _add(
     "icl_learned",
     "accuracy - zero-shot accuracy",
     "what the context gained over zero-shot",
-    applies=lambda case: case.learner == "in-context",
+    applies=lambda case: case.is_reference,
 )
 _add(
     "changed",
     "|D| / queries",
     "share of queries whose prediction differs from zero-shot's",
-    applies=lambda case: case.learner != "zero-shot",
+    applies=lambda case: not case.is_baseline,
 )
 _add = family(_paired, lambda case: case.is_pair, by_subset=False)
 _add(

@@ -13,19 +13,22 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from dualscope.core.learning import Learning
+from dualscope.core.query_columns import QueryColumn
+from dualscope.core.rows import MetricRow
 from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.values import Logged, PerQuery, Pooled, Values
 
-Row = dict[str, Any]
+Column = tuple[pa.Field, Any]  # a field with its values, one a query
 
 
 @dataclass(frozen=True)
 class Measurement:
     """Rows with the columns metric, reference, layer, head, step, value, low, high, n; and one row a query."""
 
-    rows: list[Row]
+    rows: list[MetricRow]
     queries: pa.Table
 
 
@@ -45,7 +48,8 @@ def measure(
     The table of queries holds each query's prediction, label log-probabilities and values (over layers: the mean);
     `per_query` adds the values of every layer as lists.
 
-    >>> from dualscope.learners.learner import Learned
+    >>> from dualscope.core.learning import IN_CONTEXT
+    >>> from dualscope.learners.learner import Learned, Result
     >>> from dualscope.models.trace import Trace
     >>> def trace(out, logits):
     ...     scores, labels = torch.ones(2, 1, 1, 3), torch.tensor([0, 1])
@@ -54,24 +58,26 @@ def measure(
     >>> z = trace(torch.zeros(2, 1, 2), [[0.0, -1.0], [0.0, -1.0]])
     >>> c = trace(torch.ones(2, 1, 2), [[0.0, -1.0], [-1.0, 0.0]])
     >>> g = trace(torch.eye(2)[:, None], [[0.0, -1.0], [-1.0, 0.0]])
-    >>> found = measure(Case(z, c, Learned(g), "gd"), ["sim_aou"])
+    >>> gd = Result(Learning("gd"), "hypothesis", Learned(g))
+    >>> found = measure(Case(z, gd, Result(IN_CONTEXT, "reference", Learned(c))), ["sim_aou"])
     >>> [(row["metric"], row["layer"], round(row["value"], 3), row["n"]) for row in found.rows]
     [('sim_aou', None, 0.707, 2), ('sim_aou', 0, 0.707, 2)]
     """
     names = expand(metrics)
     counts = _counts(len(case.trace), resamples, seed)
-    rows: list[Row] = []
+    rows: list[MetricRow] = []
     columns = _query_columns(case)
     for values in _computed(case, names, subset):
         if isinstance(values, PerQuery):
             summary = Summary.of(values)
             rows += summary.rows(counts, per_head)
-            columns |= summary.columns(case.reference_name, per_query)
+            columns += summary.columns(case.against.learning, per_query)
         elif isinstance(values, Pooled):
             rows.append(_pooled_row(values, counts))
         else:
             rows += _logged_rows(values)
-    return Measurement(rows, pa.table(columns))
+    fields, values_of = zip(*columns, strict=True)
+    return Measurement(rows, pa.table(list(values_of), schema=pa.schema(list(fields))))
 
 
 _counts = lru_cache(maxsize=2)(resample_counts)  # the cells of a sitting resample alike
@@ -122,9 +128,28 @@ def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
     return ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
 
 
-def _row(values: Values, value: float | np.ndarray, **rest: Any) -> Row:
-    row = {"metric": values.metric, "reference": values.reference, "layer": None, "head": None, "step": None}
-    return row | {"value": float(value), "low": math.nan, "high": math.nan, "n": 0} | rest
+def _row(
+    values: Values,
+    value: float | np.ndarray,
+    n: int,
+    low: float = math.nan,
+    high: float = math.nan,
+    layer: int | None = None,
+    head: int | None = None,
+    step: int | None = None,
+) -> MetricRow:
+    reference = values.reference
+    return {
+        "metric": values.metric,
+        "reference": reference.label if isinstance(reference, Learning) else reference,
+        "layer": layer,
+        "head": head,
+        "step": step,
+        "value": float(value),
+        "low": low,
+        "high": high,
+        "n": n,
+    }
 
 
 @dataclass(frozen=True)
@@ -146,7 +171,7 @@ class Summary:
         there = np.isfinite(values) & np.isfinite(weights)
         return cls(source, values, np.where(there, values, 0.0), np.where(there, weights, 0.0), heads)
 
-    def rows(self, counts: np.ndarray, per_head: bool) -> list[Row]:
+    def rows(self, counts: np.ndarray, per_head: bool) -> list[MetricRow]:
         layered = self.values.ndim == 2
         top, bottom = (part if layered else part[:, None] for part in (self.top, self.bottom))
         found = ratio(top.sum(0), bottom.sum(0)) * self.source.scale  # [layers]
@@ -162,24 +187,27 @@ class Summary:
             rows.append(_row(self.source, self._over_layers(found), low=float(low), high=float(high), n=some))
         low, high = quantiles(draws)
         for layer, value in enumerate(found):
-            ends = {"low": float(low[layer]), "high": float(high[layer]), "n": int(n[:, layer].sum())}
-            rows.append(_row(self.source, value, layer=layer, **ends))
+            ends = float(low[layer]), float(high[layer])
+            rows.append(_row(self.source, value, int(n[:, layer].sum()), *ends, layer=layer))
         if per_head and self.heads is not None:
             rows += self._head_rows(counts)
         return rows
 
-    def columns(self, reference: str, layers: bool) -> dict[str, Any]:
+    def columns(self, own: Learning, layers: bool) -> list[Column]:
         """This metric's columns in the table of queries; ratios and counts are no number of a query."""
         if self.source.weights is not None or self.source.scale != 1:
-            return {}
-        name = query_column(self.source.metric, self.source.reference, reference)
+            return []
+
+        def field(by_layer: bool, kind: pa.DataType) -> pa.Field:
+            return QueryColumn.made(self.source.metric, self.source.reference, own, by_layer).field(kind)
+
         if self.values.ndim == 1:
-            return {name: self.values}
-        columns: dict[str, Any] = {}
+            return [(field(False, pa.float64()), self.values.astype(float))]
+        columns: list[Column] = []
         if self.source.over_layers == "mean":
-            columns[name] = _nanmean(self.values, -1)
+            columns.append((field(False, pa.float64()), _nanmean(self.values, -1)))
         if layers:
-            columns[f"{name}_layers"] = list(self.values)
+            columns.append((field(True, pa.list_(pa.float64())), list(self.values)))
         return columns
 
     def _draws(self, counts: np.ndarray, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
@@ -192,7 +220,7 @@ class Summary:
             return _nanmean(layers, -1)
         return np.fmin.reduce(layers, axis=-1)  # NaN only where all are
 
-    def _head_rows(self, counts: np.ndarray) -> list[Row]:
+    def _head_rows(self, counts: np.ndarray) -> list[MetricRow]:
         assert self.heads is not None
         queries, layers, heads = self.heads.shape
         flat = self.heads.reshape(queries, layers * heads)
@@ -214,24 +242,15 @@ class Summary:
         ]
 
 
-def query_column(metric: str, reference: str | None, case_reference: str) -> str:
-    """A metric's name in the table of queries; a reference that is not the cell's own is added to it.
-
-    >>> query_column("alpha", "gd", "in-context"), query_column("sim_aou", "in-context", "in-context")
-    ('alpha[gd]', 'sim_aou')
-    """
-    return metric if reference in (None, "zero-shot", case_reference) else f"{metric}[{reference}]"
-
-
-def _pooled_row(values: Pooled, counts: np.ndarray) -> Row:
+def _pooled_row(values: Pooled, counts: np.ndarray) -> MetricRow:
     parts = _array(values.parts)
     low, high = quantiles(values.combine(counts @ parts))
     return _row(values, values.combine(parts.sum(0)), low=float(low), high=float(high), n=len(parts))
 
 
-def _logged_rows(values: Logged) -> list[Row]:
+def _logged_rows(values: Logged) -> list[MetricRow]:
     found = _array(values.values)
-    rows: list[Row] = [_row(values, _nanmean(found.reshape(-1), 0), n=1)]
+    rows: list[MetricRow] = [_row(values, _nanmean(found.reshape(-1), 0), n=1)]
     if found.ndim == 2:
         rows += [_row(values, value, layer=layer, n=len(found)) for layer, value in enumerate(found.mean(0))]
         rows += [
@@ -244,11 +263,11 @@ def _logged_rows(values: Logged) -> list[Row]:
     return rows
 
 
-def _query_columns(case: Case) -> dict[str, Any]:
+def _query_columns(case: Case) -> list[Column]:
     trace = case.trace
-    return {
-        "query": list(trace.query_ids),
-        "label": trace.labels.cpu().numpy(),
-        "prediction": trace.predictions.cpu().numpy(),
-        "label_logprobs": list(_array(trace.label_logprobs)),
-    }
+    return [
+        (pa.field("query", pa.string()), list(trace.query_ids)),
+        (pa.field("label", pa.int64()), trace.labels.cpu().numpy()),
+        (pa.field("prediction", pa.int64()), trace.predictions.cpu().numpy()),
+        (pa.field("label_logprobs", pa.list_(pa.float64())), list(_array(trace.label_logprobs))),
+    ]

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from dualscope.core.learning import Learning
+
 
 @dataclass(frozen=True)
 class PerQuery:
@@ -20,7 +22,7 @@ class PerQuery:
 
     metric: str
     values: Tensor  # [queries], [queries, layers] or [queries, layers, heads]
-    reference: str | None = None
+    reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
     weights: Tensor | None = None  # the same shape
     over_layers: Literal["mean", "min", "none"] = "mean"  # how layers make the aggregate row
     scale: float = 1.0  # for counts: the number of queries
@@ -36,7 +38,7 @@ class Pooled:
     metric: str
     parts: Tensor  # [queries, parts]
     combine: Callable[[np.ndarray], np.ndarray]  # [..., parts] of sums -> [...]
-    reference: str | None = None
+    reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Logged:
 
     metric: str
     values: Tensor  # [], [layers] or [steps, layers]
-    reference: str | None = None
+    reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
 
 
 Values = PerQuery | Pooled | Logged

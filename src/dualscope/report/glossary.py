@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import cleandoc
 
+from dualscope.core.learning import Learning
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -15,15 +17,18 @@ class Definition:
     """Of a metric; a learner has none."""
 
 
-def glossary(metrics: Iterable[str], learners: Iterable[str]) -> list[Definition]:
+def glossary(metrics: Iterable[str], learnings: Iterable[Learning]) -> list[Definition]:
     """The named metrics and learners, in the registries' order; what a plugin defines is said to be so."""
-    from dualscope.learners import LEARNERS
+    from dualscope.learners import COMBINATORS, LEARNERS
     from dualscope.metrics import METRICS
 
     wanted = set(metrics)
     found = [Definition(n, METRICS[n].about, METRICS[n].formula) for n in METRICS if n in wanted]
-    names = {learner.partition("[")[0].partition(" ")[0] for learner in learners}
+    learnings = list(learnings)
+    names = {learning.name for learning in learnings}
+    controls = {learning.control for learning in learnings}
     found += [Definition(name, summary(LEARNERS[name])) for name in LEARNERS if name in names]
+    found += [Definition(f"under {n}", summary(COMBINATORS[n])) for n in COMBINATORS if n in controls]
     known = {definition.name for definition in found}
     return found + [Definition(name, "defined by a plugin") for name in sorted((wanted | names) - known)]
 

@@ -55,7 +55,7 @@ def render(data: Data) -> str:
     if not data.side_by_side:
         sections = [section.without_column("model") for section in sections]
     named = {name for section in sections for chart in section.charts() for name in chart.metrics}
-    learners = {name for subject in data.subjects for name in subject.learners}
+    learnings = [who for subject in data.subjects for who in subject.learnings.values()]
     plotly = get_plotlyjs()
     script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("plots.js", "page.js"))
     return str(
@@ -67,7 +67,7 @@ def render(data: Data) -> str:
             data=data,
             sections=sections,
             tasks=data.tasks,
-            glossary=glossary(named, learners),
+            glossary=glossary(named, learnings),
             style=(TEMPLATES / "style.css").read_text(encoding="utf-8"),
             plotly=plotly,
             script=script,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,28 +13,16 @@ import pyarrow.compute as pc
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
+from dualscope.core.rows import CELL_COLUMNS as CELL
 from dualscope.core.strangers import reading
 from dualscope.findings import summary
-from dualscope.findings.evidence import Evidence
-from dualscope.findings.stored import is_whole, stamp_of
-from dualscope.findings.verdict import verdict
-from dualscope.studies.cell import COLUMNS, Learning
+from dualscope.findings.stored import StoredCell, verdicts
 from dualscope.studies.provenance import known
 from dualscope.studies.rates import chosen
 from dualscope.studies.run_folder.storage import Broken, Run
 
 Row = dict[str, Any]
-CELL = COLUMNS[: COLUMNS.index("metric")]
 REGRESSION = "regression.parquet"
-
-
-@dataclass(frozen=True)
-class StoredCell:
-    """A cell as its own rows tell of it: a report needs no study to be planned again."""
-
-    id: str
-    columns: Row
-    reference: Learning | None
 
 
 class Source:
@@ -108,19 +94,7 @@ class Source:
 
     @cached_property
     def verdicts(self) -> list[Row]:
-        """As `verdict.json` has them, where that is of the same cells; else reached anew by the same rule."""
-        stored = self.run.recall("verdict.json")
-        if is_whole(stored, stamp_of(self.tables)):
-            return list(stored["verdicts"])
-        pairs = [
-            (cell.columns, self.run.queries(cell.id))
-            for cell in self.cells
-            if cell.reference is None or cell.reference.learner == "in-context"
-        ]
-        return [
-            {"setting": vars(setting), **verdict(evidence).to_dict()}
-            for setting, evidence in Evidence.collect(pairs).items()
-        ]
+        return verdicts(self.run, self.cells, keep=False)
 
     @cached_property
     def study(self) -> Row:
@@ -158,15 +132,7 @@ class Source:
             return parsed_yaml(self.run.folder.read(name).decode(), self.run.folder.path(name))[0]
 
 
-def _reference(table: pa.Table) -> Learning | None:
+def _reference(table: pa.Table) -> str | None:
     """What the cell was compared with: named by every row of a metric that compares."""
     found = table.filter(pc.is_in(table["metric"], pa.array(["jaccard", "sim_aou"])))["reference"]
-    names = [name for name in found.unique().to_pylist() if name]
-    return _learning(names[0]) if names else None
-
-
-def _learning(label: str) -> Learning:
-    """A learner by its label in the rows; `Learning.label` gives the label back."""
-    name, _, inside = label.partition("[")
-    options = dict(part.partition("=")[::2] for part in inside.removesuffix("]").split(",") if part)
-    return Learning(name, json.dumps(options, sort_keys=True, separators=(",", ":")))
+    return next((name for name in found.unique().to_pylist() if name), None)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualscope.findings.evidence import SITTING
+from dualscope.core.learning import Learning
+from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.words import VARIANTS
+from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.findings.verdict import NOT_UNDER_TEST
-from dualscope.report.source import Row, Source, StoredCell
-from dualscope.studies.config import VARIANTS
+from dualscope.report.charts.palette import colour
+from dualscope.report.source import Row, Source
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
 UNSEEN = ("balanced", "gd_demonstrations")
@@ -50,15 +52,15 @@ class Subject:
             if row["model"] == self.model and self._sits_here(row)
         ]
 
-    def _sits_here(self, columns: Row) -> bool:
-        if columns["learner"] != "zero-shot":
-            return _sitting(columns) == self.sitting
+    def _sits_here(self, columns: Mapping[str, Any]) -> bool:
+        if columns["role"] != "baseline":
+            return sitting_options(columns) == self.sitting
         here = {key: value for key, value in json.loads(self.sitting).items() if key not in UNSEEN}
-        return _same_json(_sitting(columns), json.dumps(here))
+        return _same_json(sitting_options(columns), json.dumps(here))
 
     @cached_property
     def setting(self) -> Setting:
-        rows = [row for row in self.all_rows if row["learner"] != "zero-shot" and row["task"] != ALL_TASKS]
+        rows = [row for row in self.all_rows if row["role"] != "baseline" and row["task"] != ALL_TASKS]
         labels = [row["demo_labels"] for row in rows]
         kept = "gold" if "gold" in labels or not labels else labels[0]
         rows = [row for row in rows if row["demo_labels"] == kept]
@@ -77,10 +79,10 @@ class Subject:
         corrupt = next((row["corrupt"] for row in rows), "both")
         return Setting(shots, kept, corrupt, rates, several)
 
-    def in_setting(self, row: Row) -> bool:
+    def in_setting(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
         fixed = self.setting
-        if row["learner"] == "zero-shot":
+        if row["role"] == "baseline":
             return True
         if (row["shots"], row["demo_labels"], row["corrupt"]) != (
             fixed.shots,
@@ -153,7 +155,24 @@ class Subject:
             for row in self.rows
             if row["metric"] == "sim_aou" and row["reference"] == "in-context"
         }
-        return [name for name in self.learners if name in compared and not name.startswith(NOT_UNDER_TEST)]
+        return [name for name in self.learners if name in compared and self.role(name) == "hypothesis"]
+
+    @cached_property
+    def learnings(self) -> dict[str, Learning]:
+        """Who is meant by a label, at one of its rates."""
+        return {row["label"]: learning_of(row) for row in self.all_rows}
+
+    def colour(self, label: str) -> str:
+        """A label's colour; what is no learner of this subject is grey."""
+        return colour(self.learnings[label]) if label in self.learnings else "@grey"
+
+    @cached_property
+    def _roles(self) -> dict[str, str]:
+        return {row["label"]: row["role"] for row in self.all_rows}
+
+    def role(self, label: str) -> str:
+        """What the learner of a label is to the question."""
+        return self._roles.get(label, "hypothesis")
 
     def verdicts(self) -> list[Row]:
         """This subject's, that of the charts' setting first."""
@@ -169,15 +188,14 @@ class Subject:
         )
 
 
-def label_of(columns: Row) -> str:
-    """A learner with the options that are its own, as rows name it: ``lcgd[readout=attention]``.
+def label_of(columns: Mapping[str, Any]) -> str:
+    """A learner with the options that are its own, and its control: ``lcgd[readout=attention]``.
 
-    >>> label_of({"learner": "lcgd", "options": '{"read_at":"first-label","readout":"attention"}'})
+    >>> options = '{"read_at":"first-label","readout":"attention"}'
+    >>> label_of({"learner": "lcgd", "control": None, "options": options})
     'lcgd[readout=attention]'
     """
-    options = json.loads(columns["options"] or "{}")
-    own = ",".join(f"{key}={options[key]}" for key in sorted(options) if key not in SITTING)
-    return f"{columns['learner']}[{own}]" if own else str(columns["learner"])
+    return learning_of(columns).label
 
 
 def subjects(sources: Sequence[Source]) -> list[Subject]:
@@ -185,16 +203,11 @@ def subjects(sources: Sequence[Source]) -> list[Subject]:
     found = []
     for source in sources:
         if source.has_cells:
-            taught = [row for row in source.summary if row["learner"] != "zero-shot"]
-            pairs = dict.fromkeys((row["model"], _sitting(row)) for row in taught or source.summary)
+            taught = [row for row in source.summary if row["role"] != "baseline"]
+            pairs = dict.fromkeys((row["model"], sitting_options(row)) for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
             found += [Subject(source, model, sitting, several) for model, sitting in pairs]
     return found
-
-
-def _sitting(columns: Row) -> str:
-    options = json.loads(columns["options"] or "{}")
-    return json.dumps({key: options[key] for key in SITTING if key in options}, sort_keys=True)
 
 
 def _same_json(left: str, right: str) -> bool:

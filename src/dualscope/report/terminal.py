@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.words import ROLES, VARIANTS
 from dualscope.findings.summary import ALL_TASKS, Row
-from dualscope.findings.verdict import NOT_UNDER_TEST
-from dualscope.studies.config import VARIANTS
 
 SHOWN = ("sim_aou", "sim_aou_centered", "sim_am", "sim_am_delta")
 
@@ -40,17 +40,17 @@ def _names(rows: Sequence[Row]) -> list[str]:
     """Each row's learner with what tells it from the other rows: options, and rate, labels, shots where they vary."""
     rates: dict[tuple[str, str], set[float | None]] = {}
     for row in rows:
-        rates.setdefault((row["task"], row["learner"]), set()).add(row["lr"])
+        rates.setdefault((row["task"], learning_of(row).label), set()).add(row["lr"])
     labels = {row["demo_labels"] for row in rows}
     shots = {row["shots"] for row in rows if row["shots"]}
     names = []
     for row in rows:
-        parts = [row["learner"]]
-        if row["options"] not in (None, "{}"):
-            parts.append(",".join(f"{k}={v}" for k, v in sorted(json.loads(row["options"]).items())))
-        if len(rates[row["task"], row["learner"]]) > 1 and row["lr"] is not None:
+        parts = [label := learning_of(row).label]
+        if (shared := sitting_options(row)) != "{}":
+            parts.append(",".join(f"{k}={v}" for k, v in sorted(json.loads(shared).items())))
+        if len(rates[row["task"], label]) > 1 and row["lr"] is not None:
             parts.append(f"lr {row['lr']:g}")
-        if len(labels) > 1 and row["learner"] != "zero-shot":
+        if len(labels) > 1 and row["role"] != "baseline":
             parts.append(f"{row['demo_labels']} labels")
         if len(shots) > 1 and row["shots"]:
             parts.append(f"{row['shots']} shots")
@@ -58,10 +58,9 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return names
 
 
-def _rank(learner: str) -> int:
-    """Zero-shot, in-context, the learners under test, then their controls."""
-    first = ("zero-shot", "in-context")
-    return first.index(learner) if learner in first else 3 if learner.startswith(NOT_UNDER_TEST) else 2
+def _rank(row: Row) -> int:
+    """Zero-shot, in-context, the learners under test, then ceilings and nulls."""
+    return ROLES.index(row["role"])
 
 
 def accuracy_table(rows: Sequence[Row]) -> Table:
@@ -86,7 +85,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     tails = ["reference"] if len(references) > 1 else []
     variants = [variant for variant in VARIANTS if any(row["variant"] == variant for row in rows)]
     lines: dict[tuple[str, ...], dict[str, Row]] = {}
-    rows = sorted(rows, key=lambda row: (*(row[head] for head in heads), _rank(row["learner"])))
+    rows = sorted(rows, key=lambda row: (*(row[head] for head in heads), _rank(row)))
     for row, name in zip(rows, _names(rows), strict=True):
         key = (*(row[head] for head in heads), name, *(row[tail] or "" for tail in tails))
         lines.setdefault(key, {})[row["variant"]] = row

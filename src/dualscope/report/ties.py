@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from dualscope.core.learning import Learning
+from dualscope.core.query_columns import QueryColumn
 from dualscope.core.statistics import paired_difference
-from dualscope.findings.evidence import Evidence
+from dualscope.findings.evidence import Evidence, Key
 from dualscope.report.subject import Subject, label_of
 
 BEST, TIE = "best", "tie"
@@ -29,11 +32,16 @@ class Marks:
                 continue
             table = self.subject.source.run.queries(cell.id)
             queries = table["query"].to_pylist()
-            for name in table.column_names:
-                if name.startswith("sim_") and "[" not in name and not name.endswith("_layers"):
-                    values = table[name].to_pylist()
-                    found.add(columns["task"], "trained", columns["seed"], label, name, queries, values)
+            for place, field in enumerate(table.schema):
+                column = QueryColumn.of(field)
+                if column is not None and column.reference is None and not column.layers:
+                    key = Key(columns["task"], "trained", self._identity(label), column.metric)
+                    found.add(key, columns["seed"], queries, table.column(place).to_pylist())
         return found
+
+    def _identity(self, label: str) -> Learning:
+        """One a label: charts hold the rate fixed where a study varies it."""
+        return replace(self.subject.learnings[label], rate=None)
 
     def of(self, task: str, metric: str) -> dict[str, str]:
         """`best` for one learner; `tie` for it and for those whose paired difference from it may be 0.
@@ -53,7 +61,9 @@ class Marks:
         return {best: TIE if ties else BEST, **dict.fromkeys(ties, TIE)}
 
     def _is_tie(self, task: str, metric: str, best: str, other: str) -> bool:
-        left, right = self._evidence.pair((task, "trained", best, metric), (task, "trained", other, metric))
+        left, right = self._evidence.pair(
+            *(Key(task, "trained", self._identity(label), metric) for label in (best, other))
+        )
         if not (np.isfinite(left) & np.isfinite(right)).any():
             return True  # nothing to tell them apart by
         return not paired_difference(left, right).excludes_zero

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from dualscope.core.companions import companions
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
+from dualscope.core.rows import MetricRow
 from dualscope.studies.recorded import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
 TABLE = ("learner", "metric", "reference", "value", "low", "high", "n")
 
 
+class ComparedRow(MetricRow):
+    """A metric's row, and whose it is: the learner by its label."""
+
+    learner: str
+    control: str | None
+    role: str
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What several learners made of the same episode, each compared with in-context learning."""
@@ -30,7 +41,7 @@ class Comparison:
     lesson: Lesson
     learned: Mapping[str, Learned]
     lr: float | None
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[ComparedRow, ...]
 
     @property
     def traces(self) -> dict[str, Trace]:
@@ -45,7 +56,8 @@ class Comparison:
         for metric in metrics:
             self._check(metric, chosen)
         wanted = [row for row in chosen if not metrics or row["metric"] in metrics]
-        return pa.table({name: [row[name] for row in wanted] for name in TABLE})
+        plain: list[Mapping[str, Any]] = list(wanted)
+        return pa.table({name: [row[name] for row in plain] for name in TABLE})
 
     def layers(self, metric: str) -> dict[str, np.ndarray]:
         """A metric layer by layer, [layers] a learner, layers counted from the input."""
@@ -57,7 +69,7 @@ class Comparison:
         self._check(metric, chosen)
         found: dict[str, dict[int, float]] = {}
         for row in chosen:
-            if row["metric"] == metric:
+            if row["metric"] == metric and row["layer"] is not None:
                 found.setdefault(row["learner"], {})[row["layer"]] = row["value"]
         return {
             name: np.array([values.get(layer, math.nan) for layer in range(max(values) + 1)])
@@ -94,7 +106,7 @@ def compare(
     """Show a model the same demonstrations in its prompt and by gradient descent, and compare the changes.
 
     ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
-    one may stand alone.
+    one may stand alone. ``lcgd:random-labels`` is a learner under a control.
     Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
 
@@ -107,11 +119,9 @@ def compare(
     >>> c.table("accuracy").num_rows, c.layers("sim_aou")["gd"].ndim
     (4, 1)
     """
-    from dualscope.learners import Bench, Learned, options_of
-    from dualscope.learners.learner import LEARNERS
-    from dualscope.learners.rate import choose_rate
-    from dualscope.metrics import METRICS, Case, expand, measure
-    from dualscope.metrics.case import NULLS
+    from dualscope.learners import LEARNERS, Bench, choose_rate, identify, role_of
+    from dualscope.metrics import METRICS, expand
+    from dualscope.metrics.measured import measure_cell
     from dualscope.models import Model
 
     if lr is not None:
@@ -119,16 +129,11 @@ def compare(
         if not isinstance(lr, numbers.Real) or isinstance(lr, bool) or not 0 < lr < math.inf:
             raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
         lr = float(lr)
-    learners = [learners] if isinstance(learners, str | Mapping) else learners
     model = Model.load(str(model)) if isinstance(model, str | Path) else model
     task = task if isinstance(task, Task) else Task.load(task, data=data)
-    asked: list[dict[str, Any]] = [
-        ({"learner": entry} if isinstance(entry, str) else dict(entry)) for entry in learners
-    ]
-    names = [LEARNERS.canonical(entry.pop("learner")) for entry in asked]
-    for name, options in zip(names, asked, strict=True):
-        options_of(name, options)
-    if lr is None and any(LEARNERS[name].needs_rate for name in names):
+    asked = [_asked(entry) for entry in ([learners] if isinstance(learners, str | Mapping) else learners)]
+    named = [identify(name, options, control) for name, control, options in asked]
+    if lr is None and any(LEARNERS[learning.name].needs_rate for learning in named):
         recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
         lr = (
             recorded.get((model.name, task.name))
@@ -138,39 +143,34 @@ def compare(
         )
     drawn = Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
-    chosen = list(expand(metrics))
+    chosen = expand(metrics)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
-    learned: dict[str, Learned] = {
-        "zero-shot": Learned(bench.zero_shot),
-        "in-context": bench.learned("in-context"),
-    }
-    for name, options in zip(names, asked, strict=True):
-        label = f"{name}[{','.join(f'{k}={v}' for k, v in sorted(options.items()))}]" if options else name
-        learned[label] = bench.learned(name, lr if LEARNERS[name].needs_rate else None, **options)
-    rows: list[dict[str, Any]] = []
-    for label, result in learned.items():
-        others = {
-            other: found
-            for other, found in learned.items()
-            if other != label and (other == "gd" or other.startswith(NULLS))
-        }
-        case = Case(
-            zero_shot=bench.zero_shot,
-            reference=bench.in_context,
-            learned=result,
-            learner=label.partition("[")[0],
-            relative_positions=model.relative_positions,
-            first_window=model.first_window,
-            output_bias=model.output_bias,
-            seed=seed,
-            lesson=lesson,
-            others=others if result.delta is not None else {},
-            reread=bench.reread(result),
-        )
-        measured = measure(case, metrics=chosen, per_head=per_head, seed=seed)
-        rows += [{"learner": label, **row} for row in measured.rows]
+    under_way = [
+        replace(learning, rate=lr if LEARNERS[learning.name].needs_rate else None) for learning in named
+    ]
+    roles = {learning: role_of(learning) for learning in dict.fromkeys((ZERO_SHOT, IN_CONTEXT, *under_way))}
+    learned: dict[str, Learned] = {}
+    rows: list[ComparedRow] = []
+    for learning, role in roles.items():
+        reference = None if learning == ZERO_SHOT else IN_CONTEXT
+        beside = companions(learning, role, reference, roles)
+        found = measure_cell(bench, learning, beside, reference=reference, metrics=chosen, per_head=per_head)
+        learned[learning.label] = found.result.learned
+        rows += [
+            {"learner": learning.label, "control": learning.control, "role": role, **row}
+            for row in found.rows
+        ]
     return Comparison(lesson, learned, lr, tuple(rows))
+
+
+def _asked(entry: str | Mapping[str, Any]) -> tuple[str, str | None, dict[str, Any]]:
+    """Name, control and options of what a person asked for."""
+    if isinstance(entry, str):
+        name, *control = entry.split(":", 1)
+        return name, control[0] if control else None, {}
+    rest = dict(entry)
+    return rest.pop("learner"), rest.pop("control", None), {**rest.pop("options", {}), **rest}
 
 
 def _has_source(model: Model) -> bool:

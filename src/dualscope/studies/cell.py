@@ -2,61 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
-DEFINITIONS = 3
+from dualscope.core.canonical import canonical, fingerprint
+from dualscope.core.learning import Learning
+from dualscope.core.rows import CellColumns
+from dualscope.core.words import Corrupt, DemoLabels, GdDemonstrations, Precision, ReadAt, Role, Variant
+
+DEFINITIONS = 4
 """Raised when a definition changes so that stored numbers would no longer be what the code computes."""
-
-COLUMNS = (
-    "model", "variant", "init_seed", "task", "seed", "order", "shots", "shots_used", "learner", "lr",
-    "demo_labels", "corrupt", "options", "metric", "reference", "layer", "head", "step", "value",
-    "low", "high", "n",
-)  # fmt: skip
-
-
-def canonical(value: Any) -> str:
-    """JSON with one spelling: sorted keys, no spaces.
-
-    >>> canonical({"b": 1, "a": [1.0, "x"]})
-    '{"a":[1.0,"x"],"b":1}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def fingerprint(value: Any) -> str:
-    """Twenty hexadecimal digits that stand for a piece of plain data."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:20]
-
-
-@dataclass(frozen=True)
-class Learning:
-    """A learner as it is run: its name, what differs from its default options (canonical JSON), its rate."""
-
-    learner: str
-    options: str = "{}"
-    lr: float | None = None
-    code: str = ""
-    """The hash of the plugins' code where a plugin defines the learner; else empty."""
-    other_task: tuple[str, str] | None = None
-    """Name and data hash of the task that an ``other-task`` control draws from."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(json.loads(self.options))
-
-    @property
-    def label(self) -> str:
-        """How other learners' rows and tables call it: ``null-context[kind=unlabelled]``.
-
-        >>> Learning("lcgd", '{"readout":"attention"}').label, Learning("gd").label
-        ('lcgd[readout=attention]', 'gd')
-        """
-        inside = ",".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
-        return f"{self.learner}[{inside}]" if inside else self.learner
 
 
 @dataclass(frozen=True)
@@ -66,9 +22,9 @@ class Place:
     model: str
     """The name to load it by; a folder's path is not part of any id, its last part is."""
     weights: str
-    variant: str = "trained"
+    variant: Variant = "trained"
     init_seed: int | None = None
-    dtype: str = "float32"
+    dtype: Precision = "float32"
 
     @property
     def name(self) -> str:
@@ -96,12 +52,12 @@ class Sitting:
     seed: int
     order: int = 0
     shots: int = 32
-    demo_labels: str = "gold"
-    corrupt: str = "both"
+    demo_labels: DemoLabels = "gold"
+    corrupt: Corrupt = "both"
     balanced: bool = False
     queries: int = 2000
-    read_at: str = "prompt-end"
-    gd_demonstrations: str = "same"
+    read_at: ReadAt = "prompt-end"
+    gd_demonstrations: GdDemonstrations = "same"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -124,16 +80,19 @@ class Cell:
 
     sitting: Sitting
     learning: Learning
+    role: Role
     reference: Learning | None = None
     """What the learner is compared with; None for zero-shot, which is where every change starts."""
     beside: tuple[Learning, ...] = ()
     """Other learners that its metrics need: null contexts, the other gradient learner of ``alpha``."""
     metrics: tuple[str, ...] | None = None
-    subset: str = "all"
+    subset: Literal["all", "f2t"] = "all"
     per_head: bool = False
     per_query: bool = False
     code: str = ""
-    """The hash of the plugins' code where a plugin defines one of the metrics."""
+    """The hash of the plugins' code where a plugin defines one of the learners or metrics."""
+    other_task: tuple[str, str] | None = None
+    """Name and data hash of the task that a learner here is taught from on purpose."""
 
     @property
     def id(self) -> str:
@@ -144,10 +103,9 @@ class Cell:
     def facts(self) -> dict[str, Any]:
         return {**asdict(self), "sitting": None}
 
-    def columns(self, shots_used: int | None) -> dict[str, Any]:
+    def columns(self, shots_used: int | None) -> CellColumns:
         """The columns that say which cell a row belongs to."""
         sitting, place = self.sitting, self.sitting.place
-        none_shown = self.learning.learner == "zero-shot"
         unusual = {
             name: getattr(sitting, name)
             for name in ("balanced", "read_at", "gd_demonstrations")
@@ -165,16 +123,18 @@ class Cell:
             "seed": sitting.seed,
             "order": sitting.order,
             "shots": sitting.shots,
-            "shots_used": 0 if none_shown else shots_used,
-            "learner": self.learning.learner,
-            "lr": self.learning.lr,
+            "shots_used": 0 if self.role == "baseline" else shots_used,
+            "learner": self.learning.name,
+            "control": self.learning.control,
+            "role": self.role,
+            "lr": self.learning.rate,
             "demo_labels": sitting.demo_labels,
             "corrupt": sitting.corrupt,
             "options": canonical({**unusual, **self.learning.settings}),
         }
 
     def __str__(self) -> str:
-        sitting, rate = self.sitting, "" if self.learning.lr is None else f" lr {self.learning.lr:g}"
+        sitting, rate = self.sitting, "" if self.learning.rate is None else f" lr {self.learning.rate:g}"
         init = "" if sitting.place.init_seed is None else f" (init {sitting.place.init_seed})"
         labels = "" if sitting.demo_labels == "gold" else f" {sitting.demo_labels} labels"
         order = f" order {sitting.order}" if sitting.order else ""

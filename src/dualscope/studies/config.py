@@ -13,11 +13,20 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.options import Strict
+from dualscope.core.words import (
+    CONTROL_ROLES,
+    Control,
+    Corrupt,
+    DemoLabels,
+    GdDemonstrations,
+    Precision,
+    ReadAt,
+    Variant,
+)
 from dualscope.studies.paths import anchored
 
 MOST_CELLS = 100_000
 PRESETS = Path(__file__).parent / "presets"
-VARIANTS = ("trained", "untrained", "trained-embeddings", "shuffled")
 
 
 def _as_list(value: Any) -> Any:
@@ -64,11 +73,7 @@ Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what a column of rows can hold
 Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_as_seeds), Field(min_length=1)]
-Variants = Annotated[
-    tuple[Literal["trained", "untrained", "trained-embeddings", "shuffled"], ...],
-    BeforeValidator(_as_list),
-    Field(min_length=1),
-]
+Variants = Annotated[tuple[Variant, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Numbers = Annotated[tuple[Seed, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rates = Annotated[
@@ -85,13 +90,33 @@ class TaskEntry(Strict):
 
 
 class LearnerEntry(Strict):
-    """A learner of a study: its options, rates of its own, what it is compared with, and on which variants only."""
+    """A learner of a study: its options, its control, rates of its own, what it is compared with, on which variants.
+
+    A bare name stands for an entry; ``lcgd:random-labels`` for a learner under a control.
+    """
 
     learner: Name
+    control: Control | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     lr: Rates | None = None
     reference: Name = "in-context"
     variants: Variants | None = None
+
+
+class ControlEntry(Strict):
+    """A control that every learner under test faces; ``own``: compared with the learner itself, not with ICL."""
+
+    control: Control
+    options: dict[str, Any] = Field(default_factory=dict)
+    reference: Literal["in-context", "own"] | None = None
+    variants: Variants | None = None
+
+    @property
+    def against_itself(self) -> bool:
+        """The same learner once more is compared with itself, unless the study says otherwise."""
+        return self.reference == "own" or (
+            self.reference is None and CONTROL_ROLES[self.control] == "ceiling"
+        )
 
 
 def _entries(key: str) -> BeforeValidator:
@@ -101,9 +126,16 @@ def _entries(key: str) -> BeforeValidator:
         items = _as_list(value)
         if not isinstance(items, (list, tuple)):
             return items
-        return tuple({key: item} if isinstance(item, str) else item for item in items)
+        return tuple(_entry(key, item) if isinstance(item, str) else item for item in items)
 
     return BeforeValidator(convert)
+
+
+def _entry(key: str, text: str) -> dict[str, str]:
+    if key == "learner" and ":" in text:
+        learner, control = text.split(":", 1)
+        return {"learner": learner.strip(), "control": control.strip()}
+    return {key: text}
 
 
 class Study(Strict):
@@ -130,16 +162,16 @@ class Study(Strict):
         LearnerEntry(learner="gd"),
         LearnerEntry(learner="lcgd"),
     )
+    controls: Annotated[tuple[ControlEntry, ...], _entries("control")] = ()
+    """What every learner under test faces, each as its own control."""
     lr: Rates = "auto"
     """``auto``: chosen per model and task; ``recorded``: the model card's, ``auto`` where it has none."""
-    demo_labels: Annotated[
-        tuple[Literal["gold", "flipped", "random"], ...], BeforeValidator(_as_list), Field(min_length=1)
-    ] = ("gold",)
-    corrupt: Literal["both", "icl", "gd"] = "both"
+    demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("gold",)
+    corrupt: Corrupt = "both"
     balanced: bool = False
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000
-    read_at: Literal["prompt-end", "first-label"] = "prompt-end"
-    gd_demonstrations: Literal["same", "all"] = "same"
+    read_at: ReadAt = "prompt-end"
+    gd_demonstrations: GdDemonstrations = "same"
     metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
         None
     )
@@ -148,7 +180,7 @@ class Study(Strict):
     per_head: bool = False
     per_query: bool = False
     save_traces: bool = False
-    dtype: Literal["float64", "float32", "tf32", "bfloat16", "float16"] = "float32"
+    dtype: Precision = "float32"
     data: Name | None = None
     plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()
 
@@ -160,14 +192,24 @@ class Study(Strict):
         return shots
 
     @field_validator(
-        "models", "variants", "seeds", "orders", "shots", "demo_labels", "tasks", "learners", "init_seeds"
+        "models",
+        "variants",
+        "seeds",
+        "orders",
+        "shots",
+        "demo_labels",
+        "tasks",
+        "learners",
+        "controls",
+        "init_seeds",
     )
     @classmethod
     def _no_repeats(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         seen: set[str] = set()
         for value in values or ():
             if (text := repr(value)) in seen:
-                name = getattr(value, "task", None) or getattr(value, "learner", None) or value
+                names = (getattr(value, kind, None) for kind in ("task", "learner", "control"))
+                name = next(filter(None, names), value)
                 raise ValueError(f"{name!r} is there twice")
             seen.add(text)
         return values

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import product
-from typing import Any
 
+from dualscope.core.canonical import fingerprint
+from dualscope.core.companions import companions
 from dualscope.core.errors import InputError
-from dualscope.studies.cell import Cell, Learning, Place, Sitting, fingerprint
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.words import GdDemonstrations, Role, Variant
+from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
 from dualscope.studies.resolve import Resolved, Resolver
+from dualscope.tasks import Task
 
-ZERO_SHOT, IN_CONTEXT = Learning("zero-shot"), Learning("in-context")
-NULLS = ("null-context", "zero-shot-offset")
-GD = "gd"
+OWN = "own"  # compared with the learner itself, without its control
+SAMPLE = 200  # training examples that tell how long a task's texts are
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class RateJob:
     shots: int
     queries: int
     balanced: bool
-    gd_demonstrations: str
+    gd_demonstrations: GdDemonstrations
 
     @property
     def key(self) -> str:
@@ -36,6 +40,17 @@ class RateJob:
 
     def __str__(self) -> str:
         return f"{self.place.name} · {self.task} · learning rate over {len(self.seeds)} seeds"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A learner that a study asks for on a task, and what it is compared with."""
+
+    learning: Learning
+    role: Role
+    reference: Learning
+    code: str = ""
+    other_task: tuple[str, str] | None = None
 
 
 @dataclass
@@ -76,21 +91,39 @@ class Planner:
     def plan(self) -> Plan:
         plan, jobs = Plan(), {}
         metrics, code = self.resolver.metrics()
-        shared: dict[str, Any] = {
-            "metrics": metrics,
-            "code": code,
-            "subset": self.study.subset,
-            "per_head": self.study.per_head,
-            "per_query": self.study.per_query,
-        }
         for place, entry, sitting in self._sittings():
-            learnings, waiting = self._learnings(place, entry)
+            asked, waiting = self._asked(place, entry)
             jobs.update({job.key: job for job in waiting})
             # Where queries come from the demonstrations' own split, they depend on the demonstrations.
             splits = self._data[entry.task].config.splits
             alone = sitting if splits.train == splits.evaluation else sitting.without_demonstrations()
-            plan.cells.append(Cell(alone, ZERO_SHOT, **shared))
-            plan.cells += [Cell(sitting, *what, **shared) for what in _with_company(learnings)]
+            make = partial(
+                Cell,
+                metrics=metrics,
+                subset=self.study.subset,
+                per_head=self.study.per_head,
+                per_query=self.study.per_query,
+            )
+            plan.cells.append(make(alone, ZERO_SHOT, "baseline", code=code))
+            plan.cells.append(make(sitting, IN_CONTEXT, "reference", IN_CONTEXT, code=code))
+            roles = {other.learning: other.role for other in asked}
+            by_learning = {other.learning: other for other in asked}
+            for own in asked:
+                beside = companions(own.learning, own.role, own.reference, roles)
+                involved = [own, *(by_learning[other] for other in beside)]
+                foreign = next((other.code for other in involved if other.code), "")
+                borrowed = next((other.other_task for other in involved if other.other_task), None)
+                plan.cells.append(
+                    make(
+                        sitting,
+                        own.learning,
+                        own.role,
+                        own.reference,
+                        beside,
+                        code=foreign or code,
+                        other_task=borrowed,
+                    )
+                )
         plan.cells = list(dict.fromkeys(plan.cells))
         plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
         return plan
@@ -121,7 +154,7 @@ class Planner:
                         ),
                     )
 
-    def _draws(self, variant: str) -> list[tuple[int | None, TaskEntry, int]]:
+    def _draws(self, variant: Variant) -> list[tuple[int | None, TaskEntry, int]]:
         """Init seeds, tasks and seeds; those with the same weights together, so that a model is loaded once."""
         draws: list[tuple[int | None, TaskEntry, int]] = []
         for entry in self.study.tasks:
@@ -133,46 +166,82 @@ class Planner:
                 draws += [(init, entry, seed) for init in inits]
         return sorted(draws, key=lambda draw: -1 if draw[0] is None else draw[0])
 
-    def _learnings(self, place: Place, task: TaskEntry) -> tuple[list[tuple[Learning, str]], list[RateJob]]:
-        """The study's learners with their rates on a task, each with the name of its reference."""
-        learnings: list[tuple[Learning, str]] = []
+    def _asked(self, place: Place, task: TaskEntry) -> tuple[list[Asked], list[RateJob]]:
+        """The study's learners and their controls on a task, with their rates, and what each is compared with."""
+        found: list[Asked] = []
         waiting: list[RateJob] = []
-        for entry in self.study.learners:
-            resolved = self.resolver.learner(entry)
-            if resolved.name in (ZERO_SHOT.learner, IN_CONTEXT.learner):
+        for entry in self._entries():
+            resolved = self.resolver.learner(entry.learner, entry.options, entry.control)
+            if resolved.role in ("baseline", "reference"):
                 continue
             if entry.variants is not None and place.variant not in entry.variants:
-                self._note_absence(resolved.name, entry.variants)
+                self._note_absence(resolved.learning, entry.variants)
                 continue
             other = self._other(resolved, task)
             if resolved.needs_other and other is None:
                 continue
-            learning = Learning(resolved.name, resolved.options, None, resolved.code, other)
-            reference = self._reference(entry)
-            if not resolved.needs_rate:
-                learnings.append((learning, reference))
-                continue
-            chosen = self._rates(entry, place, task)
+            chosen: tuple[float | None, ...] | RateJob = (None,)
+            if resolved.needs_rate:
+                chosen = self._rates(entry, place, task)
             if isinstance(chosen, RateJob):
                 waiting.append(chosen)
-            else:
-                learnings += [(replace(learning, lr=rate), reference) for rate in chosen]
+                continue
+            for rate in chosen:
+                learning = replace(resolved.learning, rate=rate)
+                reference = self._reference(entry, learning)
+                found.append(Asked(learning, resolved.role, reference, resolved.code, other))
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
-        learnings.sort(key=lambda pair: pair[0].lr or 0.0)
-        return learnings, waiting
+        found.sort(key=lambda asked: asked.learning.rate or 0.0)
+        return list(dict.fromkeys(found)), waiting
 
-    def _note_absence(self, learner: str, variants: tuple[str, ...]) -> None:
+    def _entries(self) -> Iterator[LearnerEntry]:
+        """The study's own entries, then every learner under test under every control of the study."""
+        yield from self.study.learners
+        for entry in self.study.learners:
+            if entry.control is not None or self._role(entry) != "hypothesis":
+                continue
+            for control in self.study.controls:
+                variants = control.variants or entry.variants
+                if control.variants and entry.variants:
+                    variants = tuple(v for v in control.variants if v in entry.variants)
+                yield entry.model_copy(
+                    update={
+                        "control": control.control,
+                        "options": {**entry.options, **control.options},
+                        "reference": OWN if control.against_itself else entry.reference,
+                        "variants": variants,
+                    }
+                )
+
+    def _role(self, entry: LearnerEntry) -> Role:
+        return self.resolver.learner(entry.learner, entry.options, entry.control).role
+
+    def _note_absence(self, learning: Learning, variants: tuple[str, ...]) -> None:
         if not set(variants) & set(self.study.variants):
             asked = " or ".join(variants)
             self._notes[
-                f"left out {learner}: it is asked for on {asked} only, which the study does not have"
+                f"left out {learning.label}: it is asked for on {asked} only, which the study does not have"
             ] = None
 
-    def _reference(self, entry: LearnerEntry) -> str:
-        """What the learner is compared with, by its own name; an unknown one is refused here, not in every cell."""
-        if entry.reference == IN_CONTEXT.learner:
-            return entry.reference
-        return self.resolver.learner(LearnerEntry(learner=entry.reference)).name
+    def _reference(self, entry: LearnerEntry, learning: Learning) -> Learning:
+        """What the learner is compared with; an unknown one is refused here, not in every cell."""
+        if entry.reference == IN_CONTEXT.name:
+            return IN_CONTEXT
+        if entry.reference == OWN:
+            known = self.resolver.learner(entry.learner, entry.options, entry.control).learning
+            own = {k: v for k, v in known.settings.items() if k not in self._control_options(entry)}
+            return Learning.of(known.name, own, rate=learning.rate)
+        resolved = self.resolver.learner(entry.reference)
+        return replace(resolved.learning, rate=learning.rate if resolved.needs_rate else None)
+
+    def _control_options(self, entry: LearnerEntry) -> set[str]:
+        """Options that are the control's, which the learner without it does not have."""
+        return {
+            name
+            for control in self.study.controls
+            if control.control == entry.control
+            for name in control.options
+        }
 
     def _rates(self, entry: LearnerEntry, place: Place, task: TaskEntry) -> tuple[float, ...] | RateJob:
         asked = entry.lr or task.lr or self.study.lr
@@ -194,35 +263,39 @@ class Planner:
         return (self.rates[job.key],) if job.key in self.rates else job
 
     def _other(self, resolved: Resolved, task: TaskEntry) -> tuple[str, str] | None:
-        """The next task of the study, for the controls that are taught another one."""
+        """The task that this one's learners are taught from on purpose, where they are."""
         if not resolved.needs_other:
             return None
-        names = [entry.task for entry in self.study.tasks]
-        if len(names) < 2:
-            self._notes[f"left out {resolved.name}: it draws from another task, and the study has one"] = None
+        own = self._data[task.task]
+        other = other_task(own, list(self._data.values()))
+        if other is None:
+            why = (
+                "which the study does not have"
+                if len(self._data) < 2
+                else "and every other one shares some with it"
+            )
+            self._notes[
+                f"left out {resolved.learning.label} on {own.name}: it needs a task of other label words, {why}"
+            ] = None
             return None
-        other = self._data[names[(names.index(task.task) + 1) % len(names)]]
         return other.name, other.digest
 
 
-def _with_company(
-    learnings: list[tuple[Learning, str]],
-) -> Iterator[tuple[Learning, Learning, tuple[Learning, ...]]]:
-    """Each learner with what it is compared with, and what its metrics need beside it; in-context comes first."""
-    yield IN_CONTEXT, IN_CONTEXT, ()
-    nulls = tuple(learning for learning, _ in learnings if learning.learner.startswith(NULLS))
-    for learning, reference in learnings:
-        same_rate = [other for other, _ in learnings if other.lr == learning.lr]
-        beside: tuple[Learning, ...] = ()
-        if learning.lr is not None and reference == IN_CONTEXT.learner:
-            plain = [other for other in same_rate if other.learner == GD and other.options == "{}"]
-            beside = (*nulls, *(other for other in plain if other != learning))
-        if reference == IN_CONTEXT.learner:
-            against = IN_CONTEXT
-        else:
-            found = [other for other in same_rate if other.learner == reference and other.options == "{}"]
-            against = found[0] if found else Learning(reference, lr=learning.lr)
-        yield learning, against, beside
+def other_task(own: Task, tasks: Sequence[Task]) -> Task | None:
+    """The task for a control that is taught another one: no label word in common, texts of about the same length.
+
+    Whatever the order in which tasks are listed.
+    """
+
+    def words(task: Task) -> set[str]:
+        return {label.strip().casefold() for label in task.labels}
+
+    def length(task: Task) -> float:
+        some = task.train[:SAMPLE]
+        return sum(len(task.prompt(example)) for example in some) / max(1, len(some))
+
+    apart = [task for task in tasks if task.name != own.name and not words(task) & words(own)]
+    return min(apart, key=lambda task: (abs(length(task) - length(own)), task.name), default=None)
 
 
 def _check_names(what: str, names: list[str]) -> None:

@@ -132,8 +132,8 @@ def _draw(sitting: Sitting, resolver: Resolver) -> dict[str, Any]:
         queries=sitting.queries,
         order=sitting.order,
         balanced=sitting.balanced,
-        demo_labels=sitting.demo_labels,  # type: ignore[arg-type]
-        corrupt=sitting.corrupt,  # type: ignore[arg-type]
+        demo_labels=sitting.demo_labels,
+        corrupt=sitting.corrupt,
     ).provenance()
 
 

@@ -8,21 +8,24 @@ from functools import cached_property
 from typing import Any
 
 from dualscope._version import __version__
-from dualscope.studies.cell import canonical
-from dualscope.studies.config import LearnerEntry, Study
+from dualscope.core.canonical import canonical
+from dualscope.core.learning import Learning
+from dualscope.core.words import Control, Role
+from dualscope.studies.config import Study
 from dualscope.studies.plugins import is_foreign, load_plugins, plugins_digest
 from dualscope.tasks import Task
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A learner by its own name, with what differs from its defaults."""
+    """A learner by its own name, without a rate, and what a plan has to know of it."""
 
-    name: str
-    options: str
+    learning: Learning
+    role: Role
     needs_rate: bool
     needs_other: bool
     code: str
+    """The hash of the plugins' code where a plugin defines the learner; else empty."""
 
 
 class Resolver:
@@ -38,11 +41,14 @@ class Resolver:
     def plugins(self) -> str:
         return plugins_digest(self.study.plugins)
 
-    def learner(self, entry: LearnerEntry) -> Resolved:
-        key = canonical([__version__, self.plugins, entry.learner, entry.options])
+    def learner(
+        self, name: str, options: Mapping[str, Any] | None = None, control: Control | None = None
+    ) -> Resolved:
+        key = canonical([__version__, self.plugins, name, options or {}, control])
         if key not in self.memory:
-            self.memory[key] = asdict(_ask(entry, self.study.plugins, self.plugins))
-        return Resolved(**self.memory[key])
+            self.memory[key] = self._ask(name, options or {}, control)
+        known = dict(self.memory[key])
+        return Resolved(Learning(**known.pop("learning")), **known)
 
     def metrics(self) -> tuple[tuple[str, ...] | None, str]:
         """The metrics by name (None: the default ones), and the hash of the code where a plugin defines some."""
@@ -59,28 +65,29 @@ class Resolver:
             self._tasks[name] = Task.load(name, data=self.study.data, offline=self.offline)
         return self._tasks[name]
 
+    def _ask(self, name: str, options: Mapping[str, Any], control: Control | None) -> dict[str, Any]:
+        from dualscope.learners import LEARNERS, identify, role_of
+        from dualscope.learners.controls import needs_other
 
-def _ask(entry: LearnerEntry, plugins: tuple[str, ...], digest: str) -> Resolved:
-    from dualscope.learners import LEARNERS
-    from dualscope.learners.bench import options_of
-
-    load_plugins(plugins)
-    name = LEARNERS.canonical(entry.learner)
-    kind, options = LEARNERS[name], options_of(name, dict(entry.options))
-    return Resolved(
-        name=name,
-        options=canonical(options.changed()),
-        needs_rate=kind.needs_rate,
-        needs_other=kind().needs_other(options),
-        code=digest if digest and is_foreign(kind) else "",
-    )
+        load_plugins(self.study.plugins)
+        learning = identify(name, options, control)
+        kind = LEARNERS[learning.name]
+        return asdict(
+            Resolved(
+                learning=learning,
+                role=role_of(learning),
+                needs_rate=kind.needs_rate,
+                needs_other=needs_other(learning),
+                code=self.plugins if self.plugins and is_foreign(kind) else "",
+            )
+        )
 
 
 def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str]:
     from dualscope.metrics import METRICS, expand
 
     load_plugins(study.plugins)
-    foreign = {name for name in METRICS if is_foreign(METRICS[name].compute)} if digest else set()
+    foreign = {name for name in METRICS if is_foreign(METRICS[name].source)} if digest else set()
     if study.metrics is None:
         if not foreign:
             return None, ""

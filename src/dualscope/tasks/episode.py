@@ -7,13 +7,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dualscope.core.errors import InputError
+from dualscope.core.words import Corrupt, DemoLabels
 from dualscope.tasks.example import Example
 from dualscope.tasks.mapping import Typed
 from dualscope.tasks.task import Task
 
 Side = Literal["icl", "gd"]
-DemoLabels = Literal["gold", "flipped", "random"]
-Corrupt = Literal["both", "icl", "gd"]
 
 QUERY_SEED = 1  # queries are the same whatever the demonstrations (the papers' protocol)
 

@@ -1,14 +1,13 @@
 """An episode in a model's own tokens."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dualscope.core.errors import InputError
+from dualscope.core.words import GdDemonstrations, ReadAt
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.tokens import Tokens, answer_tokens, encode, separator_tokens
 
-ReadAt = Literal["prompt-end", "first-label"]
-GdDemonstrations = Literal["same", "all"]
 NOT_IN_CONTEXT = -1
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dualscope.report.charts.chart import Panel, plain, short, whiskers
 from dualscope.report.charts.layers import Key, Line
-from dualscope.report.charts.palette import DASHES, colour
+from dualscope.report.charts.palette import DASHES
 from dualscope.report.table import Entry, Number
 
 BARS = ("trained",)
@@ -37,10 +37,10 @@ def curves(
     metric: str,
     learners: Sequence[str],
     variants: Sequence[str],
+    shade: Callable[[str], str],
     references: Iterable[str | None] = ("in-context", None, "zero-shot"),
 ) -> list[dict[str, Any]]:
-    """The traces of one task; learners are moved a little apart, so that their bars do not hide one "
-    "another."""
+    """The traces of one task; learners are moved a little apart, so that their bars do not hide one another."""
     found = []
     for variant in variants:
         for index, learner in enumerate(learners):
@@ -49,7 +49,7 @@ def curves(
                 name = learner if variant == "trained" else f"{learner}, {variant}"
                 shift = 0.06 * (index - (len(learners) - 1) / 2)
                 found.append(
-                    curve(name, line, colour(learner), DASHES[variant], variant in BARS, round(shift, 3))
+                    curve(name, line, shade(learner), DASHES[variant], variant in BARS, round(shift, 3))
                 )
     return found
 

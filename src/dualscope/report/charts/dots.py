@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dualscope.report.charts.chart import Panel, plain, short, whiskers
-from dualscope.report.charts.palette import OTHERS, PUBLISHED, SYMBOLS, colour
+from dualscope.report.charts.palette import OTHERS, PUBLISHED, SYMBOLS
 from dualscope.report.published import publications
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject
@@ -65,7 +65,7 @@ def series_of(
             }
             if kept:
                 name = learner if variant == "trained" else f"{learner}, {variant}"
-                found.append(Series(name, colour(learner), SYMBOLS[variant], kept))
+                found.append(Series(name, subject.colour(learner), SYMBOLS[variant], kept))
     return found
 
 

@@ -3,6 +3,8 @@
 A colour is a name; the page's style sheet has it twice, for light and for dark.
 """
 
+from dualscope.core.learning import Learning
+
 COLOURS = {
     "in-context": "@green",
     "zero-shot": "@grey",
@@ -14,13 +16,8 @@ COLOURS = {
     "gd-linearized": "@sky",
     "gd-all": "@navy",
     "probe": "@olive",
-    "random-update": "@grey",
     "null-context": "@olive",
     "zero-shot-offset": "@olive",
-    "in-context-redraw": "@green",
-    "in-context-reorder": "@green",
-    "gd-redraw": "@sky",
-    "gd-reorder": "@sky",
 }
 SPARE = ("@orange", "@purple", "@sky", "@olive", "@navy")
 PUBLISHED = "@purple"
@@ -34,11 +31,12 @@ DASHES = {"trained": "solid", "untrained": "dot", "trained-embeddings": "dash", 
 OTHERS = ("square", "triangle-up", "x", "star", "hexagon", "cross")
 
 
-def colour(learner: str) -> str:
-    """The same for every chart; a learner of a plugin gets one by its name.
+def colour(learning: Learning) -> str:
+    """The same for every chart; a learner of a plugin gets one by its name, a random update is nobody's.
 
-    >>> colour("gd"), colour("gd[layers=(1,)]"), colour("mine") in SPARE
+    >>> colour(Learning("gd")), colour(Learning.of("gd", {"layers": [1]})), colour(Learning("mine")) in SPARE
     ('@blue', '@blue', True)
     """
-    name = learner.partition("[")[0].partition(" ")[0]
-    return COLOURS.get(name) or SPARE[sum(name.encode()) % len(SPARE)]
+    if learning.control == "random-update":
+        return "@grey"
+    return COLOURS.get(learning.name) or SPARE[sum(learning.name.encode()) % len(SPARE)]

@@ -24,7 +24,8 @@ def section(data: Data) -> Section | None:
 
 
 def shown(subject: Subject) -> list[str]:
-    extra = [name for name in subject.learners if name.startswith("probe")]
+    compared = set(subject.gradient_learners)
+    extra = [name for name in subject.learners if subject.role(name) == "hypothesis" and name not in compared]
     return ["zero-shot", "in-context", *subject.gradient_learners, *extra]
 
 
@@ -97,7 +98,11 @@ def _early_exit(data: Data) -> Chart | None:
     for subject in data.subjects:
         learners, lines = shown(subject), data.lines(subject)
         made += [
-            (subject, task, curves(lines, task, "accuracy_at_layer", learners, ["trained"], (None,)))
+            (
+                subject,
+                task,
+                curves(lines, task, "accuracy_at_layer", learners, ["trained"], subject.colour, (None,)),
+            )
             for task in subject.tasks
         ]
     made = [entry for entry in made if entry[2]]

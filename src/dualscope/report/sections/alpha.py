@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.findings.verdict import NOT_UNDER_TEST
 from dualscope.report.charts.chart import Chart, Item, Note, Section
 from dualscope.report.charts.dots import Series, dots, span_of
-from dualscope.report.charts.palette import colour
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
@@ -60,9 +58,9 @@ def _series(subject: Subject) -> list[Series]:
     for row in subject.rows:
         if row["metric"] != "alpha" or row["variant"] != "trained" or row["task"] == ALL_TASKS:
             continue
-        if row["label"].startswith(NOT_UNDER_TEST):
+        if row["role"] != "hypothesis":
             continue
         name = f"{row['label']} and {row['reference']}"
         key = (row["label"], row["reference"])
-        found.setdefault(key, Series(name, colour(row["label"]), "circle")).rows[row["task"]] = row
+        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = row
     return list(found.values())

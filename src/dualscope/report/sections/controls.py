@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
+from dualscope.core.learning import IN_CONTEXT
 from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short
 from dualscope.report.charts.curves import curve, line_panel, line_rows, line_span
-from dualscope.report.charts.palette import colour
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
@@ -33,7 +33,7 @@ SIMILARITIES = (
     "sim_am_centered",
     "sim_am_softmax",
 )
-CEILINGS = ("in-context-redraw", "in-context-reorder")
+CEILINGS = tuple(IN_CONTEXT.under(control).label for control in ("redraw", "reorder"))
 
 
 def section(data: Data) -> Section | None:
@@ -92,7 +92,7 @@ def _shares(data: Data) -> Item:
                     rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
     if not rows:
         return Note(
-            "No ceiling was measured: in-context-redraw or in-context-reorder would give one.", "missing"
+            "No ceiling was measured: in-context:redraw or in-context:reorder would give one.", "missing"
         )
     columns = ["model", "task", "learner", "metric", "value", *(f"share of {top}" for top in CEILINGS)]
     title = "Every similarity as a share of its ceiling: in-context learning against itself"
@@ -131,7 +131,7 @@ def _histograms(data: Data) -> Item:
                             "name": plain(learner),
                             "x": [plain(w) for w in words],
                             "y": [short(shares[w]["value"]) if w in shares else None for w in words],
-                            "marker": {"color": colour(learner)},
+                            "marker": {"color": subject.colour(learner)},
                         }
                     )
                     rows += [

@@ -39,7 +39,15 @@ def _chart(data: Data, metric: str) -> Chart | None:
     for subject in data.subjects:
         lines = data.lines(subject)
         for task in subject.tasks:
-            traces = curves(lines, task, metric, subject.gradient_learners, subject.variants, ("in-context",))
+            traces = curves(
+                lines,
+                task,
+                metric,
+                subject.gradient_learners,
+                subject.variants,
+                subject.colour,
+                ("in-context",),
+            )
             if traces:
                 traces += layer_traces(task, metric, subject.gradient_learners, traces)
                 made.append((subject, task, traces))

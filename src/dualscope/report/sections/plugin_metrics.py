@@ -23,8 +23,7 @@ def _is_own(name: str) -> bool:
     from dualscope.metrics import METRICS
     from dualscope.studies.plugins import is_foreign
 
-    base = name.partition("[")[0]
-    return base not in METRICS or is_foreign(METRICS[base].compute)
+    return name not in METRICS or is_foreign(METRICS[name].source)
 
 
 def _chart(data: Data, metric: str, name: str) -> Chart:

@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short, whiskers
-from dualscope.report.charts.palette import colour
 from dualscope.report.data import Data
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject, label_of
 from dualscope.report.table import Entry, Number, Table
 
 METRICS = ("sim_aou", "sim_am_delta", "accuracy")
+
+Shade = Callable[[str], str]  # the colour of a learner's label
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ def _chart(data: Data, axis: Axis, metric: str) -> Chart | None:
         points = _points(subject, axis, metric)
         for task in dict.fromkeys(task for task, _ in points):
             own = {learner: found for (name, learner), found in points.items() if name == task}
-            panels.append(_panel(own, axis, task, f"{task} · {subject.name}" if data.side_by_side else task))
+            title = f"{task} · {subject.name}" if data.side_by_side else task
+            panels.append(_panel(own, axis, task, title, subject.colour))
             for learner, found in own.items():
                 rows += [[subject.name, task, learner, _text(place), Number.of(row)] for place, row in found]
     if not panels:
@@ -155,7 +157,9 @@ def _text(place: Any) -> str:
     return f"{place:g}" if isinstance(place, float) else str(place)
 
 
-def _panel(points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, title: str) -> Panel:
+def _panel(
+    points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, title: str, shade: Shade
+) -> Panel:
     data = []
     for learner, found in points.items():
         values = [short(row["value"]) for _, row in found]
@@ -167,9 +171,9 @@ def _panel(points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, titl
                 "name": plain(learner),
                 "x": [place for place, _ in found],
                 "y": values,
-                "error_y": {**bars, "color": colour(learner), "thickness": 1},
-                "line": {"color": colour(learner), "width": 2},
-                "marker": {"color": colour(learner), "size": 6},
+                "error_y": {**bars, "color": shade(learner), "thickness": 1},
+                "line": {"color": shade(learner), "width": 2},
+                "marker": {"color": shade(learner), "size": 6},
             }
         )
     kind: dict[str, Any] = {"type": "log", "dtick": 1} if axis.log else {"type": "category"}
@@ -206,7 +210,7 @@ def _orders(data: Data) -> Chart | None:
                         )
             if found:
                 head = f"{metric} · {subject.name}" if data.side_by_side else metric
-                panels.append(_strip(found, subject.tasks, metric, head))
+                panels.append(_strip(found, subject.tasks, metric, head, subject.colour))
             for label, points in found.items():
                 rows += [[subject.name, t, label, metric, str(s), str(o), Number(v)] for t, s, o, v in points]
     if not panels:
@@ -225,7 +229,11 @@ def _orders(data: Data) -> Chart | None:
 
 
 def _strip(
-    points: dict[str, list[tuple[str, int, int, float]]], tasks: list[str], axis: str, title: str
+    points: dict[str, list[tuple[str, int, int, float]]],
+    tasks: list[str],
+    axis: str,
+    title: str,
+    shade: Shade,
 ) -> Panel:
     """Dots of a task around its place, learners one under the other."""
     place = {task: len(tasks) - 1 - i for i, task in enumerate(tasks)}
@@ -239,7 +247,7 @@ def _strip(
             "y": [round(place[task] + ((len(points) - 1) / 2 - i) * step, 3) for task, *_ in found],
             "ids": [plain(task) for task, *_ in found],
             "text": [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found],
-            "marker": {"color": colour(learner), "size": 8, "opacity": 0.6},
+            "marker": {"color": shade(learner), "size": 8, "opacity": 0.6},
             "hovertemplate": "%{text}: %{x:.3f}<extra>" + plain(learner) + "</extra>",
         }
         for i, (learner, found) in enumerate(points.items())

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dualscope.findings.verdict import PLAIN, PRIMARY
+from dualscope.core.companions import PLAIN
+from dualscope.findings.answer import PRIMARY
+from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.chart import Chart, Item, Judgement, Note, Panel, Section
 from dualscope.report.charts.dots import Series, dots, span_of
-from dualscope.report.charts.palette import OTHERS, colour
+from dualscope.report.charts.palette import OTHERS
 from dualscope.report.data import Data
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
 KINDS = {"above the controls": "yes", "not above": "no", "inconclusive": "unclear", "not testable": "none"}
+DENIED = ("not above", "not testable")
 WORDS = {word: "not above the controls" if word == "not above" else word for word in KINDS}
 EMBEDDED = (
     "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured "
@@ -92,8 +95,7 @@ def _lines(answers: Sequence[Row]) -> list[tuple[str, str]]:
         parts = [f"{WORDS[word]} on {own.count(word)}" for word in KINDS if word in own]
         parts[0] += f" of {len(own)} tasks"
         if len(set(own)) == 1:
-            denied = own[0].startswith("not")
-            several = f"{'any of' if denied else 'all'} {len(own)} tasks"
+            several = f"{'any of' if own[0] in DENIED else 'all'} {len(own)} tasks"
             parts = [f"{WORDS[own[0]]} on {several if len(own) > 1 else answers[0]['task']}"]
         found.append((learner, ", ".join(parts)))
     return found
@@ -186,7 +188,9 @@ def _chart(data: Data) -> Chart | None:
 
 def _series(subject: Subject, answers: Sequence[Row]) -> list[Series]:
     learner = answers[0]["learner"]
-    found = [Series(learner, colour(learner), "circle", {a["task"]: _row(a["value"]) for a in answers})]
+    found = [
+        Series(learner, subject.colour(learner), "circle", {a["task"]: _row(a["value"]) for a in answers})
+    ]
     names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
     for index, name in enumerate(names):
         rows = {
@@ -196,8 +200,8 @@ def _series(subject: Subject, answers: Sequence[Row]) -> list[Series]:
             if c["control"] == name
         }
         symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
-        found.append(Series(name, colour(learner) if name == "untrained" else "@grey", symbol, rows))
-    ceiling = {t: row for t in subject.tasks if (row := subject.get(t, "in-context-redraw", PRIMARY))}
+        found.append(Series(name, subject.colour(learner) if name == "untrained" else "@grey", symbol, rows))
+    ceiling = {t: row for t in subject.tasks if (row := subject.get(t, CEILING.label, PRIMARY))}
     if ceiling:
         found.append(Series("ceiling", "@green", "diamond", ceiling))
     return found
@@ -209,7 +213,7 @@ def _row(interval: Row) -> Row:
 
 def _shallow(data: Data) -> Note:
     parts = []
-    if any(name.startswith("probe") for subject in data.subjects for name in subject.learners):
+    if any(learning.name == "probe" for subject in data.subjects for learning in subject.learnings.values()):
         parts.append("the probe's accuracy is in the section on accuracy")
     if any(source.has_regression for source in data.sources):
         parts.append("in-context regression has its own section")

@@ -87,7 +87,7 @@ class Estimator:
             return None
         tokens, sitting = self._prompt_tokens(cell.sitting.task), cell.sitting
         work = 2.0 * sitting.queries * tokens
-        if cell.learning.lr is not None:
+        if cell.learning.rate is not None:
             work += 6.0 * sitting.shots * tokens  # forward, and backward at twice its cost
         elif sitting.shots:
             work += 2.0 * sitting.shots * tokens
@@ -101,7 +101,7 @@ class Estimator:
         tokens, sitting = self._prompt_tokens(cell.sitting.task), cell.sitting
         trace = 4 * sitting.queries * shape.layers * (2 * shape.width + shape.heads * tokens)
         context = 8 * shape.layers * shape.width * tokens * sitting.shots
-        deltas = 4 * shape.layers * 2 * shape.width**2 if cell.learning.lr is not None else 0
+        deltas = 4 * shape.layers * 2 * shape.width**2 if cell.learning.rate is not None else 0
         return int(shape.bytes + deltas + context + trace * (3 + len(cell.beside)))
 
     def _shape(self, cell: Cell) -> Shape | None:

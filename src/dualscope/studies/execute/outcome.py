@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Literal
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, NotFiniteError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -81,7 +81,11 @@ def reason_for(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"its code asked the program to end (sys.exit, {error.code!r})"
     text = " ".join(str(error).split())
-    return text if isinstance(error, (InputError, CellError)) else f"{type(error).__name__}: {text}"
+    return (
+        text
+        if isinstance(error, (InputError, NotFiniteError, CellError))
+        else f"{type(error).__name__}: {text}"
+    )
 
 
 def report_of(error: BaseException, about: str) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.learning import Learning
 from dualscope.models.identity import model_digest
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.config import Study
-from dualscope.studies.execute.learnings import forget, learnings, result_of
 from dualscope.studies.execute.outcome import (
     CellError,
     Event,
@@ -23,7 +23,7 @@ from dualscope.studies.execute.outcome import (
     reason_for,
     report_of,
 )
-from dualscope.studies.plan import ZERO_SHOT, RateJob
+from dualscope.studies.plan import RateJob
 from dualscope.studies.plugins import load_plugins, plugins_digest
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
@@ -101,7 +101,7 @@ class Worker:
         broken: Exception | None = None
         for place, cell in enumerate(cells):
             if bench is not None:
-                forget(bench, cells[:place], cells[place:])
+                _forget(bench, cells[:place], cells[place:])
             if self._is_done(cell):  # another process was here between the plan and the claim
                 tell(Outcome(cell.id, str(cell), "was there"))
                 continue
@@ -132,44 +132,28 @@ class Worker:
     def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
         import torch
 
-        from dualscope.metrics import Case, measure
+        from dualscope.metrics.measured import measure_cell
 
-        learned = result_of(bench, cell.learning)
-        _check_finite(learned.trace, cell)
-        reference = ZERO_SHOT if cell.reference is None else cell.reference
-        case = Case(
-            zero_shot=bench.zero_shot,
-            reference=result_of(bench, reference).trace,
-            learned=learned,
-            learner=cell.learning.learner,
-            label=cell.learning.label,
-            reference_name=reference.label,
-            relative_positions=bench.model.relative_positions,
-            first_window=bench.model.first_window,
-            output_bias=bench.model.output_bias,
-            seed=cell.sitting.seed,
-            lesson=bench.lesson,
-            others={other.label: result_of(bench, other) for other in cell.beside},
-            reread=bench.reread(learned),
-        )
-        options = {} if cell.metrics is None else {"metrics": cell.metrics}
-        measured = measure(
-            case,
+        measured = measure_cell(
+            bench,
+            cell.learning,
+            cell.beside,
+            reference=cell.reference,
+            metrics=cell.metrics,
             per_head=cell.per_head,
             per_query=cell.per_query,
             subset=cell.subset,
-            seed=cell.sitting.seed,
-            **options,
         )
-        if self._seal is not None and _is_foreign(cell) and (what := self._what_changed()) is not None:
+        if self._seal is not None and cell.code and (what := self._what_changed()) is not None:
             raise CellError(
                 f"{cell.learning.label} left the model changed ({what}), so its numbers are not kept and the model is "
                 "loaded anew: a learner has to leave the weights as it found them"
             )
+        learned = measured.result.learned
         columns = cell.columns(learned.shots_used or bench.lesson.shots_used)
         self.run.store(
             cell.id,
-            [columns | row for row in measured.rows],
+            [{**columns, **row} for row in measured.rows],
             queries=measured.queries,
             trace=learned.trace.save if self.setting.study.save_traces else None,
             notes={
@@ -243,15 +227,15 @@ class Worker:
             queries=sitting.queries,
             order=sitting.order,
             balanced=sitting.balanced,
-            demo_labels=sitting.demo_labels,  # type: ignore[arg-type]
-            corrupt=sitting.corrupt,  # type: ignore[arg-type]
+            demo_labels=sitting.demo_labels,
+            corrupt=sitting.corrupt,
         )
         return make_lesson(
             episode,
             model.tokenizer,
             model.max_positions,
-            read_at=sitting.read_at,  # type: ignore[arg-type]
-            gd_demonstrations=sitting.gd_demonstrations,  # type: ignore[arg-type]
+            read_at=sitting.read_at,
+            gd_demonstrations=sitting.gd_demonstrations,
         )
 
     def _bench(self, sitting: Sitting, cells: Sequence[Cell]) -> Bench:
@@ -262,7 +246,7 @@ class Worker:
             raise CellError(f"the data of '{sitting.task}' changed after the study was planned: run it again")
         model = self.model(sitting.place)
         lesson = self._lesson(sitting, sitting.task, model)
-        others = [learning.other_task for learning in learnings(cells) if learning.other_task is not None]
+        others = [cell.other_task for cell in cells if cell.other_task is not None]
         other = self._lesson(sitting, others[0][0], model) if others else None
         want = _wanted(self.setting.study, cells)
         key = (sitting.place, sitting.task, sitting.data, sitting.read_at, want, lesson.query_ids)
@@ -297,24 +281,18 @@ def _failure(key: str, about: str, began: float, error: BaseException) -> Outcom
     return Outcome(key, about, "failed", seconds, reason_for(error), isinstance(error, InputError))
 
 
-def _check_finite(trace: Trace, cell: Cell) -> None:
-    """A prediction read off NaN would be class 0, and look like an answer."""
-    bad = int((~trace.label_logprobs.isfinite()).any(-1).sum())
-    if bad:
-        advice = (
-            ""
-            if cell.learning.lr is None
-            else f"; a learning rate below {cell.learning.lr:g} may not diverge"
-        )
-        raise CellError(
-            f"{cell.learning.label} left label probabilities that are not finite in {bad} of {len(trace)} "
-            f"queries{advice}"
-        )
+def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
+    """Only what cells to come still need is held: memory does not grow with the number of rates."""
+    for learning in set(_learnings(past[-1:])) - set(_learnings(future)):
+        bench.forget(learning)
 
 
-def _is_foreign(cell: Cell) -> bool:
-    """Computed with the help of a plugin's code."""
-    return bool(cell.code) or any(learning.code for learning in learnings([cell]))
+def _learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
+    for cell in cells:
+        yield cell.learning
+        yield from cell.beside
+        if cell.reference is not None:
+            yield cell.reference
 
 
 def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:

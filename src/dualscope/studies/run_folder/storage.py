@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder, RemoteFolder
+from dualscope.core.query_columns import QueryColumn
+from dualscope.core.rows import COLUMNS
 from dualscope.core.strangers import reason
-from dualscope.studies.cell import COLUMNS
+from dualscope.studies.run_folder import legacy
 from dualscope.studies.run_folder.claims import STALE
 
 if TYPE_CHECKING:
@@ -187,7 +189,8 @@ class Run:
         table = _read(self.folder.read(f"queries/{cell}.parquet"), cell)
         if "query" not in table.column_names:
             raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
-        return table
+        told = any(QueryColumn.of(field) is not None for field in table.schema)
+        return table if told else legacy.upgraded_queries(table)
 
     def table(self, **where: Any) -> pa.Table:
         """The rows in which the named columns have these values: ``table(learner="gd", layer=None)``."""
@@ -237,6 +240,8 @@ class Run:
 
     def _read_rows(self, cell: str) -> pa.Table:
         table = _read(self.folder.read(f"cells/{cell}.parquet"), cell).replace_schema_metadata(None)
+        if legacy.is_old(table.schema):
+            table = legacy.upgraded(table)
         for field in SCHEMA:
             if field.name not in table.column_names:
                 raise pa.ArrowInvalid(f"not a cell's rows: there is no column '{field.name}'")

@@ -1,0 +1,72 @@
+"""Rows: one number each, with everything that says what it is a number of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from dualscope.core.learning import Learning
+
+SITTING = ("balanced", "read_at", "gd_demonstrations", "dtype", "subset")
+"""Options in a row that are the sitting's, not the learner's."""
+
+
+class MetricRow(TypedDict):
+    """What a metric says."""
+
+    metric: str
+    reference: str | None
+    layer: int | None
+    head: int | None
+    step: int | None
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class CellColumns(TypedDict):
+    """Which cell a row belongs to."""
+
+    model: str
+    variant: str
+    init_seed: int | None
+    task: str
+    seed: int
+    order: int
+    shots: int
+    shots_used: int | None
+    learner: str
+    control: str | None
+    role: str
+    lr: float | None
+    demo_labels: str
+    corrupt: str
+    options: str
+
+
+class Row(CellColumns, MetricRow):
+    """A row of a run."""
+
+
+CELL_COLUMNS = tuple(CellColumns.__annotations__)
+COLUMNS = (*CELL_COLUMNS, *MetricRow.__annotations__)
+
+
+def learning_of(columns: Mapping[str, Any]) -> Learning:
+    """The learner that a row is of.
+
+    >>> options = '{"dtype":"tf32","readout":"attention"}'
+    >>> learning_of({"learner": "lcgd", "control": None, "lr": 0.1, "options": options})
+    Learning(name='lcgd', control=None, options='{"readout":"attention"}', rate=0.1)
+    """
+    options = json.loads(columns["options"] or "{}")
+    own = {key: value for key, value in options.items() if key not in SITTING}
+    return Learning.of(columns["learner"], own, columns["control"], columns.get("lr"))
+
+
+def sitting_options(columns: Mapping[str, Any]) -> str:
+    """The options of a row that are its sitting's, as JSON."""
+    options = json.loads(columns["options"] or "{}")
+    return json.dumps({key: options[key] for key in SITTING if key in options}, sort_keys=True)

@@ -1,0 +1,177 @@
+"""Controls: what any learner can be run under, to see what its likeness is worth without the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, ValidationError
+
+from dualscope.core.errors import InputError, suggest
+from dualscope.core.learning import ALIASES, Learning
+from dualscope.core.options import Options
+from dualscope.core.registry import Registry
+from dualscope.core.words import CONTROL_ROLES, Control, Role
+from dualscope.descent.log import Log
+from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered
+from dualscope.learners.learner import LEARNERS, Learned, Learner
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+    from dualscope.models.trace import Trace
+    from dualscope.tasks.lesson import Lesson
+
+Known = Learner[Any]
+
+
+class Again(Options):
+    draw: int = Field(1, ge=1, description="which other draw, or which other order")
+
+
+class Chance(Options):
+    draw: int = Field(0, ge=0, description="which random draw")
+
+
+class Combinator:
+    """Runs a learner on a lesson that was altered, or with what it changed replaced."""
+
+    options: ClassVar[type[Options]] = Options
+    needs_other: ClassVar[bool] = False  # a lesson of another task
+
+    def learn(
+        self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Options
+    ) -> Learned:
+        altered = bench.with_lesson(self.alter(bench, own))
+        return replace(learner.learn(altered, lr, options), shots_used=altered.lesson.shots_used)
+
+    def alter(self, bench: Bench, own: Any) -> Lesson:
+        raise NotImplementedError
+
+
+COMBINATORS: Registry[type[Combinator]] = Registry("control")
+
+
+@COMBINATORS.register("redraw")
+class Redraw(Combinator):
+    """The same learner from another draw of demonstrations: how alike can anything be?"""
+
+    options = Again
+
+    def alter(self, bench: Bench, own: Again) -> Lesson:
+        return redrawn(bench.lesson, bench.model, own.draw)
+
+
+@COMBINATORS.register("reorder")
+class Reorder(Combinator):
+    """The same demonstrations in another order."""
+
+    options = Again
+
+    def alter(self, bench: Bench, own: Again) -> Lesson:
+        return reordered(bench.lesson, own.draw)
+
+
+@COMBINATORS.register("random-labels")
+class RandomLabels(Combinator):
+    """The same demonstrations with labels drawn at random."""
+
+    def alter(self, bench: Bench, own: Options) -> Lesson:
+        return relabelled(bench.lesson, bench.model.max_positions)
+
+
+@COMBINATORS.register("other-task")
+class OtherTask(Combinator):
+    """Another task's demonstrations."""
+
+    needs_other = True
+
+    def alter(self, bench: Bench, own: Options) -> Lesson:
+        return borrowed(bench.lesson, bench.other, bench.model.max_positions)
+
+
+@COMBINATORS.register("random-update")
+class RandomUpdate(Combinator):
+    """A random change of what the learner changes, of the same norms."""
+
+    options = Chance
+
+    def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
+        real = bench.learned(learner.name, lr, **options.model_dump())
+        if real.change is None:
+            raise InputError(
+                f"'{learner.name}' changes neither weights nor activations, so there is no random update of its size"
+            )
+        change = real.change.randomised(bench.lesson.episode.seed, own.draw)
+
+        def again(_: Lesson) -> Trace:
+            return learner.read(bench, change, options, few=True)
+
+        trace = learner.read(bench, change, options)
+        return Learned(trace, change, Log(update_norm=real.log.update_norm), again=again)
+
+
+def identify(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    control: str | None = None,
+    rate: float | None = None,
+) -> Learning:
+    """Who is meant: aliases resolved, options checked, those that are the defaults left out.
+
+    >>> identify("ft", {"epochs": 1}, rate=0.1)
+    Learning(name='gd', control=None, options='{}', rate=0.1)
+    >>> identify("gd-redraw", {"draw": 2}).label
+    'gd[draw=2] under redraw'
+    >>> identify("gd", {"epoch": 2})
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: learner 'gd': option 'epoch': extra inputs are not permitted, found 2. ...
+    """
+    if name in ALIASES:
+        name, alias = ALIASES[name]
+        if control not in (None, alias):
+            raise InputError(f"learner '{name}' cannot be under two controls: {alias} and {control}")
+        control = alias
+    name = LEARNERS.canonical(name)
+    known: Control | None = None
+    if control is not None:
+        known = COMBINATORS.canonical(control)  # type: ignore[assignment]
+    own, under = settings_of(name, known, options or {})
+    return Learning.of(name, {**own.changed(), **under.changed()}, known, rate)
+
+
+def settings_of(name: str, control: Control | None, options: Mapping[str, Any]) -> tuple[Options, Options]:
+    """A learner's options and its control's, checked; an error names the learner, the option and what is accepted."""
+    kind = LEARNERS[name].options
+    under = COMBINATORS[control].options if control is not None else Options
+    theirs = {key: value for key, value in options.items() if key in under.model_fields}
+    rest = {key: value for key, value in options.items() if key not in theirs}
+    return _checked(name, kind, rest, under), _checked(name, under, theirs, kind)
+
+
+def _checked(name: str, kind: type[Options], options: Mapping[str, Any], beside: type[Options]) -> Options:
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(word) for word in first["loc"])
+        message = first["msg"][0].lower() + first["msg"][1:]
+        accepted = [*kind.model_fields, *beside.model_fields]
+        near = suggest(where, accepted) if first["type"] == "extra_forbidden" else ""
+        hint = near[: near.index("Known")] if "Known" in near else ""
+        raise InputError(
+            f"learner '{name}': option '{where}': {message}, found {first['input']!r}. "
+            f"{hint}Accepted options: {', '.join(accepted) or 'none'}."
+        ) from None
+
+
+def role_of(learning: Learning) -> Role:
+    """What a learner is to the question; under a control, what the control makes of it."""
+    return LEARNERS[learning.name].role if learning.control is None else CONTROL_ROLES[learning.control]
+
+
+def needs_other(learning: Learning) -> bool:
+    """Whether it is taught from another task."""
+    own, _ = settings_of(learning.name, learning.control, learning.settings)
+    controlled = learning.control is not None and COMBINATORS[learning.control].needs_other
+    return controlled or LEARNERS[learning.name]().needs_other(own)

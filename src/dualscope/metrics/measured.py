@@ -1,0 +1,71 @@
+"""One learner's rows: the only way in which they are made, for a run, a comparison, the doctor and the explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dualscope.core.errors import NotFiniteError
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.metrics.case import Case
+from dualscope.metrics.rows import measure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dualscope.core.rows import MetricRow
+    from dualscope.learners.bench import Bench
+    from dualscope.learners.learner import Result
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found of one learner: its result, its rows, and a table of its queries."""
+
+    result: Result
+    rows: list[MetricRow]
+    queries: pa.Table
+
+
+def measure_cell(
+    bench: Bench,
+    learning: Learning,
+    companions: Sequence[Learning] = (),
+    *,
+    reference: Learning | None = IN_CONTEXT,
+    metrics: Sequence[str] | None = None,
+    per_head: bool = False,
+    per_query: bool = False,
+    subset: Literal["all", "f2t"] = "all",
+) -> Measured:
+    """A learner's rows on a bench, compared with a reference (None: zero-shot, which is compared with nothing)."""
+    own = bench.result(learning)
+    _check_finite(own)
+    seed = bench.lesson.episode.seed
+    case = Case(
+        zero_shot=bench.zero_shot,
+        own=own,
+        against=bench.result(ZERO_SHOT if reference is None else reference),
+        relative_positions=bench.model.relative_positions,
+        first_window=bench.model.first_window,
+        output_bias=bench.model.output_bias,
+        seed=seed,
+        lesson=bench.lesson,
+        others=tuple(bench.result(other) for other in companions),
+        reread=bench.reread(own.learned),
+    )
+    found = measure(case, metrics=metrics, per_head=per_head, per_query=per_query, subset=subset, seed=seed)
+    return Measured(own, found.rows, found.queries)
+
+
+def _check_finite(result: Result) -> None:
+    """A prediction read off NaN would be class 0, and look like an answer."""
+    trace, learning = result.trace, result.learning
+    bad = int((~trace.label_logprobs.isfinite()).any(-1).sum())
+    if bad:
+        rate = learning.rate
+        advice = "" if rate is None else f"; a learning rate below {rate:g} may not diverge"
+        raise NotFiniteError(
+            f"{learning.label} left label probabilities that are not finite in {bad} of {len(trace)} queries{advice}"
+        )
