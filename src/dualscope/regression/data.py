@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+STEPS = 2_000_003  # more than a training has; a prime
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -49,16 +51,16 @@ class Linear:
     def draw(self, tasks: int, generator: torch.Generator) -> Batch:
         shape = (tasks, self.n + 1, self.d)
         if self.inputs == "uniform":
-            x = torch.rand(shape, generator=generator) - 0.5
+            x = torch.rand(shape, generator=generator, device=generator.device) - 0.5
         else:
-            x = torch.randn(shape, generator=generator)
+            x = torch.randn(shape, generator=generator, device=generator.device)
             if self.scales is not None:
-                x = x * torch.tensor(self.scales).sqrt()
-        weight = torch.randn(tasks, self.d, 1, generator=generator)
+                x = x * torch.tensor(self.scales, device=generator.device).sqrt()
+        weight = torch.randn(tasks, self.d, 1, generator=generator, device=generator.device)
         exact = (x @ weight).squeeze(-1)
         y = exact[:, :-1]
         if self.noise:
-            y = y + self.noise * torch.randn(y.shape, generator=generator)
+            y = y + self.noise * torch.randn(y.shape, generator=generator, device=generator.device)
         return Batch(x[:, :-1], y, x[:, -1], exact[:, -1])
 
 
@@ -70,6 +72,9 @@ def draw_for(problem: Problem, tasks: int, generators: Sequence[torch.Generator]
     )
 
 
-def generators(seeds: Sequence[int], stream: int = 0) -> list[torch.Generator]:
-    """One generator per seed; streams (training, test, weights) do not overlap."""
-    return [torch.Generator().manual_seed(seed * 1000 + stream) for seed in seeds]
+def generators(
+    seeds: Sequence[int], stream: int = 0, device: torch.device | str = "cpu", step: int = 0
+) -> list[torch.Generator]:
+    """One generator per seed; streams (training, test, weights) and steps do not overlap."""
+    numbers = [((seed * 1000 + stream) * STEPS + step) % 2**63 for seed in seeds]
+    return [torch.Generator(device=device).manual_seed(number) for number in numbers]

@@ -1,49 +1,197 @@
 """Training of stacked copies: Adam is elementwise, so each copy trains as if it were alone."""
 
+import math
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dualscope.regression.recording import RecordedSteps
+
 Advance = Callable[[int], None]
+Watch = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
+SAVE_EVERY = 60.0  # seconds between checkpoints
 
 
 def silent(_: int) -> None:
     """Progress that nobody watches."""
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """How long, how fast. ``clip`` is the largest gradient norm of a copy; ``decay_to`` a last rate, reached
+    along a cosine after ``warmup`` steps.
+
+    With ``minutes`` the rate falls with the time that has passed where that is ahead of the steps, and
+    training ends with it, so that a machine of unknown speed is used fully and never overrun.
+
+    >>> [round(Schedule(steps=10, rate=1.0, warmup=2, decay_to=0.0).rate_at(s, s / 10), 2) for s in (0, 2, 10)]
+    [0.5, 1.0, 0.0]
+    """
+
+    steps: int
+    rate: float = 1e-3
+    clip: float | None = None
+    decay_to: float | None = None
+    warmup: int = 0
+    minutes: float | None = None
+
+    def progress(self, step: int, seconds: float) -> float:
+        """From 0 to 1, where training ends."""
+        by_time = seconds / (60 * self.minutes) if self.minutes else 0.0
+        return max(step / self.steps, by_time)
+
+    def rate_at(self, step: int, progress: float) -> float:
+        warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        if self.decay_to is None:
+            return self.rate * warm
+        start = self.warmup / self.steps
+        along = min(1.0, max(0.0, (progress - start) / max(1e-9, 1 - start)))
+        return warm * (self.decay_to + (self.rate - self.decay_to) * 0.5 * (1 + math.cos(math.pi * along)))
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training left beside the weights."""
+
+    steps: int
+    seconds: float
+    log: list[dict[str, Any]]  # {"step": ..., measure: [a value a copy], ...}
+
+    def curve(self, measure: str) -> dict[int, list[float]]:
+        """step -> a value a copy."""
+        return {line["step"]: line[measure] for line in self.log}
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where training happens, who watches, and where checkpoints lie."""
+
+    device: torch.device = torch.device("cpu")
+    advance: Advance = silent
+    checkpoints: Path | None = None  # a folder; none are kept without one
+    compiled: bool = False
+
+    def of(self, name: str) -> "Workplace":
+        """The same, with checkpoints of its own."""
+        where = None if self.checkpoints is None else self.checkpoints / name
+        return Workplace(self.device, self.advance, where, self.compiled)
+
+
 def train(
     model: nn.Module,
-    loss: Callable[[], Tensor],
-    steps: int,
-    rate: float = 1e-3,
-    clip: float | None = None,
-    decay_to: float | None = None,
-    advance: Advance = silent,
-    watch: Callable[[int], None] | None = None,
+    draw: Callable[[int], tuple[Tensor, ...]],
+    loss: Callable[..., Tensor],
+    schedule: Schedule,
+    place: Workplace = Workplace(),  # noqa: B008
+    watch: Watch | None = None,
     watch_every: int = 100,
-) -> None:
-    """Minimise ``loss()``, one value a copy ([copies]), on a fresh draw at each of ``steps``.
+) -> "Training":
+    """Minimise ``loss(*draw(step))``, one value a copy ([copies]).
 
-    ``clip`` is the largest gradient norm of a copy; ``decay_to`` a last rate, reached along a cosine.
-    ``watch`` is called before the first step, then every ``watch_every`` steps, and after the last.
+    ``draw`` must depend on the step alone, so that a resumed training sees what it would have seen. ``watch``
+    is called before the first step, then every ``watch_every`` steps, and after the last. A checkpoint of the
+    same schedule in ``place`` is resumed; Ctrl-C leaves one. On a GPU steps are recorded and replayed, in bfloat16
+    where the loss is under autocast.
     """
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, foreach=True)
+    on_gpu = place.device.type == "cuda"
+    rate: float | Tensor = torch.tensor(schedule.rate, device=place.device) if on_gpu else schedule.rate
+    options: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, **options)
     parameters = list(model.parameters())
-    for step in range(steps):
-        if watch is not None and step % watch_every == 0:
-            watch(step)
-        if decay_to is not None:
-            along = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / steps)).item())
-            optimizer.param_groups[0]["lr"] = decay_to + (rate - decay_to) * along
+    kept = _Kept(place.checkpoints, model, optimizer, schedule)
+    step = kept.resume()
+    place.advance(step)
+
+    def update(*batch: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss().sum().backward()
-        if clip is not None:
-            clip_copies(parameters, clip)
+        losses = loss(*batch)
+        losses.sum().backward()
+        if schedule.clip is not None:
+            clip_copies(parameters, schedule.clip)
         optimizer.step()
-        advance(1)
-    if watch is not None:
-        watch(steps)
+        return losses.detach()
+
+    take: Callable[..., Tensor] = RecordedSteps(update) if on_gpu else update
+    began = time.monotonic() - kept.seconds
+    try:
+        while True:
+            if watch is not None and step % watch_every == 0:
+                kept.note(step, watch())
+            if on_gpu and step % 20 == 0:
+                torch.cuda.synchronize()  # the clock is of steps that were done, not only asked for
+            seconds = time.monotonic() - began
+            progress = schedule.progress(step, seconds)
+            if progress >= 1:
+                break
+            _set_rate(optimizer, schedule.rate_at(step, progress))
+            take(*draw(step))
+            step += 1
+            place.advance(1)
+            kept.maybe_save(step, seconds)
+    except KeyboardInterrupt:
+        kept.save(step, time.monotonic() - began)
+        raise
+    if watch is not None and step % watch_every:
+        kept.note(step, watch())
+    place.advance(schedule.steps - step)  # of a training that time ended
+    seconds = time.monotonic() - began
+    kept.save(step, seconds)
+    return Training(step, seconds, kept.log)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # where recorded steps read it
+        else:
+            group["lr"] = rate
+
+
+class _Kept:
+    """The checkpoints of one training, as ``dualscope train`` keeps them; nothing at all without a folder."""
+
+    def __init__(
+        self, folder: Path | None, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule
+    ) -> None:
+        self.folder, self.model, self.optimizer, self.schedule = folder, model, optimizer, schedule
+        self.seconds, self._last = 0.0, time.monotonic()
+        self.log: list[dict[str, Any]] = []
+
+    def note(self, step: int, measures: dict[str, Tensor]) -> None:
+        """A line of the log; once a step, also after a resume."""
+        if not any(line["step"] == step for line in self.log):
+            self.log.append({"step": step} | {name: found.tolist() for name, found in measures.items()})
+
+    def resume(self) -> int:
+        """The step to go on from: 0 where there is no checkpoint, or one of another training."""
+        if self.folder is None:
+            return 0
+        from dualscope.training.checkpoint import load_checkpoint, load_state
+
+        state = load_state(self.folder)
+        if state is None or state["settings"] != asdict(self.schedule):
+            return 0
+        load_checkpoint(self.folder, self.model, self.optimizer)
+        self.seconds, self.log = float(state["seconds"]), list(state["log"])
+        return int(state["step"])
+
+    def maybe_save(self, step: int, seconds: float) -> None:
+        if time.monotonic() - self._last > SAVE_EVERY:
+            self.save(step, seconds)
+
+    def save(self, step: int, seconds: float) -> None:
+        if self.folder is None:
+            return
+        from dualscope.training.checkpoint import save_checkpoint
+
+        state = {"step": step, "seconds": seconds, "log": self.log, "settings": asdict(self.schedule)}
+        save_checkpoint(self.folder, self.model, self.optimizer, state)
+        self._last = time.monotonic()
 
 
 def clip_copies(parameters: Sequence[Tensor], largest: float) -> None:
@@ -51,10 +199,10 @@ def clip_copies(parameters: Sequence[Tensor], largest: float) -> None:
     ``largest``.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = sum(g.flatten(1).square().sum(1) for g in gradients)
-    assert isinstance(norm, Tensor)
+    norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0)
     factor = (largest / norm.sqrt().clamp(min=1e-30)).clamp(max=1)
-    finite = norm.isfinite()  # a draw on which deep linear attention overflows teaches that copy nothing
+    # A draw on which deep linear attention overflows teaches that copy nothing.
+    factor = torch.where(norm.isfinite(), factor, 0)
     for gradient in gradients:
         shape = (-1, *[1] * (gradient.dim() - 1))
-        gradient.copy_(torch.where(finite.view(shape), gradient * factor.view(shape), 0))
+        gradient.nan_to_num_(0.0, 0.0, 0.0).mul_(factor.view(shape))

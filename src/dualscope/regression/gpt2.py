@@ -1,0 +1,176 @@
+"""GPT-2 blocks, transformers' own, as in-context learners of functions: several copies (one a seed) as one module."""
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+# torch says so at every first call on a CPU: there the copies' attention is computed one after another.
+warnings.filterwarnings("ignore", message=".*batching rule for aten::_scaled_dot_product", category=UserWarning)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a GPT-2; Garg et al.'s is the default."""
+
+    layers: int = 12
+    width: int = 256
+    heads: int = 8
+
+
+class Gpt2Learner(nn.Module):
+    """x_1, y_1, x_2, ... -> a guess of every y from what stands before it, at the token of its x.
+
+    Tokens are x itself and (y, 0, ..., 0); they are read in by one linear map and the guess is read out by
+    another (Garg et al.). ``attention``: an attention kind and its options, as `dualscope train` takes them.
+    Every weight has the copies as its first dimension; a copy depends on its own seed alone.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        points: int,
+        seeds: Sequence[int],
+        size: Size = Size(),  # noqa: B008
+        attention: Mapping[str, Any] | None = None,
+        outputs: int = 1,
+        pairs: bool = True,
+    ) -> None:
+        super().__init__()
+        self.d, self.size, self.pairs = d, size, pairs
+        positions = 2 * points if pairs else points
+        copies = [make_copy(seed, d, positions, size, attention, outputs) for seed in seeds]
+        # All weights of a copy lie in one row, of which each is a view: one tensor to clip and to update.
+        self.shapes = {name: value.shape for name, value in copies[0].named_parameters()}
+        rows = [torch.cat([value.detach().flatten() for value in one.parameters()]) for one in copies]
+        self.flat = nn.Parameter(torch.stack(rows))
+        # Shapes and code alone: the weights are handed to it at every call. Outside of this module's parameters.
+        self.__dict__["template"] = copies[0].to("meta")
+        self.masked = attention is not None
+        self._block: Callable[..., Tensor] = vmap(self._one_block, in_dims=(0, 0, None))
+
+    def compile_blocks(self) -> None:
+        """One compiled block serves every layer: compiling takes seconds, not minutes."""
+        self._block = torch.compile(vmap(self._one_block, in_dims=(0, 0, None)), dynamic=False)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x [copies, tasks, points, d], y [copies, tasks, points] -> guesses [copies, tasks, points]."""
+        return self.read_out(self.hidden(pair_tokens(x, y))[-1][..., ::2, :]).squeeze(-1)
+
+    def hidden(self, tokens: Tensor, keep: bool = False) -> list[Tensor]:
+        """The residual stream after every layer (``keep``; otherwise after the last alone), [copies, tasks,
+        tokens, width]; the last through the final norm.
+        """
+        weights = self._grouped()
+        states = vmap(self._embed)(weights[0], tokens)
+        mask = self._mask(tokens.shape[-2], states) if self.masked else None
+        found = [states] if keep else []
+        for layer in range(self.size.layers):
+            states = self._block(weights[layer + 1], states, mask)
+            if keep and layer < self.size.layers - 1:
+                found.append(states)
+        return [*found, vmap(self._norm)(weights[0], states)]
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """[copies, ..., width] -> [copies, ..., outputs]."""
+        weights = self.named()
+        flat = states.flatten(1, -2)
+        out = torch.baddbmm(weights["read_out.bias"].unsqueeze(1), flat, weights["read_out.weight"].mT)
+        return out.view(*states.shape[:-1], -1)
+
+    def named(self) -> dict[str, Tensor]:
+        """The weights under transformers' names, each [copies, ...]."""
+        pieces = self.flat.split([shape.numel() for shape in self.shapes.values()], dim=1)
+        return {
+            name: piece.view(-1, *shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+        }
+
+    def copy_of(self, number: int) -> "Copy":
+        """One copy as an ordinary module around transformers' GPT2Model."""
+        one: Copy = copy.deepcopy(self.__dict__["template"]).to_empty(device=self.flat.device)
+        one.to(self.flat.dtype).load_state_dict({name: value[number] for name, value in self.named().items()})
+        return one
+
+    def _grouped(self) -> list[dict[str, Tensor]]:
+        """The weights outside of blocks, then those of each block under its own names."""
+        groups: list[dict[str, Tensor]] = [{} for _ in range(self.size.layers + 1)]
+        for name, value in self.named().items():
+            parts = name.split(".")
+            if parts[:2] == ["gpt2", "h"]:
+                groups[int(parts[2]) + 1][".".join(parts[3:])] = value
+            else:
+                groups[0][name] = value
+        return groups
+
+    def _embed(self, weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        read = nn.functional.linear(tokens, weights["read_in.weight"], weights["read_in.bias"])
+        return read + weights["gpt2.wpe.weight"][: tokens.shape[-2]]
+
+    def _norm(self, weights: dict[str, Tensor], states: Tensor) -> Tensor:
+        own = {name: weights[f"gpt2.ln_f.{name}"] for name in ("weight", "bias")}
+        return functional_call(self.__dict__["template"].gpt2.ln_f, own, (states,))
+
+    def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor | None) -> Tensor:
+        block = self.__dict__["template"].gpt2.h[0]
+        return functional_call(block, weights, (states,), {"attention_mask": mask})
+
+    def _mask(self, tokens: int, like: Tensor) -> Tensor:
+        from dualscope.models.attention import causal_mask
+
+        return causal_mask(tokens, tokens).to(like.device)[None, None]
+
+
+class Copy(nn.Module):
+    """One learner: a linear map in, transformers' GPT2Model through ``inputs_embeds``, a linear map out."""
+
+    def __init__(self, read_in: nn.Linear, gpt2: nn.Module, read_out: nn.Linear) -> None:
+        super().__init__()
+        self.read_in, self.gpt2, self.read_out = read_in, gpt2, read_out
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[tasks, tokens, d] -> [tasks, tokens, outputs]."""
+        hidden = self.gpt2(inputs_embeds=self.read_in(tokens), use_cache=False).last_hidden_state
+        return self.read_out(hidden)
+
+
+def make_copy(
+    seed: int, d: int, positions: int, size: Size, attention: Mapping[str, Any] | None, outputs: int
+) -> Copy:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=1,
+        bos_token_id=0,
+        eos_token_id=0,
+        n_positions=positions,
+        n_embd=size.width,
+        n_layer=size.layers,
+        n_head=size.heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        whole = GPT2LMHeadModel(config)
+        read_in, read_out = nn.Linear(d, size.width), nn.Linear(size.width, outputs)
+        if attention:
+            from dualscope.models.attention import apply
+
+            apply(whole, attention)
+    del whole.transformer.wte  # prompts have no words
+    return Copy(read_in, whole.transformer, read_out)
+
+
+def pair_tokens(x: Tensor, y: Tensor) -> Tensor:
+    """x [..., points, d], y [..., points] -> x_1, (y_1, 0, ...), x_2, ...: [..., 2 points, d]."""
+    answers = torch.zeros_like(x)
+    answers[..., 0] = y
+    return torch.stack([x, answers], -2).flatten(-3, -2)

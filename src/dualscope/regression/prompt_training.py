@@ -1,0 +1,118 @@
+"""GPT-2 blocks trained on prompts of (x, y) pairs, with a curriculum: one way for every experiment that needs it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.data import generators
+from dualscope.regression.gpt2 import Gpt2Learner, Size
+from dualscope.regression.prompts import FunctionClass, Prompts, draw_prompts
+from dualscope.regression.training import Schedule, Training, Workplace, train
+
+ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"
+WATCHED = 256  # prompts a seed
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Few inputs and short prompts first (Garg et al.); all of them from step ``until`` on, in ``stages`` equal steps.
+
+    >>> Curriculum(until=100, stages=3).at(40, d=20, points=41)
+    (14, 28)
+    >>> Curriculum(until=100, stages=3).at(100, d=20, points=41)
+    (20, 41)
+    """
+
+    until: int = 0
+    stages: int = 4
+    start: float = 0.25  # share of inputs and of points at the beginning
+
+    def at(self, step: int, d: int, points: int) -> tuple[int, int]:
+        """How many inputs are not zero, and how long prompts are."""
+        if step >= self.until or self.stages < 2:
+            return d, points
+        stage = step * self.stages // self.until
+        share = self.start + (1 - self.start) * stage / self.stages
+        return max(1, -int(-d * share // 1)), max(2, -int(-points * share // 1))
+
+
+@contextmanager
+def fast(device: torch.device) -> Iterator[None]:
+    """bfloat16 products on a GPU; the residual stream, norms and weights stay in float32."""
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):
+        yield
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A trained learner, how its training went, and where it began."""
+
+    model: Gpt2Learner
+    training: Training
+    start: Tensor  # the weights before training, as ``model.flat``
+
+
+def train_on_prompts(
+    functions: FunctionClass,
+    points: int,
+    seeds: Sequence[int],
+    size: Size,
+    schedule: Schedule,
+    batch: int,
+    place: Workplace,
+    curriculum: Curriculum = Curriculum(),  # noqa: B008
+    attention: Mapping[str, Any] | None = None,
+    watch_every: int = 100,
+) -> Learned:
+    """All seeds at once, on fresh prompts at every step; the squared error at every position is minimised."""
+    model = Gpt2Learner(functions.d, points, seeds, size, attention).to(place.device)
+    if place.compiled:
+        model.compile_blocks()
+    start = model.flat.detach().cpu().clone()
+    shown = draw_prompts(functions, WATCHED, points, generators(seeds, 2, place.device))
+
+    def draw(step: int) -> tuple[Tensor, ...]:
+        dims, length = curriculum.at(step, functions.d, points)
+        prompts = draw_prompts(functions, batch, length, generators(seeds, 1, place.device, step), dims)
+        return prompts.x, prompts.y
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        with fast(place.device):
+            guesses = model(x, y)
+        return (guesses.float() - y).square().mean((1, 2))
+
+    @torch.no_grad()
+    def watch() -> dict[str, Tensor]:
+        with fast(place.device):
+            errors = (model(shown.x, shown.y).float() - shown.target).square().mean(1)
+        return {ALL: errors.mean(-1), LONGEST: errors[:, -1]}
+
+    training = train(model, draw, loss, schedule, place, watch, watch_every)
+    return Learned(model.requires_grad_(False), training, start)
+
+
+@torch.no_grad()
+def guesses_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256) -> Tensor:
+    """The guess of every y, in float32: [copies, tasks, points], on the CPU."""
+    parts = [
+        model(x, y).float().cpu()
+        for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True)
+    ]
+    return torch.cat(parts, 1)
+
+
+@torch.no_grad()
+def states_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256) -> list[Tensor]:
+    """The residual stream at the token of every x, by layer (the first is the embedding): each [copies, tasks,
+    points, width], on the CPU.
+    """
+    from dualscope.regression.gpt2 import pair_tokens
+
+    parts = []
+    for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True):
+        parts.append([state[..., ::2, :].float().cpu() for state in model.hidden(pair_tokens(x, y), keep=True)])
+    return [torch.cat(layer, 1) for layer in zip(*parts, strict=True)]
