@@ -1,24 +1,29 @@
 """In-context regression with small transformers: do trained layers compute gradient descent?
 
-data, processes   problems: linear, Gaussian processes, linear dynamics
-transformer       attention-only transformers (linear, kernel, softmax), one copy a seed
-training          one loop for all copies
-constructed       gradient descent written as a transformer's weights
-comparison        predictions and sensitivities of two learners
-results, folder   tidy rows, tables and checks; a run folder
-vonoswald, ahn, cheng, mesa, akyurek, variants, language   the experiments
+data, processes, prompts, shifts   problems: linear, Gaussian processes, linear dynamics; classes of functions
+transformer, gpt2                  linear attention, and GPT-2 blocks; one copy a seed
+training, recording                one loop for all copies, with checkpoints; steps as CUDA graphs
+prompt_training                    GPT-2 blocks on prompts of pairs, with a curriculum
+constructed, gpt2_construction     gradient descent written as a transformer's weights
+baselines/                         least squares, lasso, neighbours, trees, networks, Newton's iteration
+comparison, probes, landscape, appearance   what is measured
+results, folder                    tidy rows, tables and checks; a run folder
+experiments/                       the experiments
 """
 
-from dualscope.regression.ahn import Ahn
-from dualscope.regression.akyurek import Akyurek
-from dualscope.regression.cheng import Cheng
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.folder import load, save
-from dualscope.regression.language import MomentumLanguageModels, momentum_language_models
-from dualscope.regression.mesa import Mesa
-from dualscope.regression.results import Check, Results, Table
-from dualscope.regression.variants import Variants
-from dualscope.regression.vonoswald import VonOswald
+from dualscope.regression.experiments import (
+    Ahn,
+    Akyurek,
+    Cheng,
+    Garg,
+    Mesa,
+    MomentumLanguageModels,
+    Newton,
+    Variants,
+    VonOswald,
+)
+from dualscope.regression.results import Check, Figure, Results, Table
 
 __all__ = [
     "EXPERIMENTS",
@@ -27,13 +32,13 @@ __all__ = [
     "Check",
     "Cheng",
     "Experiment",
+    "Figure",
+    "Garg",
     "Mesa",
     "MomentumLanguageModels",
+    "Newton",
     "Results",
     "Table",
     "Variants",
     "VonOswald",
-    "load",
-    "momentum_language_models",
-    "save",
 ]

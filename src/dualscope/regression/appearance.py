@@ -64,3 +64,18 @@ def arrived(curve: Mapping[int, Sequence[float]], within: float = 0.02, part: fl
         if not after >= before * (1 - within):
             return False
     return True
+
+
+def when_equal(losses: Mapping[float, float], others: Mapping[float, float], level: float) -> tuple[float, float]:
+    """The step at which a curve first falls to ``level``, between the steps that were measured, and another curve's value
+    there.
+
+    >>> when_equal({0: 1.0, 100: 0.5, 200: 0.1}, {0: 9.0, 100: 5.0, 200: 1.0}, 0.75)
+    (50.0, 7.0)
+    """
+    steps = sorted(losses)
+    for before, step in zip(steps, steps[1:], strict=False):
+        if losses[step] <= level:
+            share = min(1.0, max(0.0, (losses[before] - level) / max(losses[before] - losses[step], 1e-30)))
+            return before + share * (step - before), others[before] + share * (others[step] - others[before])
+    return float(steps[-1]), others[steps[-1]]

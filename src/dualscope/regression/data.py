@@ -19,6 +19,9 @@ class Batch:
     query: Tensor  # [..., tasks, d]
     target: Tensor  # [..., tasks], without noise
 
+    def to(self, device: torch.device | str) -> "Batch":
+        return Batch(*(part.to(device) for part in (self.x, self.y, self.query, self.target)))
+
     @property
     def tokens(self) -> Tensor:
         """(x_i, y_i), then the query as (x, 0): [..., tasks, n + 1, d + 1]."""

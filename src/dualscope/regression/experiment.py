@@ -1,13 +1,15 @@
 """The experiments' common shape: settings in, results out."""
 
-from typing import Annotated, Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from dualscope.core import seeds
 from dualscope.core.registry import Registry
+from dualscope.models.hardware import resolve
 from dualscope.regression.results import Results
-from dualscope.regression.training import Advance, silent
-from dualscope.studies import config
+from dualscope.regression.training import Advance, Workplace, silent
 
 MOST_SEEDS, LARGEST_SEED = 1000, 2**32 - 1
 
@@ -20,19 +22,19 @@ def _few(value: Any) -> Any:
     return value
 
 
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+def _distinct(given: tuple[int, ...]) -> tuple[int, ...]:
     """A seed that is there twice would make intervals narrower than they are."""
-    if len(set(seeds)) < len(seeds):
-        twice = next(seed for seed in seeds if seeds.count(seed) > 1)
+    if len(set(given)) < len(given):
+        twice = next(seed for seed in given if given.count(seed) > 1)
         raise ValueError(f"seed {twice} is there twice; give each seed once")
-    if len(seeds) > MOST_SEEDS:
-        raise ValueError(f"at most {MOST_SEEDS} seeds, found {len(seeds)}")
-    if max(seeds) > LARGEST_SEED:
-        raise ValueError(f"a seed is at most {LARGEST_SEED}, found {max(seeds)}")
-    return seeds
+    if len(given) > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS} seeds, found {len(given)}")
+    if max(given) > LARGEST_SEED:
+        raise ValueError(f"a seed is at most {LARGEST_SEED}, found {max(given)}")
+    return given
 
 
-Seeds = Annotated[config.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
+Seeds = Annotated[seeds.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
 
 
 class Experiment(BaseModel):
@@ -42,22 +44,50 @@ class Experiment(BaseModel):
 
     summary: ClassVar[str] = ""
     quick_settings: ClassVar[dict[str, Any]] = {}  # for a look in seconds
+    full_settings: ClassVar[dict[str, Any]] = {}  # the paper's sizes, for a GPU
 
     seeds: Seeds = (0, 1, 2)
     steps: int = Field(default=1000, ge=1)
+    device: str = "cpu"
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The longest that one training may take; its rate then falls with the clock."""
+    compiled: bool = False
 
     @classmethod
-    def quick(cls, **settings: Any) -> "Experiment":
+    def quick(cls, **settings: Any) -> Self:
         """With few steps and seeds: the numbers are not to be trusted."""
         return cls(**{**cls.quick_settings, **settings})
+
+    @classmethod
+    def full(cls, **settings: Any) -> Self:
+        """At the size of the papers, in minutes on a large GPU."""
+        return cls(**{**cls.full_settings, **settings})
 
     @property
     def work(self) -> int:
         """How many times ``run`` advances its progress."""
         return self.steps
 
-    def run(self, advance: Advance = silent) -> Results:
+    def run(
+        self, advance: Advance = silent, checkpoints: Path | None = None, conclude: bool = True
+    ) -> Results:
+        """All of it; what is found in ``checkpoints`` is gone on with. A part of an experiment concludes nothing."""
+        results = Results(self.name)
+        self.carry_out(results, Workplace(resolve(self.device), advance, checkpoints, self.compiled))
+        if conclude:
+            self.conclude(results)
+        return results
+
+    def carry_out(self, results: Results, place: Workplace) -> None:
+        """Train and measure."""
         raise NotImplementedError
+
+    def conclude(self, results: Results) -> None:
+        """What follows from rows alone, for experiments whose arms or seeds may be measured apart and joined."""
+
+    @property
+    def name(self) -> str:
+        return next(name for name in EXPERIMENTS if EXPERIMENTS[name] is type(self))
 
 
 EXPERIMENTS: Registry[type[Experiment]] = Registry("regression experiment")

@@ -49,14 +49,17 @@ class Gpt2Learner(nn.Module):
         self.shapes = {name: value.shape for name, value in copies[0].named_parameters()}
         rows = [torch.cat([value.detach().flatten() for value in one.parameters()]) for one in copies]
         self.flat = nn.Parameter(torch.stack(rows))
+        for name, value in copies[0].named_buffers():
+            self.register_buffer(name.replace(".", "/"), value.clone(), persistent=False)
         # Shapes and code alone: the weights are handed to it at every call. Outside of this module's parameters.
         self.__dict__["template"] = copies[0].to("meta")
         self.masked = attention is not None
         self._block: Callable[..., Tensor] = vmap(self._one_block, in_dims=(0, 0, None))
 
     def compile_blocks(self) -> None:
-        """One compiled block serves every layer: compiling takes seconds, not minutes."""
-        self._block = torch.compile(vmap(self._one_block, in_dims=(0, 0, None)), dynamic=False)
+        """For training: one compiled block serves every layer, so compiling takes seconds, not minutes."""
+        plain, compiled = self._block, torch.compile(self._block, dynamic=False)
+        self._block = lambda *args: compiled(*args) if torch.is_grad_enabled() else plain(*args)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """x [copies, tasks, points, d], y [copies, tasks, points] -> guesses [copies, tasks, points]."""
@@ -79,8 +82,9 @@ class Gpt2Learner(nn.Module):
     def read_out(self, states: Tensor) -> Tensor:
         """[copies, ..., width] -> [copies, ..., outputs]."""
         weights = self.named()
-        flat = states.flatten(1, -2)
-        out = torch.baddbmm(weights["read_out.bias"].unsqueeze(1), flat, weights["read_out.weight"].mT)
+        with torch.autocast(states.device.type, enabled=False):  # a guess has more digits than bfloat16
+            flat = states.flatten(1, -2).to(self.flat.dtype)
+            out = torch.baddbmm(weights["read_out.bias"].unsqueeze(1), flat, weights["read_out.weight"].mT)
         return out.view(*states.shape[:-1], -1)
 
     def named(self) -> dict[str, Tensor]:
@@ -94,6 +98,8 @@ class Gpt2Learner(nn.Module):
         """One copy as an ordinary module around transformers' GPT2Model."""
         one: Copy = copy.deepcopy(self.__dict__["template"]).to_empty(device=self.flat.device)
         one.to(self.flat.dtype).load_state_dict({name: value[number] for name, value in self.named().items()})
+        for name, value in one.named_buffers():
+            value.copy_(self.get_buffer(name.replace(".", "/")))
         return one
 
     def _grouped(self) -> list[dict[str, Tensor]]:
@@ -117,10 +123,11 @@ class Gpt2Learner(nn.Module):
 
     def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor | None) -> Tensor:
         block = self.__dict__["template"].gpt2.h[0]
-        return functional_call(block, weights, (states,), {"attention_mask": mask})
+        fixed = {name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()}
+        return functional_call(block, weights | fixed, (states,), {"attention_mask": mask})
 
     def _mask(self, tokens: int, like: Tensor) -> Tensor:
-        from dualscope.models.attention import causal_mask
+        from dualscope.models.attention_kinds import causal_mask
 
         return causal_mask(tokens, tokens).to(like.device)[None, None]
 
@@ -162,7 +169,7 @@ def make_copy(
         whole = GPT2LMHeadModel(config)
         read_in, read_out = nn.Linear(d, size.width), nn.Linear(size.width, outputs)
         if attention:
-            from dualscope.models.attention import apply
+            from dualscope.models.attention_kinds import apply
 
             apply(whole, attention)
     del whole.transformer.wte  # prompts have no words

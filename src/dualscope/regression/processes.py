@@ -1,5 +1,6 @@
 """Problems beyond a linear map: Gaussian processes, and sequences with their own linear dynamics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.data import Batch
+from dualscope.regression.prompts import rotations
 
 Kernel = Literal["linear", "relu", "exp"]
 
@@ -72,12 +74,17 @@ class LinearDynamics:
 
     def draw(self, tasks: int, generator: torch.Generator) -> Tensor:
         """[tasks, length + 1, d]: `length` transitions."""
-        weight, upper = torch.linalg.qr(torch.randn(tasks, self.d, self.d, generator=generator))
-        # QR alone is not uniform over rotations: the signs of R's diagonal have to be taken out.
-        weight = weight * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-        states = [torch.randn(tasks, self.d, 1, generator=generator)]
-        for _ in range(self.length):
-            states.append(
-                weight @ states[-1] + self.noise * torch.randn(states[0].shape, generator=generator)
-            )
-        return torch.stack(states, 1).squeeze(-1)
+        return self.draw_for(tasks, [generator])[0]
+
+    def draw_for(self, tasks: int, generators: Sequence[torch.Generator]) -> Tensor:
+        """[copies, tasks, length + 1, d]: one draw per generator, all of them continued together."""
+
+        def normal(*shape: int) -> Tensor:
+            return torch.stack([torch.randn(shape, generator=g, device=g.device) for g in generators])
+
+        weight = torch.stack([rotations(g, tasks, self.d) for g in generators])
+        states = [normal(tasks, self.d, 1)]
+        noise = self.noise * normal(self.length, tasks, self.d, 1)
+        for step in range(self.length):
+            states.append(weight @ states[-1] + noise[:, step])
+        return torch.stack(states, 2).squeeze(-1)

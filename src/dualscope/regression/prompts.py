@@ -40,6 +40,26 @@ def normal(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(shape, generator=generator, device=generator.device)
 
 
+def rotations(generator: torch.Generator, tasks: int, d: int) -> Tensor:
+    """Orthogonal matrices, uniform over all of them: [tasks, d, d].
+
+    A product of reflections in random directions of d, d - 1, ... dimensions (Stewart 1980): a few kernels for many
+    matrices, where a batched QR is many.
+    """
+    units = torch.eye(d, device=generator.device)
+    found = units.expand(tasks, d, d)
+    axes = normal(generator, tasks, d, d).tril().mT  # column k has d - k entries, at its end
+    signs = []
+    for k in range(d):
+        axis = axes[:, k]
+        sign = torch.where(axis[:, k : k + 1] < 0, -1.0, 1.0)
+        mirror = axis + sign * axis.norm(dim=-1, keepdim=True) * units[k]
+        mirror = (mirror / mirror.norm(dim=-1, keepdim=True)).unsqueeze(-1)
+        found = found - 2 * (found @ mirror) @ mirror.mT
+        signs.append(-sign)
+    return found * torch.cat(signs, -1).unsqueeze(-2)
+
+
 def inputs(d: int, tasks: int, points: int, generator: torch.Generator, dims: int | None) -> Tensor:
     """x ~ N(0, I), of which the first ``dims`` coordinates are kept."""
     x = normal(generator, tasks, points, d)
@@ -77,7 +97,7 @@ class LinearFunctions:
         """A square root of the inputs' covariance, for every prompt: [tasks, dims, dims]."""
         variances = torch.ones(dims, device=generator.device)
         variances[: dims // 2] = self.condition
-        basis, _ = torch.linalg.qr(normal(generator, tasks, dims, dims))
+        basis = rotations(generator, tasks, dims)
         return (variances / variances.mean()).sqrt().unsqueeze(-1) * basis.mT
 
 

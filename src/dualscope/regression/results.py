@@ -1,8 +1,8 @@
 """What an experiment found: tidy rows, tables to print, and what was checked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -27,6 +27,19 @@ class Check:
     holds: bool
 
 
+@dataclass(frozen=True)
+class Figure:
+    """How a metric is drawn; what no figure speaks of is drawn as lines, or as points where there is no x."""
+
+    metric: str
+    title: str
+    about: str = ""
+    kind: Literal["lines", "heat map"] = "lines"  # heat map: a row a series, a column an x
+    log_x: bool = False
+    log_y: bool = False
+    marks: str = ""  # a metric whose values, by series, are places on the x axis to mark
+
+
 @dataclass
 class Results:
     """Rows of one experiment; ``low`` and ``high`` are a 95 % interval over seeds, and rows of one seed
@@ -44,6 +57,8 @@ class Results:
     rows: list[dict[str, Any]] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)  # steps that were done, the machine, ...
 
     def add(
         self,
@@ -73,11 +88,86 @@ class Results:
         self.add(series, metric, mean, low=low, high=high, n=len(numbers), **where)
         return mean, low, high
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON keeps it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "Results":
+        return cls(
+            stored["experiment"],
+            stored["rows"],
+            [Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for t in stored["tables"]],
+            [Check(**check) for check in stored["checks"]],
+            [Figure(**figure) for figure in stored["figures"]],
+            stored["notes"],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Results"]) -> "Results":
+        """Parts of one experiment (other seeds, other arms) as one: means and intervals are over all seeds there are.
+
+        >>> first, second = Results("demo"), Results("demo")
+        >>> first.over_seeds("trained", "loss", [1.0], seeds=[0])[0], second.over_seeds("trained", "loss", [3.0], seeds=[1])[0]
+        (1.0, 3.0)
+        >>> [(row["seed"], row["value"], row["n"]) for row in Results.joined([first, second]).rows]
+        [(0, 1.0, 1), (1, 3.0, 1), (None, 2.0, 2)]
+        """
+        whole = cls(parts[0].experiment)
+        groups: dict[tuple[Any, ...], dict[int | None, dict[str, Any]]] = {}
+        for part in parts:
+            for row in part.rows:
+                key = tuple(row[c] for c in ("panel", "series", "metric", "x_name", "x"))
+                groups.setdefault(key, {}).setdefault(row["seed"], row)
+        for rows in groups.values():
+            own = [row for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0]) if seed is not None]
+            whole.rows += own
+            if None in rows:
+                whole.rows.append(rows[None] | (_summary([r["value"] for r in own]) if own else {}))
+        for part in parts:
+            whole.tables += part.tables
+            whole.checks += [c for c in part.checks if c.claim not in {known.claim for known in whole.checks}]
+            whole.figures += [f for f in part.figures if f not in whole.figures]
+            whole.notes |= part.notes
+        return whole
+
+    def values(self, series: str, metric: str) -> dict[int, float]:
+        """seed -> value, of rows of one seed each."""
+        return {
+            row["seed"]: row["value"]
+            for row in self.rows
+            if row["series"] == series and row["metric"] == metric and row["seed"] is not None
+        }
+
+    def curves(self, series: str, metric: str) -> dict[int, dict[float, float]]:
+        """seed -> x -> value, in the order of x."""
+        found: dict[int, dict[float, float]] = {}
+        for row in sorted((r for r in self.rows if r["x"] is not None), key=lambda r: r["x"]):
+            if row["series"] == series and row["metric"] == metric and row["seed"] is not None:
+                found.setdefault(row["seed"], {})[row["x"]] = row["value"]
+        return found
+
+    def summed_up(self, series: str, metric: str) -> tuple[float, float, float]:
+        """Adds the row with the mean and interval of rows that were added seed by seed, and returns them."""
+        own = [r for r in self.rows if r["series"] == series and r["metric"] == metric and r["seed"] is not None]
+        mean, low, high = interval([row["value"] for row in own])
+        where = {key: own[0][key] for key in ("panel", "x_name", "x")}
+        self.add(series, metric, mean, low=low, high=high, n=len(own), **where)
+        return mean, low, high
+
     def check(self, claim: str, found: str, holds: bool) -> None:
         self.checks.append(Check(claim, found, bool(holds)))
 
+    def figure(self, metric: str, title: str, **options: Any) -> None:
+        self.figures.append(Figure(metric, title, **options))
+
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         self.tables.append(Table(title, tuple(columns), tuple(tuple(row) for row in rows)))
+
+
+def _summary(values: Sequence[float]) -> dict[str, Any]:
+    mean, low, high = interval(values)
+    return {"value": mean, "low": low, "high": high, "n": len(values)}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dualscope.regression.prompts import LinearFunctions, Prompts, normal
+from dualscope.regression.prompts import LinearFunctions, Prompts, normal, rotations
 
 Shift = Callable[[LinearFunctions, int, int, torch.Generator], Prompts]
 """functions, tasks, number of examples, generator -> prompts of one point more, whose last is the query."""
@@ -32,14 +32,14 @@ def _skewed(x: Tensor, generator: torch.Generator) -> Tensor:
     """Variances fall as 1/i^2 along random axes; their mean stays 1."""
     d = x.shape[-1]
     variances = torch.arange(1, d + 1, device=x.device, dtype=x.dtype) ** -2.0
-    basis, _ = torch.linalg.qr(normal(generator, len(x), d, d))
+    basis = rotations(generator, len(x), d)
     return (x * (variances / variances.mean()).sqrt()) @ basis.mT
 
 
 def _half_space(x: Tensor, generator: torch.Generator) -> Tensor:
     """All inputs in a random subspace of half the dimensions, as long as they would have been."""
     d = x.shape[-1]
-    basis, _ = torch.linalg.qr(normal(generator, len(x), d, d))
+    basis = rotations(generator, len(x), d)
     kept = basis[..., : d // 2]
     return (x @ kept @ kept.mT) * 2**0.5
 

@@ -39,6 +39,7 @@ class Schedule:
     decay_to: float | None = None
     warmup: int = 0
     minutes: float | None = None
+    beta2: float = 0.999  # Adam's
 
     def progress(self, step: int, seconds: float) -> float:
         """From 0 to 1, where training ends."""
@@ -101,7 +102,7 @@ def train(
     on_gpu = place.device.type == "cuda"
     rate: float | Tensor = torch.tensor(schedule.rate, device=place.device) if on_gpu else schedule.rate
     options: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, **options)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, schedule.beta2), **options)
     parameters = list(model.parameters())
     kept = _Kept(place.checkpoints, model, optimizer, schedule)
     step = kept.resume()

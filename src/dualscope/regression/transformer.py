@@ -52,6 +52,13 @@ class Transformer(nn.Module):
             tokens = self._layer(tokens, layer, last=layer == self.depth - 1)
         return tokens
 
+    def states(self, tokens: Tensor) -> list[Tensor]:
+        """The tokens before the first layer and after each, where every token is kept (``causal``)."""
+        found = [tokens]
+        for layer in range(self.depth):
+            found.append(self._layer(found[-1], layer, last=False))
+        return found
+
     def predict(self, tokens: Tensor) -> Tensor:
         """Minus the last entry of the query's token: [copies, tasks]."""
         return -self(tokens)[..., -1, -1]

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.options import Strict
+from dualscope.core.seeds import Seed, Seeds, as_seeds
 from dualscope.core.words import (
     CONTROL_ROLES,
     Control,
@@ -32,22 +33,6 @@ PRESETS = Path(__file__).parent / "presets"
 def _as_list(value: Any) -> Any:
     """A single thing stands for a list of one, as people write ``shots: 32``."""
     return [value] if isinstance(value, (str, int, float, Mapping)) else value
-
-
-def _as_seeds(value: Any) -> Any:
-    """``3`` means 0, 1, 2; a list means exactly these; ``"2,3,4"`` is the command line's list."""
-    if isinstance(value, str):
-        parts = [part.strip() for part in value.split(",") if part.strip()]
-        if not parts or not all(part.isdecimal() for part in parts):
-            raise ValueError(
-                f"expected a number of seeds (3) or the seeds themselves (2,3,4), found {value!r}"
-            )
-        value = parts if "," in value else int(parts[0])
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not 1 <= value <= MOST_CELLS:
-            raise ValueError(f"a number of seeds is at least 1 and at most {MOST_CELLS:,}, found {value}")
-        return tuple(range(value))
-    return value
 
 
 def _as_rates(value: Any) -> Any:
@@ -71,8 +56,6 @@ def _as_rates(value: Any) -> Any:
 
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what a column of rows can hold
-Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_as_seeds), Field(min_length=1)]
 Variants = Annotated[tuple[Variant, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Numbers = Annotated[tuple[Seed, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -152,7 +135,7 @@ class Study(Strict):
 
     models: Names = ("embedded",)
     variants: Variants = ("trained",)
-    init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(_as_seeds)] = None
+    init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(as_seeds)] = None
     """Draws of an untrained variant's weights; by default the cell's seed."""
     tasks: Annotated[tuple[TaskEntry, ...], _entries("task"), Field(min_length=1)]
     seeds: Seeds = (0, 1, 2)

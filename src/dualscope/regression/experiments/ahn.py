@@ -8,7 +8,7 @@ from torch import Tensor
 from dualscope.regression.data import Linear, draw_for, generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.results import Results, shown
-from dualscope.regression.training import Advance, silent, train
+from dualscope.regression.training import Schedule, Workplace, train
 from dualscope.regression.transformer import Transformer
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
@@ -20,35 +20,37 @@ class Ahn(Experiment):
     summary: ClassVar[str] = "learned preconditioner A against the optimal A*"
     quick_settings: ClassVar[dict[str, Any]] = {"seeds": (0,), "steps": 60, "batch": 256}
 
+    full_settings: ClassVar[dict[str, Any]] = {"seeds": tuple(range(8)), "steps": 6000}
+
     steps: int = 2000
     n: int = 20
     scales: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0)  # the eigenvalues of Sigma, which is diagonal
     batch: int = 1024
     rate: float = 0.01
 
-    def run(self, advance: Advance = silent) -> Results:
-        results = Results("ahn")
+    def carry_out(self, results: Results, place: Workplace) -> None:
         d, covariance = len(self.scales), torch.diag(torch.tensor(self.scales))
         problem = Linear(d, self.n, inputs="normal", scales=self.scales)
         best = optimal_preconditioner(covariance, self.n)
-        model = Transformer(d + 1, 1, generators(self.seeds, 0), scale=0.2)
-        draws = generators(self.seeds, 1)
+        model = Transformer(d + 1, 1, generators(self.seeds, 0), scale=0.2).to(place.device)
 
-        def loss() -> Tensor:
-            batch = draw_for(problem, self.batch, draws)
-            return (model.predict(batch.tokens) - batch.target).square().mean(-1)
+        def draw(step: int) -> tuple[Tensor, ...]:
+            batch = draw_for(problem, self.batch, generators(self.seeds, 1, place.device, step))
+            return batch.tokens, batch.target
 
-        def watch(step: int) -> None:
-            error = relative_error(learned(model), best)
-            results.over_seeds(
-                "learned A", "error", error, self.seeds, panel="training", x_name="step", x=step
-            )
+        def loss(tokens: Tensor, target: Tensor) -> Tensor:
+            return (model.predict(tokens) - target).square().mean(-1)
 
-        train(
-            model, loss, self.steps, self.rate, 1.0, self.rate / 100, advance, watch, max(1, self.steps // 20)
-        )
+        def watch() -> dict[str, Tensor]:
+            return {"error": relative_error(learned(model).cpu(), best)}
+
+        schedule = Schedule(self.steps, self.rate, 1.0, self.rate / 100, minutes=self.minutes)
+        training = train(model, draw, loss, schedule, place.of("layer"), watch, max(1, self.steps // 20))
+        for step, error in training.curve("error").items():
+            results.over_seeds("learned A", "error", error, self.seeds, panel="training", x_name="step", x=step)
+        model.cpu()
         found = learned(model)
-        error = shown(
+        off = shown(
             *results.over_seeds("learned A", "relative error", relative_error(found, best), self.seeds)
         )
         risk = [float(one_layer_risk(a, covariance, self.n)) for a in found]
@@ -68,11 +70,11 @@ class Ahn(Experiment):
         results.table(
             f"d = {d}, n = {self.n}, mean over seeds [95 % interval]",
             ("", "learned", "A*"),
-            [("|A - A*| / |A*|", error, "0"), ("risk", excess, f"{least:.4f}")],
+            [("|A - A*| / |A*|", off, "0"), ("risk", excess, f"{least:.4f}")],
         )
         worst = float(relative_error(found, best).max())
         results.check("A is A*, to 5 % (every seed)", f"at most {100 * worst:.2f} %", worst <= 0.05)
-        return results
+        results.figure("error", "The learned A approaches A*", log_y=True)
 
 
 def learned(model: Transformer) -> Tensor:

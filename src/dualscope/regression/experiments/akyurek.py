@@ -1,149 +1,276 @@
 """Akyurek et al. 2023: which closed-form predictor does a trained in-context learner resemble?"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
-from dualscope.regression.data import Batch, Linear, draw_for, generators
+from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.baselines.neighbours import nearest
+from dualscope.regression.baselines.spectrum import (
+    Filter,
+    Spectrum,
+    gradient_descent,
+    least_squares,
+    online_gradient_descent,
+    ridge,
+)
+from dualscope.regression.data import generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.gpt2 import Gpt2Learner, Size
+from dualscope.regression.probes import probed
+from dualscope.regression.prompt_training import LONGEST, Curriculum, Learned, guesses_of, states_of, train_on_prompts
+from dualscope.regression.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Advance, silent, train
-from dualscope.regression.transformer import Transformer
-from dualscope.theory import closed_forms
+from dualscope.regression.training import Schedule, Workplace
 
-Weights = Callable[[Tensor, Tensor], Tensor]  # x [n, d], y [n] -> [d]
+LEAST_SQUARES, BAYES, RIDGE = "least squares", "ridge, Bayes", "ridge, 0.1 d"
+ONE_STEP, ONLINE, NEAREST = "one GD step", "online GD", "3 nearest"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One transformer: its size, and the noise it was trained with."""
+
+    layers: int
+    width: int
+    noise: float
+
+    def __str__(self) -> str:
+        return f"{self.layers} layers, width {self.width}, noise {self.noise:g}"
 
 
 @EXPERIMENTS.register("akyurek")
 class Akyurek(Experiment):
-    """Linear attention layers, trained on prompts of 1 to n examples, noiseless and noisy; x uniform on
-    (-1/2, 1/2), so that deep linear attention stays finite, and w ~ N(0, I).
+    """GPT-2 blocks trained on prompts of linear functions, without and with noise, of several depths and widths.
 
-    The ideal learner is least squares (of least norm where n < d) without noise, ridge with Bayes' penalty
-    sigma^2 with it; how near a few layers come is what is measured.
+    The ideal learner is least squares (of least norm where n < d) without noise, and with noise ridge with Bayes'
+    penalty, sigma^2 over the prior variance of a weight, which is 1 / d.
     """
 
-    summary: ClassVar[str] = "closed forms: which is nearest to trained layers, without and with noise"
+    summary: ClassVar[str] = "closed forms: which is nearest to a trained transformer, over depth, width and noise"
     quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0,),
-        "steps": 40,
-        "batch": 64,
-        "test": 200,
-        "depth": 2,
+        "seeds": (0, 1),
+        "steps": 30,
+        "d": 3,
+        "points": 7,
+        "layers": 2,
+        "width": 32,
+        "heads": 2,
+        "depths": (1,),
+        "widths": (16,),
+        "batch": 16,
+        "test": 64,
+        "contexts": 4,
+        "curriculum": 10,
+    }
+    full_settings: ClassVar[dict[str, Any]] = {
+        "steps": 20000,
+        "d": 8,
+        "points": 17,
+        "layers": 8,
+        "width": 256,
+        "heads": 8,
+        "depths": (1, 2, 4, 12),
+        "widths": (32, 64, 128),
+        "noises": (0.0, 0.25, 0.5),
+        "curriculum": 1000,
+        "warmup": 300,
+        "test": 1024,
+        "contexts": 64,
     }
 
-    steps: int = 1500
+    steps: int = 2000
     d: int = 4
-    n: int = 10
-    depth: int = 3
-    noises: tuple[float, ...] = (0.0, 0.25)
-    batch: int = 256
-    rate: float = 3e-3
-    test: int = 2000
+    points: int = 9  # 2 d examples and a query
+    layers: int = 4
+    width: int = 64
+    heads: int = 4
+    noises: tuple[float, ...] = (0.0, 0.25)  # of the base size; targets have variance 1
+    depths: tuple[int, ...] = (1, 2)  # at the base width, without noise
+    widths: tuple[int, ...] = (16, 32)  # at the base depth, without noise
+    batch: int = 64
+    rate: float = 1e-3
+    warmup: int = 100
+    curriculum: int = 200
+    test: int = 512  # prompts a seed
+    contexts: int = 32  # prompts a seed whose implied weights are fitted
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The base size with every noise, then other depths and other widths without."""
+        found = [Arm(self.layers, self.width, noise) for noise in self.noises]
+        found += [Arm(depth, self.width, 0.0) for depth in self.depths]
+        found += [Arm(self.layers, width, 0.0) for width in self.widths]
+        return tuple(dict.fromkeys(found))
 
     @property
     def work(self) -> int:
-        return self.steps * len(self.noises)
+        return self.steps * len(self.arms)
 
-    def run(self, advance: Advance = silent) -> Results:
-        results = Results("akyurek")
-        for noise in self.noises:
-            problem = Linear(self.d, self.n, noise)
-            model = self._trained(problem, advance)
-            self._compare(results, problem, model)
-        return results
+    def carry_out(self, results: Results, place: Workplace) -> None:
+        for arm in self.arms:
+            learned = self._trained(results, arm, place.of(str(arm).replace(" ", "-").replace(",", "")))
+            self._compare(results, arm, learned, place)
+            self._probe(results, arm, learned.model, place)
+        results.figure("SPD", "Squared difference of predictions from each closed form", log_y=True)
+        results.figure("ILWD", "Squared difference of implied weights", log_y=True)
+        results.figure("squared error", "Error against the number of examples")
+        results.figure("probed", "What a linear probe reads off each layer (share of variance)")
+        results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
+        for axis in ("layers", "width", "noise"):
+            results.figure(f"mean SPD by {axis}", f"Distance from the closed forms over {axis}", log_y=True)
 
-    def _trained(self, problem: Linear, advance: Advance) -> Transformer:
-        model = Transformer(self.d + 1, self.depth, generators(self.seeds, 0))
-        draws, lengths = generators(self.seeds, 1), torch.Generator().manual_seed(0)
+    def _trained(self, results: Results, arm: Arm, place: Workplace) -> Learned:
+        learned = train_on_prompts(
+            LinearFunctions(self.d, arm.noise),
+            self.points,
+            self.seeds,
+            Size(arm.layers, arm.width, min(self.heads, max(1, arm.width // 8))),
+            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes),
+            self.batch,
+            place,
+            Curriculum(self.curriculum),
+            watch_every=max(1, self.steps // 40),
+        )
+        appeared = note_training(results, learned.training, LONGEST, 0.75, str(arm), self.seeds)
+        results.notes[f"steps, {arm}"] = learned.training.steps
+        if arm.layers == self.layers and arm.width == self.width:
+            seen = [step for step in appeared if step is not None]
+            results.check(
+                f"{arm}: in-context learning appears in every seed",
+                f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
+                len(seen) == len(appeared),
+            )
+            rested = arrived(learned.training.curve(LONGEST), 0.05)
+            results.check(f"{arm}: training has come to rest", "yes" if rested else "the error still falls", rested)
+        return learned
 
-        def loss() -> Tensor:
-            n = int(torch.randint(1, self.n + 1, (), generator=lengths))
-            batch = first(draw_for(problem, self.batch, draws), n)
-            return (model.predict(batch.tokens) - batch.target).square().mean(-1)
+    def filters(self, noise: float) -> dict[str, Filter]:
+        """The predictors that are linear in the query, as filters of the examples' spectrum."""
+        found: dict[str, Filter] = {LEAST_SQUARES: least_squares}
+        if noise:
+            found[BAYES] = ridge(noise**2 * self.d)
+        found[RIDGE] = ridge(0.1 * self.d)
+        found[ONE_STEP] = gradient_descent(1.0, 1)
+        return found
 
-        train(model, loss, self.steps, self.rate, 1.0, self.rate / 50, advance)
-        return model.requires_grad_(False)
-
-    def _rivals(self, problem: Linear) -> dict[str, Weights]:
-        (search,) = (problem.draw(self.test, g) for g in generators([0], 3))
-        rates = torch.logspace(-1, 1.5, 40).tolist()
-
-        def loss(rate: float) -> float:
-            weights = vmap(lambda x, y: closed_forms.gd(x, y, rate, 1))(search.x, search.y)
-            return float(((weights * search.query).sum(-1) - search.target).square().mean())
-
-        rate = min(rates, key=loss)
-        rivals: dict[str, Weights] = {"least squares": closed_forms.ols}
-        if problem.noise:
-            rivals["ridge, Bayes"] = lambda x, y: closed_forms.ridge(x, y, problem.noise**2)
-        rivals["ridge 0.5"] = lambda x, y: closed_forms.ridge(x, y, 0.5)
-        rivals["one GD step"] = lambda x, y: closed_forms.gd(x, y, rate, 1)
-        return rivals
-
-    def _compare(self, results: Results, problem: Linear, model: Transformer) -> None:
-        whole = draw_for(problem, self.test, generators(self.seeds, 2))
-        panel = f"noise {problem.noise:g}"
-        rivals = self._rivals(problem)
-        spd: dict[str, list[Tensor]] = {name: [] for name in (*rivals, "3 nearest")}
-        ilwd: dict[str, list[Tensor]] = {name: [] for name in rivals}
-        error: dict[str, list[Tensor]] = {name: [] for name in ("trained", *rivals, "3 nearest")}
-        for n in range(1, self.n + 1):
-            batch = first(whole, n)
-            mine, weights = model.predict(batch.tokens), implied(model, batch)
-            error["trained"].append((mine - batch.target).square().mean(-1))
-            for name, rival in rivals.items():
-                theirs = vmap(vmap(rival))(batch.x, batch.y)
-                guess = (theirs * batch.query).sum(-1)
-                spd[name].append((mine - guess).square().mean(-1))
-                ilwd[name].append((weights - theirs).square().sum(-1).mean(-1))
-                error[name].append((guess - batch.target).square().mean(-1))
-            nearest = vmap(vmap(lambda x, y, q, k=min(3, n): closed_forms.knn(x, y, q[None], k)[0]))
-            guess = nearest(batch.x, batch.y, batch.query)
-            spd["3 nearest"].append((mine - guess).square().mean(-1))
-            error["3 nearest"].append((guess - batch.target).square().mean(-1))
-        for metric, found in (("SPD", spd), ("ILWD", ilwd), ("squared error", error)):
-            for name, by_n in found.items():
-                for n, values in enumerate(by_n, 1):
-                    where = {"panel": panel, "x_name": "examples", "x": n}
-                    results.over_seeds(name, metric, values, self.seeds, **where)
-        few, many = max(1, self.d // 2), self.n
-        columns = [
-            ("SPD", spd, few),
-            ("SPD", spd, many),
-            ("ILWD", ilwd, many),
-            ("squared error", error, many),
-        ]
+    def _compare(self, results: Results, arm: Arm, learned: Learned, place: Workplace) -> None:
+        functions = LinearFunctions(self.d, arm.noise)
+        test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
+        mine, target = guesses_of(learned.model, test).double(), test.target.cpu().double()
+        spectrum = Spectrum.of(test.x, test.y)
+        rivals = {name: spectrum.predict(kept) for name, kept in self.filters(arm.noise).items()}
+        rivals[ONLINE] = online_gradient_descent(test.x, test.y, 1.0)
+        rivals[NEAREST] = nearest(test.x, test.y).cpu().double()
+        spd = {name: (mine - guess).square().mean(1) for name, guess in rivals.items()}  # [copies, points]
+        error = {"trained": (mine - target).square().mean(1)}
+        error |= {name: (guess - target).square().mean(1) for name, guess in rivals.items()}
+        for metric, curves in (("SPD", spd), ("squared error", error)):
+            for name, curve in curves.items():
+                for k in range(1, self.points):
+                    where = {"panel": str(arm), "x_name": "examples", "x": k}
+                    results.over_seeds(name, metric, curve[:, k], self.seeds, **where)
+        ilwd = self._weights(results, arm, learned.model, place)
+        mean_spd = {name: curve[:, 1:].mean(1) for name, curve in spd.items()}
+        for axis, x in (("layers", arm.layers), ("width", arm.width), ("noise", arm.noise)):
+            for name, values in mean_spd.items():
+                where = {"panel": axis, "x_name": axis, "x": x}
+                if self._on_axis(arm, axis):
+                    results.over_seeds(name, f"mean SPD by {axis}", values, self.seeds, **where)
         rows = [
             (
                 name,
-                *(
-                    shown(*interval(found[name][n - 1].tolist())) if name in found else ""
-                    for _, found, n in columns
-                ),
+                shown(*interval(mean_spd[name].tolist())) if name in mean_spd else "",
+                shown(*interval(ilwd[name].tolist())) if name in ilwd else "",
+                shown(*interval(curve[:, -1].tolist())),
             )
-            for name in error
+            for name, curve in error.items()
         ]
-        title = f"Noise {problem.noise:g}, d = {self.d}: how far the trained layers are from each predictor"
-        results.table(title, ("predictor", *(f"{metric}, {n} examples" for metric, _, n in columns)), rows)
+        columns = ("predictor", "SPD, all lengths", f"ILWD, {self.points - 1} examples", f"error, {self.points - 1} examples")
+        results.table(f"{arm}, d = {self.d}", columns, rows)
+        if arm.layers == self.layers and arm.width == self.width:
+            wanted = BAYES if arm.noise else LEAST_SQUARES
+            for metric, found in (("SPD", mean_spd), ("ILWD", ilwd)):
+                nearest_one = min(found, key=lambda name: float(found[name].mean()))
+                every = all(bool((found[wanted] < values).all()) for name, values in found.items() if name != wanted)
+                results.check(
+                    f"{arm}: of all closed forms the nearest is {wanted}, by {metric}, in every seed",
+                    f"nearest {nearest_one}; {wanted} {shown(*interval(found[wanted].tolist()))}",
+                    every,
+                )
+            results.check(
+                f"{arm}: SPD from {wanted} is at most 5 % of the targets' variance",
+                shown(*interval(mean_spd[wanted].tolist())),
+                float(mean_spd[wanted].mean()) <= 0.05,
+            )
+
+    def _on_axis(self, arm: Arm, axis: str) -> bool:
+        base = Arm(self.layers, self.width, 0.0)
+        others = {"layers": (arm.width, arm.noise), "width": (arm.layers, arm.noise), "noise": (arm.layers, arm.width)}
+        same = {"layers": (base.width, base.noise), "width": (base.layers, base.noise), "noise": (base.layers, base.width)}
+        return others[axis] == same[axis]
+
+    def _weights(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> dict[str, Tensor]:
+        """ILWD by number of examples; what is found at the longest prompts is returned."""
+        functions = LinearFunctions(self.d, arm.noise)
+        found: dict[str, Tensor] = {}
+        for k in sorted({max(1, self.d // 2), self.d, self.points - 1}):
+            context = draw_prompts(functions, self.contexts, k + 1, generators(self.seeds, 5, place.device))
+            mine = implied_weights(lambda p: guesses_of(model, p)[..., -1], context, 4 * self.d)
+            spectrum = Spectrum.of(context.x, context.y)
+            for name, kept in self.filters(arm.noise).items():
+                theirs = spectrum.weights(kept)[..., -1, :]
+                found[name] = (mine - theirs).square().sum(-1).mean(-1)
+                where = {"panel": str(arm), "x_name": "examples", "x": k}
+                results.over_seeds(name, "ILWD", found[name], self.seeds, **where)
+        return found
+
+    def _probe(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> None:
+        """Moments X^T y / n and least squares' weights, read off the last token by layer; an untrained learner's too."""
+        if arm.noise or arm.layers < 2:
+            return
+        functions = LinearFunctions(self.d, arm.noise)
+        prompts = draw_prompts(functions, max(8 * arm.width, 2 * self.test), self.points, generators(self.seeds, 6, place.device))
+        spectrum = Spectrum.of(prompts.x, prompts.y)
+        wanted = {
+            "moments": spectrum.moments[..., -1, :] / (self.points - 1),
+            "weights": spectrum.weights(least_squares)[..., -1, :],
+        }
+        size = Size(arm.layers, arm.width, model.size.heads)
+        untrained = Gpt2Learner(self.d, self.points, self.seeds, size).to(place.device).requires_grad_(False)
+        best: dict[str, Tensor] = {}
+        for name, learner in (("trained", model), ("untrained", untrained)):
+            states = [layer[..., -1, :] for layer in states_of(learner, prompts)]
+            for quantity, values in wanted.items():
+                by_layer = torch.stack([probed(state, values) for state in states])  # [layers, copies]
+                for layer, share in enumerate(by_layer):
+                    where = {"panel": f"{arm}: {name}", "x_name": "layer", "x": layer}
+                    results.over_seeds(quantity, "probed", share, self.seeds, **where)
+                best[f"{name} {quantity}"] = by_layer.max(0).values
+        if arm.layers == self.layers and arm.width == self.width:
+            for quantity in wanted:
+                mine, none = best[f"trained {quantity}"], best[f"untrained {quantity}"]
+                results.check(
+                    f"{arm}: a linear probe reads the {quantity} (at least 0.8 of their variance, untrained below half of it)",
+                    f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
+                    bool((mine >= 0.8).all() and (none < mine / 2).all()),
+                )
 
 
-def first(batch: Batch, n: int) -> Batch:
-    """The same tasks with only their first n examples."""
-    return Batch(batch.x[..., :n, :], batch.y[..., :n], batch.query, batch.target)
-
-
-def implied(model: Transformer, batch: Batch) -> Tensor:
-    """The weights that the model behaves as, [copies, tasks, d]: with no MLP and linear scores its
-    prediction is linear in the query, so d unit queries say all (a least-squares fit to any queries would
-    find the same).
+def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, queries: int) -> Tensor:
+    """The weights that a learner behaves as after the examples of each prompt: least squares on its guesses for
+    ``queries`` other inputs in place of the last. [copies, contexts, d], float64.
     """
-    d = batch.query.shape[-1]
-    answers = [
-        model.predict(Batch(batch.x, batch.y, unit.expand_as(batch.query), batch.target).tokens)
-        for unit in torch.eye(d)
-    ]
-    return torch.stack(answers, -1)
+    copies, contexts, points, d = context.x.shape
+    (generator,) = generators([0], 8, context.x.device)
+    asked = torch.randn((contexts, queries, d), generator=generator, device=context.x.device)
+    x = context.x[:, :, None].expand(-1, -1, queries, -1, -1).clone()
+    x[..., -1, :] = asked
+    y = context.y[:, :, None].expand(-1, -1, queries, -1)
+    flat = Prompts(x.flatten(1, 2), y.flatten(1, 2), y.flatten(1, 2))
+    guesses = last_guess(flat).view(copies, contexts, queries, 1)
+    inputs = asked.cpu().double().expand(copies, -1, -1, -1)
+    return torch.linalg.lstsq(inputs, guesses.cpu().double()).solution.squeeze(-1)

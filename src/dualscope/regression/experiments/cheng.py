@@ -10,7 +10,7 @@ from dualscope.regression.data import Batch, generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.processes import GaussianProcess, Kernel, bayes
 from dualscope.regression.results import Results, shown
-from dualscope.regression.training import Advance, silent
+from dualscope.regression.training import Workplace
 from dualscope.regression.transformer import Scores
 
 DATA: tuple[Kernel, ...] = ("linear", "relu", "exp")
@@ -34,6 +34,8 @@ class Cheng(Experiment):
         "depths": (1, 7),
     }
 
+    full_settings: ClassVar[dict[str, Any]] = {"seeds": tuple(range(8)), "steps": 60, "search": 4000, "test": 10000}
+
     steps: int = 30
     d: int = 5
     n: int = 14
@@ -45,14 +47,13 @@ class Cheng(Experiment):
     def work(self) -> int:
         return len(DATA) * len(self.seeds) * len(ATTENTION)
 
-    def run(self, advance: Advance = silent) -> Results:
-        results = Results("cheng")
+    def carry_out(self, results: Results, place: Workplace) -> None:
         table: dict[
             tuple[str, str], tuple[float, float]
         ] = {}  # of the deepest: mean over seeds, standard error
         rows = []
         for data in DATA:
-            found = self._errors(data, advance)
+            found = self._errors(data, place)
             cells = []
             for name, by_seed in found.items():
                 for depth in self.depths if name != "Bayes" else self.depths[-1:]:
@@ -67,25 +68,27 @@ class Cheng(Experiment):
         title = f"Squared error after {self.depths[-1]} layers, mean over seeds [95 % interval]"
         results.table(title, columns, rows)
         self._check(results, table)
-        return results
+        results.figure("squared error", "Error against the number of layers", log_y=True)
 
-    def _errors(self, data: Kernel, advance: Advance) -> dict[str, list[dict[int, Tensor]]]:
+    def _errors(self, data: Kernel, place: Workplace) -> dict[str, list[dict[int, Tensor]]]:
         """For Bayes and every attention, for every seed: depth -> squared errors [test tasks]."""
         process = GaussianProcess(data, self.d, self.n)
         found: dict[str, list[dict[int, Tensor]]] = {name: [] for name in ("Bayes", *ATTENTION)}
         for search_draws, test_draws in zip(
             generators(self.seeds, 1), generators(self.seeds, 2), strict=True
         ):
-            search = process.draw(self.search, search_draws)
+            search = process.draw(self.search, search_draws).to(place.device)
             test, covariance = process.draw_with_gram(self.test, test_draws)
             found["Bayes"].append({self.depths[-1]: (bayes(test, covariance) - test.target).square()})
+            test = test.to(place.device)
             for name in ATTENTION:
                 errors = {}
                 for depth in self.depths:
                     rate, scale = self._search(search, name, depth)
-                    errors[depth] = (predictions(test, name, depth, scale)(rate) - test.target).square()
+                    guess = predictions(test, name, depth, scale)(rate)
+                    errors[depth] = (guess - test.target).square().cpu()
                 found[name].append(errors)
-                advance(1)
+                place.advance(1)
         return found
 
     def _search(self, batch: Batch, name: Scores, depth: int) -> tuple[float, float]:

@@ -1,32 +1,56 @@
-"""von Oswald et al. 2023b: linear attention trained to continue sequences that have their own dynamics."""
+"""von Oswald et al. 2023b: transformers trained to continue sequences that have their own dynamics."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from dualscope.regression.appearance import APPEARS, arrived, note_training
 from dualscope.regression.data import generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
+from dualscope.regression.gpt2 import Gpt2Learner, Size
+from dualscope.regression.probes import probed
 from dualscope.regression.processes import LinearDynamics
-from dualscope.regression.results import Results, shown
-from dualscope.regression.training import Advance, silent, train
+from dualscope.regression.prompt_training import fast
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.training import Schedule, Training, Workplace, train
 from dualscope.regression.transformer import Transformer
+
+LATE = "late squared error"
+RIDGE, ONE_STEP, SEVERAL = "least squares, ridge", "one GD step", "GD steps, as many as layers"
+Learner = Transformer | Gpt2Learner
 
 
 @EXPERIMENTS.register("mesa")
 class Mesa(Experiment):
     """s_{t+1} = W s_t + noise, W orthogonal and new for each sequence (a choice: the paper's exact settings
-    are not known to us). Tokens are (0, s_t, s_{t-1}); the first third of a token after the last layer is
-    the guess of s_{t+1}.
+    are not known to us). Linear attention sees tokens (0, s_t, s_{t-1}), and the first third of a token after the
+    last layer is its guess of s_{t+1}; GPT-2 blocks see s_t alone.
     """
 
-    summary: ClassVar[str] = "autoregressive linear dynamics: trained layers, one GD step, least squares"
+    summary: ClassVar[str] = "linear dynamics in context: trained layers against GD steps and least squares, probed"
     quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0,),
+        "seeds": (0, 1),
         "steps": 30,
         "batch": 16,
-        "test": 100,
-        "length": 20,
+        "test": 60,
+        "length": 15,
+        "d": 4,
+        "depths": (1, 2),
+        "layers": 2,
+        "width": 32,
+    }
+    full_settings: ClassVar[dict[str, Any]] = {
+        "steps": 15000,
+        "batch": 256,
+        "depths": (1, 2, 4, 6),
+        "heads": 4,
+        "layers": 6,
+        "width": 256,
+        "test": 2000,
+        "warmup": 300,
     }
 
     seeds: Seeds = (0, 1, 2)
@@ -34,81 +58,225 @@ class Mesa(Experiment):
     d: int = 10
     length: int = 50
     noise: float = 0.1
-    depths: tuple[int, ...] = (1, 2)
+    depths: tuple[int, ...] = (1, 2)  # of linear attention
     heads: int = 2
+    layers: int = 4  # of GPT-2; 0: none
+    width: int = 64
     batch: int = 64
     rate: float = 2e-3
+    gpt2_rate: float = 1e-3
+    warmup: int = 100
     test: int = 1000
 
     @property
     def work(self) -> int:
-        return self.steps * len(self.depths)
+        return self.steps * (len(self.depths) + (self.layers > 0))
 
-    def run(self, advance: Advance = silent) -> Results:
-        results = Results("mesa")
+    def carry_out(self, results: Results, place: Workplace) -> None:
         dynamics = LinearDynamics(self.d, self.length, self.noise)
-        test = torch.stack([dynamics.draw(self.test, g) for g in generators(self.seeds, 2)])
+        test = dynamics.draw_for(self.test, generators(self.seeds, 2))
         (search,) = (dynamics.draw(self.test, g) for g in generators([0], 3))
-        eta, penalty = self._search(search)
-        with torch.no_grad():
-            found = {
-                f"one GD step, eta {eta:.3g}": one_step_gd(test, eta),
-                f"least squares, ridge {penalty:.3g}": least_squares(test, penalty),
-            }
+        forms = closed_forms(search, (1, *self.depths))
+        found = {name: form(test) for name, form in forms.items()}
+        names: dict[str, Learner] = {}
         for depth in self.depths:
-            model = self._trained(dynamics, depth, advance)
-            with torch.no_grad():
-                found[f"{depth} trained layer{'s' * (depth > 1)}"] = guesses(model, test)
+            names[f"{depth} linear layer{'s' * (depth > 1)}"] = Transformer(
+                3 * self.d, depth, generators(self.seeds, 10 * depth), causal=True, heads=self.heads, scale=0.1
+            )
+        if self.layers:
+            size = Size(self.layers, self.width, max(1, self.width // 32))
+            names[f"GPT-2, {self.layers} layers"] = Gpt2Learner(
+                self.d, self.length, self.seeds, size, outputs=self.d, pairs=False
+            )
+        for number, (name, model) in enumerate(names.items()):
+            training = self._train(model.to(place.device), dynamics, number, place.of(f"{number}"))
+            model.cpu().requires_grad_(False)
+            found[name] = torch.cat([guess_next(model, part) for part in test.split(200, 1)], 1)
+            self._note(results, name, training)
+            self._probe(results, name, model, test, forms)
+        self._compare(results, found, test, list(names))
+        results.figure("squared error", "Error against the number of states seen", log_y=True)
+        results.figure("probed", "What a linear probe reads off each layer (share of variance)")
+        results.figure(LATE, "Error in training, last 10 states", marks=APPEARS, log_y=True)
+
+    def _train(self, model: Learner, dynamics: LinearDynamics, number: int, place: Workplace) -> Training:
+        linear = isinstance(model, Transformer)
+        shown_sequences = dynamics.draw_for(128, generators(self.seeds, 4, place.device))
+        if place.compiled and isinstance(model, Gpt2Learner):
+            model.compile_blocks()
+
+        def draw(step: int) -> tuple[Tensor, ...]:
+            return (dynamics.draw_for(self.batch, generators(self.seeds, 20 + number, place.device, step)),)
+
+        def loss(sequences: Tensor) -> Tensor:
+            with nullcontext() if linear else fast(place.device):
+                guess = guess_next(model, sequences)
+            return (guess.float() - sequences[:, :, 1:]).square().sum(-1).mean((1, 2))
+
+        @torch.no_grad()
+        def watch() -> dict[str, Tensor]:
+            errors = (guess_next(model, shown_sequences) - shown_sequences[:, :, 1:]).square().sum(-1).mean(1)
+            return {LATE: errors[:, -10:].mean(-1)}
+
+        rate = self.rate if linear else self.gpt2_rate
+        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, self.minutes)
+        return train(model, draw, loss, schedule, place, watch, max(1, self.steps // 40))
+
+    def _note(self, results: Results, name: str, training: Training) -> None:
+        level = 0.75 * self.d * (1 + self.length * self.noise**2 / 2)  # of what guessing 0 costs on average
+        appeared = note_training(results, training, LATE, level, name, self.seeds)
+        results.notes[f"steps, {name}"] = training.steps
+        seen = [step for step in appeared if step is not None]
+        rested = arrived(training.curve(LATE), 0.05)
+        results.check(
+            f"{name}: learns in context in every seed, and training has come to rest",
+            f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else "")
+            + ("" if rested else "; the error still falls"),
+            len(seen) == len(appeared) and rested,
+        )
+
+    def _compare(self, results: Results, found: dict[str, Tensor], test: Tensor, trained: list[str]) -> None:
         target = test[:, :, 1:]
-        rows = []
+        rows, late = [], {}
         for name, guess in found.items():
             errors = (guess - target).square().sum(-1).mean(1)  # [seeds, length]
             for t in range(self.length):
                 where = {"panel": "time", "x_name": "t", "x": t}
                 results.over_seeds(name, "squared error", errors[:, t], self.seeds, **where)
-            late = errors[:, -10:].mean(-1)
+            late[name] = errors[:, -10:].mean(-1)
             rows.append(
                 (
                     name,
                     shown(*results.over_seeds(name, "mean squared error", errors.mean(-1), self.seeds)),
-                    shown(*results.over_seeds(name, "late squared error", late, self.seeds)),
-                    f"{(guess - next(iter(found.values()))).square().sum(-1).mean():.4f}",
+                    shown(*results.over_seeds(name, "error at the end", late[name], self.seeds)),
                 )
             )
         title = f"|guess - next state|^2, W orthogonal, d = {self.d}, T = {self.length}, noise {self.noise:g}"
-        results.table(title, ("learner", "all t", "last 10 t", "from one GD step"), rows)
-        return results
-
-    def _search(self, sequences: Tensor) -> tuple[float, float]:
-        target = sequences[:, 1:]
-
-        def loss(guess: Tensor) -> float:
-            return float((guess - target).square().sum(-1).mean())
-
-        etas = torch.logspace(-3, 1, 60).tolist()
-        penalties = torch.logspace(-3, 2, 16).tolist()
-        return (
-            min(etas, key=lambda eta: loss(one_step_gd(sequences, eta))),
-            min(penalties, key=lambda penalty: loss(least_squares(sequences, penalty))),
+        results.table(title, ("learner", "all t", "last 10 t"), rows)
+        single = trained[0] if 1 in self.depths[:1] else None
+        if single:
+            apart = float((late[single] / late[ONE_STEP] - 1).mean())
+            results.check(f"{single}: within 5 % of {ONE_STEP}, or below", f"{100 * apart:+.1f} %", apart <= 0.05)
+        for name in trained:
+            if name == single:
+                continue
+            results.check(
+                f"{name}: below {ONE_STEP} at the end of sequences, in every seed",
+                f"{shown(*interval(late[name].tolist()))} against {shown(*interval(late[ONE_STEP].tolist()))}",
+                bool((late[name] < late[ONE_STEP]).all()),
+            )
+        last = trained[-1]
+        share = (late[ONE_STEP] - late[last]) / (late[ONE_STEP] - late[RIDGE])
+        results.check(
+            f"{last}: covers at least 90 % of the way from {ONE_STEP} to {RIDGE}",
+            shown(*interval(share.tolist())),
+            float(share.mean()) >= 0.9,
         )
 
-    def _trained(self, dynamics: LinearDynamics, depth: int, advance: Advance) -> Transformer:
-        initial, draws = generators(self.seeds, 10 * depth), generators(self.seeds, 10 * depth + 1)
-        model = Transformer(3 * self.d, depth, initial, causal=True, heads=self.heads, scale=0.1)
+    def _probe(
+        self, results: Results, name: str, model: Learner, test: Tensor, forms: dict[str, Callable[[Tensor], Tensor]]
+    ) -> None:
+        """Of each layer at the later half of times: the state before, the state after preconditioning, and ridge's own
+        guess.
+        """
+        some = test[:, : min(self.test, 400)]
+        times = slice(self.length // 2, self.length, max(1, self.length // 10))
+        states = states_by_layer(model, some)
+        now, before = some[..., 1:-1, :], some[..., :-2, :]
+        wanted = {
+            "state before": torch.cat([torch.zeros_like(now[..., :1, :]), before], -2),
+            "preconditioned state": preconditioned(some),
+            "ridge's guess": forms[RIDGE](some),
+        }
+        for quantity, values in wanted.items():
+            for layer, state in enumerate(states):
+                share = probed(state[:, :, times].flatten(1, 2), values[:, :, times].flatten(1, 2))
+                where = {"panel": name, "x_name": "layer", "x": layer}
+                results.over_seeds(quantity, "probed", share, self.seeds, **where)
 
-        def loss() -> Tensor:
-            sequences = torch.stack([dynamics.draw(self.batch, g) for g in draws])
-            return (guesses(model, sequences) - sequences[:, :, 1:]).square().sum(-1).mean((1, 2))
 
-        train(model, loss, self.steps, self.rate, 1.0, self.rate / 10, advance)
-        return model
+def guess_next(model: Learner, sequences: Tensor) -> Tensor:
+    """[copies, tasks, length + 1, d] -> the guess of each next state, [copies, tasks, length, d]."""
+    if isinstance(model, Transformer):
+        return guesses(model, sequences)
+    return model.read_out(model.hidden(sequences[..., :-1, :])[-1])
+
+
+@torch.no_grad()
+def states_by_layer(model: Learner, sequences: Tensor) -> list[Tensor]:
+    """[copies, tasks, length, width] before the first layer and after each."""
+    if isinstance(model, Transformer):
+        return model.states(tokens_of(sequences))
+    return model.hidden(sequences[..., :-1, :], keep=True)
+
+
+def closed_forms(search: Tensor, steps: tuple[int, ...]) -> dict[str, Callable[[Tensor], Tensor]]:
+    """GD of each number of steps and ridge, with the rate and the penalty that are best on ``search``."""
+    target = search[:, 1:]
+
+    def best(form: Callable[[Tensor, float], Tensor], numbers: list[float]) -> float:
+        def loss(number: float) -> float:
+            found = float((form(search, number) - target).square().sum(-1).mean())
+            return found if found == found else float("inf")
+
+        return min(numbers, key=loss)
+
+    etas = torch.logspace(-2, 1, 40).tolist()
+    eta = best(one_step_gd, etas)
+    penalty = best(least_squares, torch.logspace(-3, 2, 16).tolist())
+    found: dict[str, Callable[[Tensor], Tensor]] = {
+        ONE_STEP: lambda sequences: one_step_gd(sequences, eta),
+        RIDGE: lambda sequences: least_squares(sequences, penalty),
+    }
+    for count in dict.fromkeys(steps):
+        if count > 1:
+            rate = best(lambda sequences, number, k=count: several_steps(sequences, number, k), etas)
+            found[f"{count} GD steps"] = lambda sequences, rate=rate, k=count: several_steps(sequences, rate, k)
+    return found
+
+
+def sums(sequences: Tensor) -> tuple[Tensor, Tensor]:
+    """At every t, over i < t: sum s_i s_i^T and sum s_i s_{i+1}^T, each [..., length, d, d]."""
+    now, following = sequences[..., :-1, :], sequences[..., 1:, :]
+    inner = (now.unsqueeze(-1) * now.unsqueeze(-2)).cumsum(-3)
+    cross = (now.unsqueeze(-1) * following.unsqueeze(-2)).cumsum(-3)
+    return (
+        torch.cat([torch.zeros_like(inner[..., :1, :, :]), inner[..., :-1, :, :]], -3),
+        torch.cat([torch.zeros_like(cross[..., :1, :, :]), cross[..., :-1, :, :]], -3),
+    )
+
+
+def several_steps(sequences: Tensor, eta: float, steps: int) -> Tensor:
+    """At every t, ``steps`` of GD from W = 0 on the mean of |W s_i - s_{i+1}|^2 / 2 over i < t, then W s_t; the mean is
+    over t + 1, as attention's own is.
+    """
+    inner, cross = sums(sequences)
+    now = sequences[..., :-1, :].unsqueeze(-1)
+    count = torch.arange(1, now.shape[-3] + 1).view(-1, 1, 1)
+    weight = torch.zeros_like(inner)  # W^T
+    for _ in range(steps):
+        weight = weight - eta / count * (inner @ weight - cross)
+    return (weight.mT @ now).squeeze(-1)
+
+
+def preconditioned(sequences: Tensor, penalty: float = 1.0) -> Tensor:
+    """(sum_{i<t} s_i s_i^T / t + penalty I)^{-1} s_t at every t: [..., length, d]."""
+    inner, _ = sums(sequences)
+    now = sequences[..., :-1, :]
+    count = torch.arange(now.shape[-2]).clamp(min=1).view(-1, 1, 1)
+    return torch.linalg.solve(inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)).squeeze(-1)
 
 
 def guesses(model: Transformer, sequences: Tensor) -> Tensor:
     """[copies, tasks, length + 1, d] -> the guess of each next state, [copies, tasks, length, d]."""
+    return model(tokens_of(sequences))[..., : sequences.shape[-1]]
+
+
+def tokens_of(sequences: Tensor) -> Tensor:
+    """(0, s_t, s_{t-1}): [..., length, 3 d]."""
     now = sequences[..., :-1, :]
     before = torch.cat([torch.zeros_like(now[..., :1, :]), now[..., :-1, :]], -2)
-    return model(torch.cat([torch.zeros_like(now), now, before], -1))[..., : now.shape[-1]]
+    return torch.cat([torch.zeros_like(now), now, before], -1)
 
 
 def one_step_gd(sequences: Tensor, eta: float) -> Tensor:

@@ -1,40 +1,56 @@
 """Momentum attention in small language models (after Dai et al.): does it help, all else equal?"""
 
+import json
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from dualscope.models.hardware import resolve
+from dualscope.core.errors import InputError
+from dualscope.regression.appearance import APPEARS, first_below, when_equal
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
-from dualscope.regression.results import Results, shown
-from dualscope.regression.training import Advance, silent
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.training import Workplace
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import SHOTS, evaluate
-from dualscope.training.loop import train as train_model
 from dualscope.training.settings import Settings
 
-VANILLA = "vanilla"
+VANILLA, MOMENTUM = "vanilla", "momentum"
+LOSS = "loss on label words"
+ACCURACY = "accuracy, held-out tasks, 8 shots"
+LEVEL = 0.5  # of 8-shot accuracy on held-out tasks of 2 to 4 classes, where chance is 0.36
 
 
 @EXPERIMENTS.register("momentum")
 class MomentumLanguageModels(Experiment):
     """Pairs of GPT-2s on the generated corpus: the same seed, text, order and budget; only the attention
-    differs.
+    differs. Trained until both learn in context, and compared after as many steps and at the same loss.
     """
 
-    summary: ClassVar[str] = "language models with and without momentum attention"
+    summary: ClassVar[str] = "language models with and without momentum attention, at equal steps and equal loss"
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
-        "steps": 3,
+        "steps": 4,
         "layers": 2,
         "width": 32,
         "heads": 2,
         "length": 128,
         "batch": 2,
         "sequences": 2,
+    }
+    full_settings: ClassVar[dict[str, Any]] = {
+        "seeds": (0, 1, 2),
+        "steps": 6000,
+        "layers": 6,
+        "width": 192,
+        "heads": 6,
+        "length": 512,
+        "batch": 32,
+        "sequences": 64,
+        "device": "cuda",
     }
 
     seeds: Seeds = (0, 1, 2, 3)
@@ -46,85 +62,129 @@ class MomentumLanguageModels(Experiment):
     length: int = 256
     batch: int = 32
     sequences: int = 32  # contexts a task, to measure accuracy
-    device: str = "cpu"
     workers: int | None = None  # processes that write text ahead; None: as many as the device needs
 
     @property
     def work(self) -> int:
         return 2 * len(self.seeds) * self.steps
 
-    def run(self, advance: Advance = silent) -> Results:
-        return momentum_language_models(self, advance)
+    def carry_out(self, results: Results, place: Workplace) -> None:
+        kinds = {VANILLA: None, MOMENTUM: {"name": "momentum", "eta": self.eta}}
+        for seed in self.seeds:
+            for name, attention in kinds.items():
+                self._measure(results, name, seed, attention, place)
 
+    def _measure(
+        self, results: Results, name: str, seed: int, attention: dict[str, Any] | None, place: Workplace
+    ) -> None:
+        from dualscope.training.loop import train as train_model  # the loop needs more than the rest
 
-def momentum_language_models(experiment: MomentumLanguageModels, advance: Advance = silent) -> Results:
-    """Perplexity on fresh text, and in-context accuracy on embedded and held-out tasks; differences are
-    paired by seed.
-    """
-    results = Results("momentum")
-    place = resolve(experiment.device)
-    kinds = {
-        VANILLA: None,
-        f"momentum, eta = {experiment.eta:g}": {"name": "momentum", "eta": experiment.eta},
-    }
-    found = {
-        name: [_measured(experiment, seed, attention, place, advance) for seed in experiment.seeds]
-        for name, attention in kinds.items()
-    }
-    rows = []
-    for metric, x in sorted(found[VANILLA][0]):
-        cells = []
-        where = {} if x is None else {"panel": "shots", "x_name": "shots", "x": x}
-        for name, by_seed in found.items():
-            values = [measured[metric, x] for measured in by_seed]
-            cells.append(shown(*results.over_seeds(name, metric, values, experiment.seeds, **where)))
-        other, plain = (found[name] for name in reversed(kinds))
-        change = [a[metric, x] - b[metric, x] for a, b in zip(other, plain, strict=True)]
-        series = "momentum minus vanilla"
-        cells.append(shown(*results.over_seeds(series, metric, change, experiment.seeds, **where)))
-        rows.append((metric if x is None else f"{metric}, {x} shots", *cells))
-    title = f"{experiment.steps} steps each, mean over seeds [95 % interval]"
-    results.table(title, ("", *kinds, "difference, paired"), rows)
-    return results
+        settings = Settings(
+            steps=self.steps,
+            short_steps=self.steps * 4 // 9,
+            batch=self.batch,
+            length=self.length,
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            warmup=min(300, max(1, self.steps // 10)),
+            seed=seed,
+            attention=attention,
+            minutes=self.minutes,
+        )
+        done = 0
 
+        def watch(progress: Any) -> None:
+            nonlocal done
+            place.advance(progress.step - done)
+            done = progress.step
 
-def _measured(
-    experiment: MomentumLanguageModels,
-    seed: int,
-    attention: dict[str, Any] | None,
-    place: torch.device,
-    advance: Advance,
-) -> dict[tuple[str, Any], float]:
-    settings = Settings(
-        steps=experiment.steps,
-        short_steps=experiment.steps * 4 // 9,
-        batch=experiment.batch,
-        length=experiment.length,
-        layers=experiment.layers,
-        width=experiment.width,
-        heads=experiment.heads,
-        warmup=min(300, max(1, experiment.steps // 10)),
-        seed=seed,
-        attention=attention,
-    )
-    done = 0
+        where = place.of(f"{name}-{seed}").checkpoints
+        with tempfile.TemporaryDirectory() if where is None else nullcontext(str(where)) as folder:
+            workers = self.workers if self.workers is not None else 0 if place.device.type == "cpu" else 4
+            options: dict[str, Any] = {
+                "save_every": 0 if where is None else 1000,
+                "evaluate_every": max(1, self.steps // 24),
+                "sequences": max(1, self.sequences // 4),
+                "workers": workers,
+                "compiled": place.compiled,
+            }
+            model = train_model(settings, Path(folder), str(place.device), watch=watch, **options)
+            facts = json.loads((Path(folder) / "training.json").read_text())
+        place.advance(self.steps - done)
+        results.notes[f"steps, {name}, seed {seed}"] = facts["steps_done"]
+        for line in facts["log"]:
+            if "held-out" in line:
+                at: dict[str, Any] = {"panel": "training", "x_name": "step", "x": line["step"], "seed": seed}
+                results.add(name, LOSS, line["loss"], **at)
+                shots = str(min(8, max(int(k) for k in line["held-out"])))
+                results.add(name, ACCURACY, line["held-out"][shots], **at)
+        accuracy = evaluate(model, self.length, self.sequences, seed)["mean"]
+        results.add(name, "perplexity", perplexity(model, settings), seed=seed)
+        for kind in ("embedded", "held_out"):
+            for shots in SHOTS:
+                if str(shots) in accuracy[kind]:
+                    metric = f"accuracy, {kind.replace('_', '-')} tasks"
+                    at = {"panel": "shots", "x_name": "shots", "x": shots, "seed": seed}
+                    results.add(name, metric, accuracy[kind][str(shots)], **at)
 
-    def watch(progress: Any) -> None:
-        nonlocal done
-        advance(progress.step - done)
-        done = progress.step
+    def conclude(self, results: Results) -> None:
+        names = (VANILLA, MOMENTUM)
+        losses = {name: results.curves(name, LOSS) for name in names}
+        right = {name: results.curves(name, ACCURACY) for name in names}
+        if not all(losses[name] for name in names):
+            raise InputError("momentum: both models of a pair are needed to compare them")
+        for name in names:
+            for seed in self.seeds:
+                # Accuracy rises: what falls below is 1 - accuracy.
+                falling = {int(step): [1 - value] for step, value in right[name][seed].items()}
+                (step,) = first_below(falling, 1 - LEVEL)
+                if step is not None:
+                    results.add(name, APPEARS, step, panel="training", x_name="step", x=step, seed=seed)
+        appeared = {name: results.values(name, APPEARS) for name in names}
+        missing = [name for name in names if len(appeared[name]) < len(self.seeds)]
+        said = "; ".join(
+            f"{name}: {len(appeared[name])} of {len(self.seeds)} seeds"
+            + (f", step {shown(*interval(list(appeared[name].values())))}" if appeared[name] else "")
+            for name in names
+        )
+        results.check(f"in-context learning appears in every model ({ACCURACY} >= {LEVEL})", said, not missing)
+        for name in names:
+            for seed in self.seeds:
+                level = max(list(losses[other][seed].values())[-1] for other in names)
+                step, accuracy = when_equal(losses[name][seed], right[name][seed], level)
+                results.add(name, "step at equal loss", step, seed=seed)
+                results.add(name, f"{ACCURACY}, at equal loss", accuracy, seed=seed)
+        self._compare(results)
+        results.figure(ACCURACY, "In-context accuracy in training", marks=APPEARS)
+        results.figure(LOSS, "Loss in training", log_y=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        workers = experiment.workers if experiment.workers is not None else 0 if place.type == "cpu" else 8
-        options: dict[str, Any] = {"save_every": 0, "evaluate_every": 0, "sequences": 1, "workers": workers}
-        model = train_model(settings, Path(folder), str(place), watch=watch, **options)
-    accuracy = evaluate(model, experiment.length, experiment.sequences, seed)["mean"]
-    found: dict[tuple[str, Any], float] = {("perplexity", None): perplexity(model, settings)}
-    for kind in ("embedded", "held_out"):
-        for shots in SHOTS:
-            if str(shots) in accuracy[kind]:
-                found[f"accuracy, {kind.replace('_', '-')} tasks", shots] = accuracy[kind][str(shots)]
-    return found
+    def _compare(self, results: Results) -> None:
+        keys = dict.fromkeys(
+            (row["metric"], row["panel"], row["x_name"], row["x"])
+            for row in results.rows
+            if row["series"] == VANILLA and row["seed"] is not None and row["metric"] != APPEARS
+        )
+        rows = []
+        for metric, panel, x_name, x in keys:
+            where = {"panel": panel, "x_name": x_name, "x": x}
+            of: dict[str, dict[int, float]] = {VANILLA: {}, MOMENTUM: {}}
+            for row in results.rows:
+                if row["seed"] is not None and row["metric"] == metric and row["x"] == x and row["series"] in of:
+                    of[row["series"]][row["seed"]] = row["value"]
+            if set(of[VANILLA]) != set(self.seeds) or set(of[MOMENTUM]) != set(self.seeds):
+                continue  # trainings that time ended have no such step
+            cells = []
+            for name, values in of.items():
+                found = interval([values[seed] for seed in self.seeds])
+                results.add(name, metric, found[0], low=found[1], high=found[2], n=len(self.seeds), **where)
+                cells.append(shown(*found))
+            if panel != "training":
+                change = [of[MOMENTUM][seed] - of[VANILLA][seed] for seed in self.seeds]
+                paired = results.over_seeds("momentum minus vanilla", metric, change, self.seeds, **where)
+                rows.append((metric if x is None else f"{metric}, {x:g} shots", *cells, shown(*paired)))
+        title = f"{self.steps} steps each, eta {self.eta:g}; mean over seeds [95 % interval]"
+        results.table(title, ("", VANILLA, MOMENTUM, "difference, paired"), rows)
 
 
 @torch.no_grad()

@@ -1,18 +1,18 @@
-"""Ren & Liu's figure: changes of attention that the dual model suggests, as training goes on."""
+"""Changes of attention that the dual model suggests (Ren & Liu), in softmax transformers, as training goes on."""
 
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
-from dualscope.models.attention_kinds import Adapter, Augmented, Variant, attend, make_variant
-from dualscope.regression.data import Linear, draw_for, generators
+from dualscope.core.errors import InputError
+from dualscope.regression.appearance import APPEARS, note_training, when_equal
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
-from dualscope.regression.results import Results, shown
-from dualscope.regression.training import Advance, silent, train
+from dualscope.regression.gpt2 import Size
+from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, train_on_prompts
+from dualscope.regression.prompts import LinearFunctions
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.training import Schedule, Workplace
 
 NORMAL = "normal"
-PANELS: dict[str, dict[str, dict[str, Any]]] = {
+KINDS: dict[str, dict[str, dict[str, Any]]] = {
     "regularized": {
         "alpha = 0.1": {"name": "regularized", "alpha": 0.1},
         "alpha = 0.5": {"name": "regularized", "alpha": 0.5},
@@ -29,117 +29,110 @@ PANELS: dict[str, dict[str, dict[str, Any]]] = {
         for k in (1, 3)
         for beta in (0.1, 0.5)
     },
+    "momentum": {"eta = 0.5": {"name": "momentum", "eta": 0.5}},
 }
+ARMS: dict[str, dict[str, Any]] = {NORMAL: {"name": "softmax"}} | {
+    f"{kind}, {options}": arm for kind, arms in KINDS.items() for options, arm in arms.items()
+}
+LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
 @EXPERIMENTS.register("variants")
 class Variants(Experiment):
-    """One softmax attention layer, trained for ``steps`` epochs on the same tasks from the same start by
-    every variant.
+    """GPT-2 blocks with each kind of attention, trained on prompts of linear functions: the same prompts, the same
+    start, the same number of steps.
 
-    Tokens are (x_i, y_i) and (x, 0); the query attends to all of them, itself too; the prediction is the
-    last entry of its output, so demonstrations are the dual model's training data and the query's own term
-    is its start. No order of the curves is claimed: see whether the intervals overlap.
+    Compared when all have learned in context: after the same number of steps, and where each first has the same loss.
+    No order is claimed: the differences from normal attention are paired by seed, and their intervals decide.
     """
 
-    summary: ClassVar[str] = "regularized, augmented and negative attention: error against epochs"
-    quick_settings: ClassVar[dict[str, Any]] = {"seeds": (0, 1), "steps": 3, "tasks": 128}
+    summary: ClassVar[str] = "regularized, augmented, negative and momentum attention at equal steps and equal loss"
+    quick_settings: ClassVar[dict[str, Any]] = {
+        "seeds": (0, 1),
+        "steps": 20,
+        "d": 3,
+        "points": 6,
+        "layers": 1,
+        "width": 16,
+        "heads": 2,
+        "batch": 8,
+        "curriculum": 0,
+    }
+    full_settings: ClassVar[dict[str, Any]] = {"steps": 6000, "layers": 4, "width": 64, "heads": 4, "batch": 64}
 
     seeds: Seeds = tuple(range(8))
-    steps: int = 100
+    steps: int = 1500
+    arms: tuple[str, ...] = tuple(ARMS)
     d: int = 5
-    n: int = 15
-    tasks: int = 1024  # to train on; as many again to test on
-    batch: int = 128
-    rate: float = 3e-3
+    points: int = 16
+    layers: int = 3
+    width: int = 48
+    heads: int = 4
+    batch: int = 32
+    rate: float = 1e-3
+    warmup: int = 100
+    curriculum: int = 300
 
     @property
     def work(self) -> int:
-        return self.steps * self._epoch * (1 + sum(len(panel) for panel in PANELS.values()))
+        return self.steps * len(self.arms)
 
-    @property
-    def _epoch(self) -> int:
-        return max(1, self.tasks // self.batch)
+    def carry_out(self, results: Results, place: Workplace) -> None:
+        for number, name in enumerate(self.arms):
+            if name not in ARMS:
+                raise InputError(f"arms: there is none named '{name}'; known: {'; '.join(ARMS)}")
+            learned = train_on_prompts(
+                LinearFunctions(self.d),
+                self.points,
+                self.seeds,
+                Size(self.layers, self.width, self.heads),
+                Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes),
+                self.batch,
+                place.of(f"arm-{number}"),
+                Curriculum(self.curriculum),
+                ARMS[name],
+                max(1, self.steps // 60),
+            )
+            note_training(results, learned.training, LONGEST, LEVEL, name, self.seeds)
+            for step, values in learned.training.curve(ALL).items():
+                results.over_seeds(name, ALL, values, self.seeds, panel="training", x_name="step", x=step)
 
-    def run(self, advance: Advance = silent) -> Results:
-        results = Results("variants")
-        normal = self._curve({"name": "softmax"}, advance)
-        for panel, variants in PANELS.items():
-            curves = {NORMAL: normal} | {
-                name: self._curve(options, advance) for name, options in variants.items()
-            }
-            rows = []
-            for name, curve in curves.items():
-                for epoch, errors in curve.items():
-                    where = {"panel": panel, "x_name": "epoch", "x": epoch}
-                    last = results.over_seeds(name, "squared error", errors, self.seeds, **where)
-                # Every variant saw the same draws, so the difference from normal is paired by seed.
-                gain = curve[self.steps] - normal[self.steps]
-                paired = results.over_seeds(name, "minus normal", gain, self.seeds, panel=panel)
-                rows.append((name, shown(*last), "" if name == NORMAL else shown(*paired)))
-            title = f"{panel.capitalize()}: squared error after {self.steps} epochs, mean over seeds [95 % interval]"
-            results.table(title, ("attention", "squared error", "minus normal, paired"), rows)
-        return results
-
-    def _curve(self, options: dict[str, Any], advance: Advance) -> dict[int, Tensor]:
-        """epoch -> squared error on test tasks, [seeds]."""
-        # x of length about 1, so that a target has variance 1 and predicting 0 has error 1
-        problem = Linear(self.d, self.n, inputs="normal", scales=(1 / self.d,) * self.d)
-        tasks = draw_for(problem, self.tasks, generators(self.seeds, 1))
-        test = draw_for(problem, self.tasks, generators(self.seeds, 2))
-        order = generators(self.seeds, 3)
-        layer = Layer(self.d + 1, make_variant(options), generators(self.seeds, 0))
-        tokens, target, test_tokens = tasks.tokens, tasks.target, test.tokens
-        queue: list[Tensor] = []
-        found: dict[int, Tensor] = {}
-
-        def loss() -> Tensor:
-            if not queue:
-                shuffled = torch.stack([torch.randperm(self.tasks, generator=g) for g in order])
-                queue.extend(shuffled.split(min(self.batch, self.tasks), 1)[: self._epoch])
-            rows = (torch.arange(len(self.seeds))[:, None], queue.pop())
-            return (layer(tokens[rows]) - target[rows]).square().mean(-1)
-
-        def watch(step: int) -> None:
-            with torch.no_grad():
-                found[step // self._epoch] = (layer(test_tokens) - test.target).square().mean(-1)
-
-        train(layer, loss, self.steps * self._epoch, self.rate, None, None, advance, watch, self._epoch)
-        return found
-
-
-class Layer(nn.Module):
-    """One head of softmax attention, a copy for each generator: tokens [copies, tasks, n + 1, width] ->
-    [copies, tasks].
-    """
-
-    def __init__(self, width: int, variant: Variant, generators: list[torch.Generator]) -> None:
-        super().__init__()
-        self.variant = variant
-
-        def draw() -> Tensor:
-            return torch.stack([torch.randn(width, width, generator=g) for g in generators]) * width**-0.5
-
-        # Keys start as queries and values near the tokens: like attends to like, and targets are passed on. With signs
-        # left to chance, half of the seeds sink into a saddle, and the curves would show nothing else.
-        self.query = nn.Parameter(draw())
-        self.key = nn.Parameter(self.query.detach().clone())
-        self.value = nn.Parameter(torch.eye(width) + 0.3 * draw())
-        self.adapters = nn.ModuleDict()
-        if isinstance(variant, Augmented):
-            for role in variant.adapted:
-                each = [Adapter(width, width, variant.hidden, variant.c, generator=g) for g in generators]
-                adapter = Adapter(width, width, variant.hidden, variant.c, copies=len(generators))
-                adapter.first.data = torch.stack([one.first.data for one in each])
-                self.adapters[role] = adapter
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        query = self._project(tokens[..., -1:, :], self.query)
-        key, value = self._project(tokens, self.key, "key"), self._project(tokens, self.value, "value")
-        output, _ = attend(query, key, value, self.variant)
-        return output[..., 0, -1]
-
-    def _project(self, tokens: Tensor, weight: Tensor, role: str = "") -> Tensor:
-        flat = tokens.reshape(len(weight), -1, tokens.shape[-1])
-        projected = (flat @ weight.mT).view(tokens.shape)
-        return projected + self.adapters[role](tokens) if role in self.adapters else projected
+    def conclude(self, results: Results) -> None:
+        names = [name for name in ARMS if results.curves(name, ALL)]
+        curves = {name: (results.curves(name, ALL), results.curves(name, LONGEST)) for name in names}
+        appeared = {name: results.values(name, APPEARS) for name in names}
+        late = [name for name in names if len(appeared[name]) < len(self.seeds)]
+        results.check(
+            f"in-context learning appears in every arm and seed (error with {self.points - 1} examples <= {LEVEL})",
+            f"not in {', '.join(late)}" if late else f"by step {max(max(v.values()) for v in appeared.values()):g}",
+            not late,
+        )
+        # For every seed, the loss that all arms have reached: the largest of their last ones.
+        last = {name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()} for name in names}
+        rows = []
+        for name in names:
+            cells = []
+            for seed in self.seeds:
+                level = max(last[other][seed] for other in names)
+                step, error = when_equal(curves[name][0][seed], curves[name][1][seed], level)
+                results.add(name, "step at equal loss", step, seed=seed, panel="equal loss")
+                results.add(name, "error at equal loss", error, seed=seed, panel="equal loss")
+                results.add(name, "error at equal steps", list(curves[name][1][seed].values())[-1], seed=seed, panel="equal steps")
+            for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
+                mine, plain = results.values(name, metric), results.values(NORMAL, metric)
+                found = results.summed_up(name, metric)
+                cells.append(shown(*found))
+                if plain and name != NORMAL:
+                    change = [mine[seed] - plain[seed] for seed in self.seeds]
+                    paired = results.over_seeds(name, f"{metric}, minus normal", change, self.seeds)
+                    cells.append(shown(*paired))
+                else:
+                    cells.append("")
+            steps = list(appeared[name].values())
+            rows.append((name, shown(*interval(steps)) if steps else "never", *cells))
+        columns = ("attention", "appears at step", "error, equal steps", "minus normal", "error, equal loss", "minus normal", "step, equal loss", "minus normal")
+        results.table(f"After {self.steps} steps; mean over seeds [95 % interval]", columns, rows)
+        results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
+        results.figure(ALL, "Error in training, all lengths", log_y=True)
+        for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
+            results.figure(f"{metric}, minus normal", f"{metric.capitalize()}, minus normal attention's, paired by seed")

@@ -1,28 +1,31 @@
 """von Oswald et al. 2023: a trained linear self-attention layer against a step of gradient descent."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from dualscope.regression.appearance import arrived
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
 from dualscope.regression.data import Batch, Linear, draw_for, generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.results import Results, shown
-from dualscope.regression.training import Advance, silent, train
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.training import Schedule, Training, Workplace, train
 from dualscope.regression.transformer import Transformer
 
 MEASURES = ("loss", "prediction difference", "sensitivity cosine", "sensitivity distance")
+PLACES = tuple(i / 10 for i in range(11))  # 0 is the trained layer, 1 the constructed one
+GD, PLUS = "GD", "GD++"
 
 
 @EXPERIMENTS.register("vonoswald")
 class VonOswald(Experiment):
-    """One layer is trained from nothing; each deeper, recurrent model starts from the one before it.
+    """Linear attention, one layer to five, with the same weights in every layer (recurrent) and with weights of their
+    own; each deeper model starts from the one before it.
 
     Their tasks (N = n_x = 10, w ~ N(0, I), x ~ U(-1/2, 1/2), fresh at every step), loss and search for eta.
-    For a run in minutes, Adam's rate is 3e-3, falling along a cosine, batches are smaller, and a layer does
-    not start near zero.
+    For a run in minutes, Adam's rate is 3e-3, falling along a cosine, and a layer does not start near zero.
     """
 
     summary: ClassVar[str] = "trained linear attention against GD and GD++, in depth"
@@ -32,6 +35,13 @@ class VonOswald(Experiment):
         "batch": 256,
         "test": 500,
         "search": 500,
+        "depths": (1, 2, 3),
+    }
+    full_settings: ClassVar[dict[str, Any]] = {
+        "seeds": (0, 1, 2, 3, 4),
+        "steps": 20000,
+        "batch": 2048,
+        "depths": (1, 2, 3, 4, 5),
     }
 
     steps: int = 1500
@@ -39,25 +49,56 @@ class VonOswald(Experiment):
     n: int = 10
     depths: tuple[int, ...] = (1, 2, 3)  # trained
     constructed: tuple[int, ...] = (1, 2, 3, 4, 5)  # GD and GD++ alone
-    batch: int = 1024
-    deep_batch: int = 512
+    sharing: tuple[Literal["recurrent", "own weights"], ...] = ("recurrent", "own weights")
+    batch: int = 512
     rate: float = 3e-3
     test: int = 5000
     search: int = 4000
 
     @property
+    def trained(self) -> list[tuple[str, int]]:
+        """One layer is the same with shared weights and without, and is trained once."""
+        found = [(kind, depth) for kind in self.sharing for depth in self.depths]
+        return [(kind, depth) for kind, depth in found if depth > 1 or kind == self.sharing[0]]
+
+    @property
     def work(self) -> int:
-        return self.steps * len(self.depths)
+        return self.steps * len(self.trained)
 
     @property
     def problem(self) -> Linear:
         return Linear(self.d, self.n)
 
-    def run(self, advance: Advance = silent) -> Results:
-        results = Results("vonoswald")
+    def carry_out(self, results: Results, place: Workplace) -> None:
         rivals = self._rivals(results)
-        self._train(results, rivals, advance)
-        return results
+        test = draw_for(self.problem, self.test, generators(self.seeds, 2))
+        rows: list[tuple[str, ...]] = []
+        before: Transformer | None = None
+        single: Transformer | None = None
+        for kind, depth in self.trained:
+            recurrent = kind == "recurrent"
+            if kind != self.sharing[0] and depth == min(d for d in self.depths if d > 1):
+                before = single
+            model = Transformer(self.d + 1, depth, generators(self.seeds, 0), recurrent=recurrent).to(place.device)
+            if before is not None:
+                continue_from(model, before)
+            training = self._train(model, depth, test, place.of(f"{kind}-{depth}".replace(" ", "-")))
+            model = model.cpu().requires_grad_(False)
+            before = model
+            single = model if depth == 1 else single
+            label = "one layer" if depth == 1 else f"{depth} layers, {kind}"
+            for step, losses in training.curve("loss").items():
+                where = {"panel": "training", "x_name": "step", "x": step}
+                results.over_seeds(label, "loss in training", losses, self.seeds, **where)
+            results.notes[f"steps, {label}"] = training.steps
+            rows += self._compare(results, label, kind, depth, model, rivals[depth], test)
+            self._arrived(results, label, training, model, rivals[depth], test)
+        columns = ("layers", "against", *MEASURES)
+        results.table("Trained layers, mean over seeds [95 % interval]", columns, rows)
+        results.figure("loss in training", "Loss in training", log_y=True)
+        results.figure("loss", "Loss against depth")
+        results.figure("sensitivity cosine", "Cosine of the sensitivities")
+        results.figure("loss between", "The loss between trained weights (0) and constructed ones (1)")
 
     def _rivals(self, results: Results) -> dict[int, dict[str, Transformer]]:
         """GD and GD++ for every depth; their numbers are searched on training draws, their losses are on
@@ -69,12 +110,12 @@ class VonOswald(Experiment):
         rows = []
         for depth in sorted({*self.constructed, *self.depths}):
             eta = best_eta(search, depth)
-            found[depth] = {"GD": gd_transformer([eta], depth, self.d, self.n)}
-            note = {"GD": f"eta {eta:.1f}"}
+            found[depth] = {GD: gd_transformer([eta], depth, self.d, self.n)}
+            note = {GD: f"eta {eta:.1f}"}
             if depth > 1:  # one layer's prediction is made before the inputs are curved
                 plus, gamma = best_eta_gamma(search, depth, eta)
-                found[depth]["GD++"] = gd_transformer([plus], depth, self.d, self.n, [gamma])
-                note["GD++"] = f"eta {plus:.1f}, gamma {gamma:.3f}"
+                found[depth][PLUS] = gd_transformer([plus], depth, self.d, self.n, [gamma])
+                note[PLUS] = f"eta {plus:.1f}, gamma {gamma:.3f}"
             for name, model in found[depth].items():
                 loss = float(half_mse(model.predict, test))
                 results.add(name, "loss", loss, panel="depth", x_name="layers", x=depth, n=self.test)
@@ -83,95 +124,134 @@ class VonOswald(Experiment):
             "Gradient descent by construction", ("layers", "learner", "loss", "found by search"), rows
         )
         if 2 in found:
-            gd, plus_plus = (float(half_mse(found[2][name].predict, test)) for name in ("GD", "GD++"))
+            gd, plus_plus = (float(half_mse(found[2][name].predict, test)) for name in (GD, PLUS))
             results.check("two steps: GD++ beats GD", f"{plus_plus:.4f} against {gd:.4f}", plus_plus < gd)
         return found
 
-    def _train(self, results: Results, rivals: dict[int, dict[str, Transformer]], advance: Advance) -> None:
-        problem, test = self.problem, draw_for(self.problem, self.test, generators(self.seeds, 2))
-        rows, before = [], None
-        for depth in self.depths:
-            model = Transformer(self.d + 1, depth, generators(self.seeds, 0), recurrent=True)
-            if before is not None:
-                model.load_state_dict(before.state_dict())
-            draws = generators(self.seeds, 100 + depth)
-            batch = self.batch if depth == 1 else min(self.batch, self.deep_batch)
-            gd = rivals[depth]["GD"]
+    def _train(self, model: Transformer, depth: int, test: Batch, place: Workplace) -> Training:
+        shown_tasks = Batch(*(part[:, :1000] for part in (test.x, test.y, test.query, test.target))).to(place.device)
 
-            def loss(model: Transformer = model, batch: int = batch, draws: list = draws) -> Tensor:
-                return half_mse(model.predict, draw_for(problem, batch, draws))
+        def draw(step: int) -> tuple[Tensor, ...]:
+            batch = draw_for(self.problem, self.batch, generators(self.seeds, 100 + depth, place.device, step))
+            return batch.tokens, batch.target
 
-            def watch(step: int, model: Transformer = model, gd: Transformer = gd) -> None:
-                found = alignment(model.predict, copies_of(gd, len(self.seeds)).predict, test)
-                for measure in MEASURES:
-                    where = {"panel": "training", "x_name": "step", "x": step}
-                    results.over_seeds("trained against GD", measure, found[measure], self.seeds, **where)
+        def loss(tokens: Tensor, target: Tensor) -> Tensor:
+            return 0.5 * (model.predict(tokens) - target).square().mean(-1)
 
-            train(
-                model,
-                loss,
-                self.steps,
-                rate=self.rate if depth == 1 else 2 * self.rate,
-                decay_to=self.rate / 30,
-                advance=advance,
-                watch=watch if depth == 1 else None,
-                watch_every=max(1, self.steps // 20),
-            )
-            rows += self._compare(results, depth, model, rivals[depth], test)
-            before = model
-        columns = ("layers", "against", *MEASURES)
-        results.table("Trained layers, mean over seeds [95 % interval]", columns, rows)
+        @torch.no_grad()
+        def watch() -> dict[str, Tensor]:
+            return {"loss": half_mse(model.predict, shown_tasks)}
+
+        rate = self.rate if depth == 1 else 2 * self.rate
+        schedule = Schedule(self.steps, rate, 1.0, self.rate / 30, minutes=self.minutes)
+        return train(model, draw, loss, schedule, place, watch, max(1, self.steps // 40))
+
+    def _arrived(
+        self,
+        results: Results,
+        label: str,
+        training: Training,
+        model: Transformer,
+        rivals: dict[str, Transformer],
+        test: Batch,
+    ) -> None:
+        """Nothing is said of a model that is still on its way: at rest, and no seed above GD's own loss."""
+        with torch.no_grad():
+            mine = half_mse(model.predict, test)
+            gd = half_mse(copies_of(rivals[GD], len(self.seeds)).predict, test)
+        rested, low = arrived(training.curve("loss")), bool((mine <= 1.03 * gd).all())
+        state = "at rest" if rested else "the loss still falls"
+        found = f"{state}; worst seed {float(mine.max()):.4f}, GD {float(gd.mean()):.4f}"
+        results.check(f"{label}: has arrived (at rest, every seed within 3 % of GD's loss or below)", found, rested and low)
 
     def _compare(
-        self, results: Results, depth: int, model: Transformer, rivals: dict[str, Transformer], test: Batch
+        self,
+        results: Results,
+        label: str,
+        kind: str,
+        depth: int,
+        model: Transformer,
+        rivals: dict[str, Transformer],
+        test: Batch,
     ) -> list[tuple[str, ...]]:
-        rows = []
+        rows, cosines = [], {}
         for name, rival in rivals.items():
             found = alignment(model.predict, copies_of(rival, len(self.seeds)).predict, test)
             cells = []
             for measure in MEASURES:
-                series = "trained" if measure == "loss" else f"trained against {name}"
-                if measure == "loss" and name != "GD":
+                series = f"trained, {kind}" if measure == "loss" else f"{kind} against {name}"
+                if measure == "loss" and name != GD:
                     cells.append("")
                     continue
                 where = {"panel": "depth", "x_name": "layers", "x": depth}
                 cells.append(shown(*results.over_seeds(series, measure, found[measure], self.seeds, **where)))
-            rows.append((str(depth), name, *cells))
+            rows.append((label, name, *cells))
+            cosines[name] = found["sensitivity cosine"]
             if depth == 1:
                 apart = (found["loss"].mean() / found["reference loss"].mean() - 1).item()
-                cosine = found["sensitivity cosine"].mean().item()
+                cosine = cosines[GD].mean().item()
                 results.check(
-                    "one layer: the trained loss is within 3 % of GD's",
-                    f"{100 * apart:+.2f} %",
-                    abs(apart) <= 0.03,
+                    "one layer: the trained loss is within 3 % of GD's", f"{100 * apart:+.2f} %", abs(apart) <= 0.03
                 )
                 results.check("one layer: sensitivity cosine >= 0.99", f"{cosine:.4f}", cosine >= 0.99)
-                rows.append(
-                    ("1", "half-way to GD", self._interpolated(results, model, rival, test), "", "", "")
+            elif name == PLUS:
+                results.check(
+                    f"{label}: GD++ and not GD: the cosine with GD++ is the larger in every seed",
+                    f"{shown(*interval(cosines[PLUS].tolist()))} against {shown(*interval(cosines[GD].tolist()))}",
+                    bool((cosines[PLUS] > cosines[GD]).all()),
                 )
+                ours, theirs = found["loss"], found["reference loss"]
+                results.check(
+                    f"{label}: the trained loss is at most GD++'s and 3 %",
+                    f"{shown(*interval(ours.tolist()))} against {float(theirs.mean()):.4f}",
+                    float(ours.mean()) <= 1.03 * float(theirs.mean()),
+                )
+        if depth == 1 or kind == "recurrent":
+            other = GD if depth == 1 else PLUS
+            half_way = self._interpolated(results, label, model, rivals[other], test)
+            rows.append((label, f"half-way to {other}", half_way, "", "", ""))
         return rows
 
-    def _interpolated(self, results: Results, model: Transformer, gd: Transformer, test: Batch) -> str:
-        """The loss of the layer whose K^T Q and P V are the means of the trained layer's and GD's.
+    def _interpolated(
+        self, results: Results, label: str, model: Transformer, other: Transformer, test: Batch
+    ) -> str:
+        """The loss of the layers whose K^T Q and P V lie between the trained layer's and the constructed one's.
 
         A layer is the same when K^T Q is divided by beta and P V multiplied by it; beta is chosen so that
         the trained K^T Q has GD's size, the mean of its diagonal, the target's entry left out.
         """
+        half_way = ""
         with torch.no_grad():
-            (keyed, mixed), (gd_keyed, gd_mixed) = model.products(0), gd.products(0)
+            (keyed, mixed), (gd_keyed, gd_mixed) = model.products(0), other.products(0)
             beta = keyed.diagonal(dim1=-2, dim2=-1)[..., :-1].mean(-1)[..., None, None]
-            keyed, mixed = (keyed / beta + gd_keyed) / 2, (mixed * beta + gd_mixed) / 2
-            between = copies_of(gd, len(self.seeds))
+            between = copies_of(other, len(self.seeds))
             identity = torch.eye(self.d + 1).expand_as(keyed)
-            for weight, value in zip(
-                (between.key, between.query, between.output, between.value),
-                (identity, keyed, mixed, identity),
-                strict=True,
-            ):
-                weight.copy_(value.unsqueeze(1))
-            loss = half_mse(between.predict, test)
-        where = {"panel": "depth", "x_name": "layers", "x": 1}
-        return shown(*results.over_seeds("half-way to GD", "loss", loss, self.seeds, **where))
+            for place in PLACES:
+                parts = (
+                    identity,
+                    keyed / beta * (1 - place) + gd_keyed * place,
+                    mixed * beta * (1 - place) + gd_mixed * place,
+                    identity,
+                )
+                weights = (between.key, between.query, between.output, between.value)
+                for weight, value in zip(weights, parts, strict=True):
+                    weight.copy_(value.unsqueeze(1))
+                loss = half_mse(between.predict, test)
+                where = {"panel": "between", "x_name": "trained 0, constructed 1", "x": place}
+                found = results.over_seeds(label, "loss between", loss, self.seeds, **where)
+                if place == 0.5:
+                    half_way = shown(*found)
+        return half_way
+
+
+def continue_from(model: Transformer, before: Transformer) -> None:
+    """A deeper model begins as a shallower one, its last layer once more for every layer that is new."""
+    with torch.no_grad():
+        for mine, theirs in zip(model.parameters(), before.parameters(), strict=True):
+            layers = mine.shape[1]
+            known = theirs[:, :layers]
+            new = theirs[:, -1:].expand(-1, layers - known.shape[1], *theirs.shape[2:])
+            mine.copy_(torch.cat([known, new], 1))
 
 
 def copies_of(model: Transformer, copies: int) -> Transformer:

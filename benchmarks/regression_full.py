@@ -1,0 +1,179 @@
+"""Every regression experiment at its full size, on one GPU, within minutes.
+
+    python -m benchmarks.regression_full --out DIR --minutes 8 [--group a] [--only garg-linear,newton-100] [--tiny]
+
+A job is an experiment, or a part of one (some of its arms or seeds), in a process of its own; all jobs of a group run side by
+side, and each ends its trainings by the clock. Every job's results are in DIR/parts.tar.gz as soon as it has ended. `python -m
+benchmarks.regression_ship DIR... ` joins the parts and writes the shipped Parquet files. Needs torch, numpy, scipy, transformers
+and pydantic, nothing else.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+OVERHEAD = 1.6  # minutes of a job that are not training: starting, compiling, measuring
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    experiment: str
+    group: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    device: str = "cuda"
+
+
+JOBS = (
+    *(Job(f"garg-{name}", "garg", "a", {"classes": (name,)}) for name in ("linear", "sparse", "tree", "network")),
+    *(Job(f"newton-{c:g}", "newton", "a", {"conditions": (c,), "rate": 1e-3}) for c in (1.0, 100.0)),
+    Job("ahn", "ahn", "a", device="cpu"),
+    Job("cheng", "cheng", "a", device="cpu"),
+    Job("akyurek-noise", "akyurek", "b", {"depths": (), "widths": ()}),
+    Job("akyurek-depth", "akyurek", "b", {"noises": (), "widths": ()}),
+    Job("akyurek-width", "akyurek", "b", {"noises": (), "depths": ()}),
+    Job("mesa-linear", "mesa", "b", {"layers": 0}),
+    Job("mesa-gpt2", "mesa", "b", {"depths": ()}),
+    Job("vonoswald-recurrent", "vonoswald", "b", {"sharing": ("recurrent",)}),
+    Job("vonoswald-own", "vonoswald", "b", {"sharing": ("own weights",)}),
+    *(Job(f"variants-{i}", "variants", "b", {"arms": i}) for i in range(3)),
+    *(Job(f"momentum-{seed}", "momentum", "b", {"seeds": (seed,)}) for seed in range(3)),
+)
+
+
+def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
+    """The job's experiment, each of its trainings with its share of the time."""
+    from dualscope.regression import EXPERIMENTS
+    from dualscope.regression.experiments.variants import ARMS
+
+    kind = EXPERIMENTS[job.experiment]
+    settings: dict[str, Any] = dict(job.settings)
+    if isinstance(settings.get("arms"), int):  # every third of them
+        settings["arms"] = tuple(ARMS)[settings["arms"] :: 3]
+    settings["device"] = "cpu" if tiny else job.device
+    if job.experiment in ("garg", "newton", "akyurek", "mesa", "momentum"):
+        settings["compiled"] = compiled
+    make = kind.quick if tiny else kind.full
+    trainings = max(1, make(**settings).work // make(**settings).steps)
+    each = max(0.02, (minutes - OVERHEAD) / trainings)
+    return make(**settings, minutes=None if job.experiment == "cheng" else each)
+
+
+def machine(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
+
+
+def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> None:
+    """One job, in this process; a compiler that fails is done without, and said."""
+    began = time.monotonic()
+    try:
+        experiment = build(job, minutes, tiny, compiled)
+        results = experiment.run(conclude=False)
+    except Exception:
+        if not compiled:
+            raise
+        traceback.print_exc()
+        print("without the compiler, then", flush=True)
+        experiment = build(job, minutes - (time.monotonic() - began) / 60, tiny, False)
+        results = experiment.run(conclude=False)
+    stored = {
+        "job": job.name,
+        "settings": experiment.model_dump(mode="json"),
+        "seconds": round(time.monotonic() - began, 1),
+        "machine": machine(experiment.device),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "python": sys.version.split()[0],
+        "results": results.as_dict(),
+    }
+    aside = out / f"{job.name}.new"
+    aside.write_bytes(gzip.compress(json.dumps(stored).encode()))
+    aside.rename(out / f"{job.name}.json.gz")
+    for check in results.checks:
+        print("holds" if check.holds else "FAILS", check.claim, "|", check.found)
+    print(f"{job.name}: {stored['seconds']} s", json.dumps(results.notes), flush=True)
+
+
+def pack(out: Path) -> None:
+    """All that has come so far, in one file."""
+    aside = out / "parts.new"
+    with tarfile.open(aside, "w:gz") as whole:
+        for path in sorted((out / "work").iterdir()):
+            if path.suffix in (".gz", ".log"):
+                whole.add(path, path.name)
+    aside.rename(out / "parts.tar.gz")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=8.0, help="for everything")
+    parser.add_argument("--group", default="a,b", help="a: garg, newton, ahn, cheng; b: the others")
+    parser.add_argument("--only", default="", help="names of jobs, with commas")
+    parser.add_argument("--tiny", action="store_true", help="quick sizes on the CPU, to try the script")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--at-once", type=int, default=99)
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.job:
+        job = next(job for job in JOBS if job.name == asked.job)
+        run_job(job, asked.out, asked.minutes, asked.tiny, not asked.no_compile and not asked.tiny)
+        return
+    names = [name for name in asked.only.split(",") if name]
+    groups = asked.group.split(",")
+    jobs = [job for job in JOBS if (job.name in names if names else job.group in groups)]
+    work = asked.out / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "2",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
+    }
+    waiting, running = list(jobs), {}
+    ended: dict[str, int | str] = {}
+    while waiting or running:
+        left = asked.minutes - (time.monotonic() - began) / 60
+        while waiting and len(running) < asked.at_once and left > 0:
+            job = waiting.pop(0)
+            command = [sys.executable, "-m", "benchmarks.regression_full", "--job", job.name, "--out", str(work)]
+            command += ["--minutes", f"{left:.2f}", *(["--tiny"] if asked.tiny else [])]
+            command += ["--no-compile"] if asked.no_compile else []
+            log = (work / f"{job.name}.log").open("w")
+            running[job.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        for name, process in list(running.items()):
+            if process.poll() is None and left <= 0:
+                process.kill()
+                process.wait()
+                ended[name] = "out of time"
+            if process.poll() is not None:
+                ended.setdefault(name, process.returncode)
+                del running[name]
+                print(f"{(time.monotonic() - began) / 60:5.1f} min  {name}: {ended[name]}", flush=True)
+                pack(asked.out)
+        if left <= 0 and waiting:
+            ended |= {job.name: "not begun" for job in waiting}
+            waiting = []
+        time.sleep(0.5)
+    pack(asked.out)
+    for job in jobs:
+        print(f"--- {job.name}: {ended.get(job.name)}")
+        log_file = work / f"{job.name}.log"
+        if log_file.exists():
+            print(log_file.read_text()[-700:])
+
+
+if __name__ == "__main__":
+    main()

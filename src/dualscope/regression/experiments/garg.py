@@ -1,0 +1,293 @@
+"""Garg et al. 2022: which classes of functions can a transformer learn in context, and as well as what?"""
+
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.baselines.lasso import lasso
+from dualscope.regression.baselines.neighbours import nearest
+from dualscope.regression.baselines.network import fit_networks
+from dualscope.regression.baselines.spectrum import Spectrum, least_squares
+from dualscope.regression.baselines.trees import boost, grow
+from dualscope.regression.data import generators
+from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.gpt2 import Gpt2Learner, Size
+from dualscope.regression.landscape import note_landscape
+from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, fast, guesses_of, train_on_prompts
+from dualscope.regression.prompts import (
+    DecisionTrees,
+    FunctionClass,
+    LinearFunctions,
+    Prompts,
+    SparseLinear,
+    TwoLayerNetworks,
+    draw_prompts,
+)
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.shifts import FEWER_THAN_D, SHIFTS
+from dualscope.regression.training import Schedule, Workplace
+
+FunctionName = Literal["linear", "sparse", "tree", "network"]
+TRANSFORMER, LEAST_SQUARES, LASSO = "transformer", "least squares", "lasso"
+GREEDY, BOOSTING, FITTED = "greedy tree", "gradient boosting", "network by Adam"
+NEAREST = "3 nearest"
+LEVEL = 0.75  # of the targets' variance: below it prompts teach
+
+
+@EXPERIMENTS.register("garg")
+class Garg(Experiment):
+    """GPT-2 blocks trained on prompts of one class of functions, with a curriculum; then the squared error against
+    the number of examples, beside what a statistician would use, and on prompts unlike those of training.
+    """
+
+    summary: ClassVar[str] = "function classes learned in context by GPT-2 blocks, beside the best learners we know"
+    quick_settings: ClassVar[dict[str, Any]] = {
+        "seeds": (0, 1),
+        "steps": 40,
+        "layers": 2,
+        "width": 32,
+        "heads": 2,
+        "d": 4,
+        "points": 9,
+        "long_points": 13,
+        "batch": 16,
+        "test": 64,
+        "curriculum": 10,
+        "fits": 16,
+    }
+    full_settings: ClassVar[dict[str, Any]] = {
+        "steps": 30000,
+        "layers": 12,
+        "width": 256,
+        "heads": 8,
+        "d": 20,
+        "points": 41,
+        "long_points": 101,
+        "batch": 64,
+        "rate": 5e-4,
+        "warmup": 500,
+        "curriculum": 2000,
+        "test": 1024,
+        "fits": 128,
+    }
+
+    classes: tuple[FunctionName, ...] = get_args(FunctionName)
+    steps: int = 2000
+    d: int = 5
+    points: int = 11  # of linear functions: 2 d examples and a query
+    long_points: int = 26  # of trees and networks
+    layers: int = 4
+    width: int = 64
+    heads: int = 4
+    batch: int = 64
+    rate: float = 1e-3
+    warmup: int = 100
+    curriculum: int = 400  # steps until inputs and prompts have their full size
+    test: int = 512  # prompts a seed
+    fits: int = 64  # prompts a seed for learners that are fitted one by one
+
+    @property
+    def work(self) -> int:
+        return self.steps * len(self.classes)
+
+    def functions(self, name: FunctionName) -> FunctionClass:
+        if name == "linear":
+            return LinearFunctions(self.d)
+        if name == "sparse":
+            return SparseLinear(self.d, min(3, self.d))
+        return DecisionTrees(self.d) if name == "tree" else TwoLayerNetworks(self.d)
+
+    def carry_out(self, results: Results, place: Workplace) -> None:
+        for name in self.classes:
+            points = self.points if name in ("linear", "sparse") else self.long_points
+            self._one_class(results, name, self.functions(name), points, place)
+        results.figure("squared error", "Error against the number of examples", about="1 is the variance of targets.")
+        results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
+        results.figure(ALL, "Error in training, all lengths", log_y=True)
+        results.figure("shifted error", "Prompts unlike those of training", log_y=True)
+        results.figure("loss along a line", "The loss from start to end of training", log_y=True)
+
+    def _one_class(
+        self, results: Results, name: FunctionName, functions: FunctionClass, points: int, place: Workplace
+    ) -> None:
+        schedule = Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes)
+        size = Size(self.layers, self.width, self.heads)
+        learned = train_on_prompts(
+            functions,
+            points,
+            self.seeds,
+            size,
+            schedule,
+            self.batch,
+            place.of(name),
+            Curriculum(self.curriculum),
+            watch_every=max(1, self.steps // 60),
+        )
+        panel = f"training: {name}"
+        appeared = note_training(results, learned.training, LONGEST, LEVEL, TRANSFORMER, self.seeds, panel)
+        for step, values in learned.training.curve(ALL).items():
+            results.over_seeds(TRANSFORMER, ALL, values, self.seeds, panel=panel, x_name="step", x=step)
+        results.notes[f"steps of {name}"] = learned.training.steps
+        test = draw_prompts(functions, self.test, points, generators(self.seeds, 3, place.device))
+        found = {TRANSFORMER: errors(guesses_of(learned.model, test), test)}
+        found |= {other: errors(guess, test) for other, guess in simple_learners(test, name).items()}
+        fitted = draw_prompts(functions, self.fits, points, generators(self.seeds, 4, place.device))
+        for learner, curve in found.items():
+            for k in range(points):
+                where = {"panel": name, "x_name": "examples", "x": k}
+                results.over_seeds(learner, "squared error", curve[:, k], self.seeds, **where)
+        last = {learner: curve[:, -1] for learner, curve in found.items()}
+        last |= self._fitted_learners(results, name, fitted, points)
+        self._judge(results, name, found, last, points, arrived(learned.training.curve(ALL)), appeared)
+        shown_prompts = Prompts(*(part[:, :64] for part in (test.x, test.y, test.target)))
+
+        def loss() -> Tensor:
+            with fast(place.device):
+                guesses = learned.model(shown_prompts.x, shown_prompts.y)
+            return (guesses.float() - shown_prompts.target).square().mean((1, 2))
+
+        note_landscape(results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}")
+        if isinstance(functions, LinearFunctions):
+            self._shifted(results, functions, learned.model, place)
+
+    def _fitted_learners(
+        self, results: Results, name: FunctionName, prompts: Prompts, points: int
+    ) -> dict[str, Tensor]:
+        """Learners that are fitted to one prompt at a time, for some numbers of examples; the errors at the last."""
+        if name not in ("tree", "network"):
+            return {}
+        last: dict[str, Tensor] = {}
+        for k in sorted({max(2, round(share * (points - 1))) for share in (0.1, 0.2, 0.35, 0.5, 0.75, 1)}):
+            x, y = prompts.x[..., :k, :].flatten(0, 1), prompts.y[..., :k].flatten(0, 1)
+            query = prompts.x[..., k : k + 1, :].flatten(0, 1)
+            if name == "tree":
+                guesses = {GREEDY: grow(x, y, 4).predict(query), BOOSTING: boost(x, y, query)}
+            else:
+                (generator,) = generators([0], 5, x.device)
+                guesses = {FITTED: fit_networks(x, y, query, generator)}
+            for learner, guess in guesses.items():
+                error = (guess.view(prompts.y.shape[:2]) - prompts.target[..., k]).square().mean(1).cpu()
+                where = {"panel": name, "x_name": "examples", "x": k}
+                results.over_seeds(learner, "squared error", error, self.seeds, **where)
+                last[learner] = error
+        return last
+
+    def _judge(
+        self,
+        results: Results,
+        name: FunctionName,
+        found: dict[str, Tensor],
+        last: dict[str, Tensor],
+        points: int,
+        rested: bool,
+        appeared: list[int | None],
+    ) -> None:
+        most = points - 1
+        middle = max(1, self.d // 2)
+        rows = [
+            (
+                learner,
+                shown(*interval(found[learner][:, middle].tolist())) if learner in found else "",
+                shown(*interval(values.tolist())),
+            )
+            for learner, values in last.items()
+        ]
+        title = f"{name}: squared error, mean over seeds [95 % interval]"
+        results.table(title, ("learner", f"{middle} examples", f"{most} examples"), rows)
+        mine = last[TRANSFORMER]
+        said = shown(*interval(mine.tolist()))
+        seen = [step for step in appeared if step is not None]
+        results.check(
+            f"{name}: in-context learning appears in every seed",
+            f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
+            len(seen) == len(appeared),
+        )
+        results.check(f"{name}: training has come to rest", "yes" if rested else "the error still falls", rested)
+        if name == "linear":
+            gap = (found[TRANSFORMER] - found[LEAST_SQUARES]).abs().mean(1)
+            results.check(
+                "linear: on average within 0.05 of least squares' error",
+                shown(*interval(gap.tolist())),
+                interval(gap.tolist())[0] <= 0.05,
+            )
+            results.check(f"linear: error at most 0.05 with {most} examples", said, float(mine.mean()) <= 0.05)
+        elif name == "sparse":
+            ours, plain, best = (found[key][:, middle] for key in (TRANSFORMER, LEAST_SQUARES, LASSO))
+            results.check(
+                f"sparse: below least squares with {middle} examples",
+                f"{float(ours.mean()):.4f} against {float(plain.mean()):.4f}",
+                bool((ours < plain).all()),
+            )
+            results.check(
+                f"sparse: within 0.05 of the lasso's error with {middle} examples",
+                f"{float(ours.mean()):.4f} against {float(best.mean()):.4f}",
+                float(ours.mean()) <= float(best.mean()) + 0.05,
+            )
+        elif name == "tree":
+            for other in (GREEDY, BOOSTING):
+                results.check(
+                    f"tree: below {other} with {most} examples",
+                    f"{said} against {shown(*interval(last[other].tolist()))}",
+                    bool((mine < last[other]).all()),
+                )
+        else:
+            results.check(
+                f"network: at most 1.1 times the error of a {FITTED} with {most} examples",
+                f"{said} against {shown(*interval(last[FITTED].tolist()))}",
+                float(mine.mean()) <= 1.1 * float(last[FITTED].mean()),
+            )
+
+    def _shifted(
+        self, results: Results, functions: LinearFunctions, model: Gpt2Learner, place: Workplace
+    ) -> None:
+        """The error for a query after d/4 ... 2 d examples, as a share of the targets' variance in that shift."""
+        rows = []
+        reference: float | None = None
+        for name, shift in SHIFTS.items():
+            counts = sorted({max(1, self.d // 4), max(1, self.d // 2), self.d - 1, self.d, 2 * self.d})
+            counts = [k for k in counts if k < self.points and (name not in FEWER_THAN_D or k < self.d)]
+            cells: dict[str, str] = {}
+            for k in counts:
+                draws = [shift(functions, self.test, k, g) for g in generators(self.seeds, 6, place.device)]
+                prompts = Prompts(*(torch.stack([getattr(one, part) for one in draws]) for part in ("x", "y", "target")))
+                variance = prompts.target[..., -1].square().mean(1).cpu()
+                guesses = {
+                    TRANSFORMER: guesses_of(model, prompts)[..., -1],
+                    LEAST_SQUARES: Spectrum.of(prompts.x, prompts.y).predict(least_squares)[..., -1],
+                }
+                for learner, guess in guesses.items():
+                    error = (guess - prompts.target[..., -1].cpu()).square().mean(1) / variance
+                    where = {"panel": name, "x_name": "examples", "x": k}
+                    found = results.over_seeds(learner, "shifted error", error, self.seeds, **where)
+                    cells[learner] = shown(*found)
+                    if learner == TRANSFORMER:
+                        mean = found[0]
+            rows.append((name, str(counts[-1]), cells[TRANSFORMER], cells[LEAST_SQUARES]))
+            if reference is None:
+                reference = mean
+            elif name not in FEWER_THAN_D:
+                results.check(
+                    f"linear, {name}: error at most twice that without a shift, and 0.05",
+                    f"{mean:.4f} against {reference:.4f}",
+                    mean <= 2 * reference + 0.05,
+                )
+        title = "linear: error on prompts unlike those of training, as a share of the targets' variance"
+        results.table(title, ("shift", "examples", TRANSFORMER, LEAST_SQUARES), rows)
+
+
+def errors(guesses: Tensor, prompts: Prompts) -> Tensor:
+    """Mean squared error by number of examples: [copies, points], on the CPU."""
+    return (guesses.cpu().double() - prompts.target.cpu().double()).square().mean(1)
+
+
+def simple_learners(prompts: Prompts, name: FunctionName) -> dict[str, Tensor]:
+    """The guesses of learners that have a closed form or nearly, at every number of examples."""
+    found = {
+        LEAST_SQUARES: Spectrum.of(prompts.x, prompts.y).predict(least_squares),
+        NEAREST: nearest(prompts.x, prompts.y),
+    }
+    if name == "sparse":
+        found[LASSO] = lasso(prompts.x, prompts.y, 0.01, sweeps=60)
+    return found

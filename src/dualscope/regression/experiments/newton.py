@@ -1,0 +1,220 @@
+"""Fu et al. 2024: do a trained transformer's layers advance like Newton's iterations, or like gradient descent's?"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.baselines.spectrum import (
+    Spectrum,
+    gradient_descent,
+    least_squares,
+    newton,
+    online_gradient_descent,
+)
+from dualscope.regression.data import generators
+from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.gpt2 import Size
+from dualscope.regression.probes import fit_probe, read_probe
+from dualscope.regression.prompt_training import LONGEST, Curriculum, states_of, train_on_prompts
+from dualscope.regression.prompts import LinearFunctions, Prompts, draw_prompts
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.training import Schedule, Workplace
+
+NEWTON, DESCENT, ONLINE = "Newton", "gradient descent", "online gradient descent"
+SIMILARITY = "cosine of errors"
+
+
+@EXPERIMENTS.register("newton")
+class Newton(Experiment):
+    """One GPT-2 for well-conditioned and one for ill-conditioned inputs; a linear read-out of every layer; each
+    layer's guesses against the iterates of three algorithms, by the cosine of their errors along a prompt.
+    """
+
+    summary: ClassVar[str] = "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
+    quick_settings: ClassVar[dict[str, Any]] = {
+        "seeds": (0, 1),
+        "steps": 40,
+        "layers": 3,
+        "width": 32,
+        "heads": 2,
+        "d": 4,
+        "points": 9,
+        "batch": 16,
+        "test": 64,
+        "curriculum": 10,
+        "newton_steps": 8,
+        "descent_steps": (1, 2, 4, 8, 16),
+        "passes": (1, 2),
+    }
+    full_settings: ClassVar[dict[str, Any]] = {
+        "steps": 30000,
+        "layers": 12,
+        "width": 256,
+        "heads": 8,
+        "d": 20,
+        "points": 41,
+        "batch": 64,
+        "rate": 5e-4,
+        "warmup": 500,
+        "curriculum": 2000,
+        "test": 512,
+    }
+
+    conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
+    steps: int = 3000
+    d: int = 5
+    points: int = 11
+    layers: int = 6
+    width: int = 64
+    heads: int = 4
+    batch: int = 64
+    rate: float = 1e-3
+    warmup: int = 100
+    curriculum: int = 500
+    test: int = 256  # prompts a seed to fit the read-outs on, and as many to compare on
+    newton_steps: int = 28
+    descent_steps: tuple[int, ...] = tuple(sorted({round(2 ** (i / 2)) for i in range(29)}))  # 1 ... 16384
+    passes: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+
+    @property
+    def work(self) -> int:
+        return self.steps * len(self.conditions)
+
+    def carry_out(self, results: Results, place: Workplace) -> None:
+        for condition in self.conditions:
+            self._one(results, condition, place)
+        about = "A cell is the mean over prompts of the cosine between two learners' errors along the prompt."
+        results.figure(SIMILARITY, "Layers against iterations", about=about, kind="heat map")
+        results.figure("best match", "The iteration nearest to each layer", log_y=True)
+        results.figure("cosine at the best match", "How near it is")
+        results.figure("squared error by layer", "What each layer knows", log_y=True)
+        results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
+
+    def _one(self, results: Results, condition: float, place: Workplace) -> None:
+        functions = LinearFunctions(self.d, condition=condition)
+        panel = f"condition {condition:g}"
+        learned = train_on_prompts(
+            functions,
+            self.points,
+            self.seeds,
+            Size(self.layers, self.width, self.heads),
+            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes),
+            self.batch,
+            place.of(f"condition-{condition:g}"),
+            Curriculum(self.curriculum),
+            watch_every=max(1, self.steps // 60),
+        )
+        appeared = note_training(
+            results, learned.training, LONGEST, 0.75, "transformer", self.seeds, f"training: {panel}"
+        )
+        results.notes[f"steps, {panel}"] = learned.training.steps
+        seen = [step for step in appeared if step is not None]
+        results.check(
+            f"{panel}: in-context learning appears in every seed",
+            f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
+            len(seen) == len(appeared),
+        )
+        rested = arrived(learned.training.curve(LONGEST), 0.05)
+        results.check(f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested)
+        fit = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
+        test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 4, place.device))
+        layers = read_layers(states_of(learned.model, fit), fit, states_of(learned.model, test))
+        self._compare(results, panel, layers, test)
+
+    def _compare(self, results: Results, panel: str, layers: list[Tensor], test: Prompts) -> None:
+        spectrum = Spectrum.of(test.x, test.y)
+        target = test.target.cpu().double()
+        iterates: dict[str, dict[int, Tensor]] = {
+            NEWTON: {t: spectrum.predict(newton(t)) for t in range(self.newton_steps + 1)},
+            DESCENT: {t: spectrum.predict(gradient_descent(1.0, t)) for t in self.descent_steps},
+            ONLINE: {p: online_gradient_descent(test.x, test.y, 1.0, p) for p in self.passes},
+        }
+        exact = spectrum.predict(least_squares)
+        for layer, guess in enumerate(layers):
+            error = (guess - target)[..., 1:].square().mean((1, 2))
+            where = {"panel": panel, "x_name": "layer", "x": layer}
+            results.over_seeds("read-out", "squared error by layer", error, self.seeds, **where)
+        least = (exact - target)[..., 1:].square().mean((1, 2))
+        results.over_seeds("least squares", "squared error by layer", least, self.seeds, panel=panel, x_name="layer", x=len(layers) - 1)
+        best: dict[str, Tensor] = {}
+        rows = []
+        for name, of in iterates.items():
+            numbers = list(of)
+            # [layers, iterates, seeds]
+            grid = torch.stack([torch.stack([likeness(g - target, i - target) for i in of.values()]) for g in layers])
+            for layer in range(len(layers)):
+                for t, values in zip(numbers, grid[layer], strict=True):
+                    where = {"panel": f"{panel}: {name}", "x_name": "iteration", "x": t}
+                    results.over_seeds(f"layer {layer}", SIMILARITY, values, self.seeds, **where)
+            value, at = grid.max(1)  # [layers, seeds]
+            best[name] = torch.tensor(numbers, dtype=torch.float64)[at]
+            for layer in range(len(layers)):
+                where = {"panel": panel, "x_name": "layer", "x": layer}
+                results.over_seeds(name, "best match", best[name][layer], self.seeds, **where)
+                results.over_seeds(name, "cosine at the best match", value[layer], self.seeds, **where)
+            late = value[len(layers) // 2 :]
+            rows.append(
+                (
+                    name,
+                    shown(*interval(best[name][-1].tolist())),
+                    shown(*interval(value[-1].tolist())),
+                    shown(*interval(late.min(0).values.tolist())),
+                )
+            )
+            if name == NEWTON:
+                lowest = late.min(0).values
+                results.check(
+                    f"{panel}: the later half of the layers match a Newton iterate with cosine >= 0.95",
+                    f"at least {shown(*interval(lowest.tolist()))}",
+                    bool((lowest >= 0.95).all()),
+                )
+        straight = torch.stack([straightness(best[NEWTON][:, s]) for s in range(len(self.seeds))])
+        results.check(
+            f"{panel}: the matched Newton iteration grows linearly with the layer (r >= 0.95)",
+            f"r = {shown(*interval(straight.tolist()))}",
+            bool((straight >= 0.95).all()),
+        )
+        ratio = best[DESCENT][-1] / best[NEWTON][-1].clamp(min=1)
+        bent = torch.stack([straightness(best[DESCENT][:, s]) for s in range(len(self.seeds))])
+        results.check(
+            f"{panel}: not like GD's: the last layer needs more than 10 times as many GD steps, and they do not grow "
+            "linearly (r < 0.95)",
+            f"{shown(*interval(ratio.tolist()))} times, r = {shown(*interval(bent.tolist()))}",
+            bool((ratio > 10).all() and (bent < 0.95).all()),
+        )
+        columns = ("algorithm", "match of the last layer", "cosine there", "lowest cosine, later half of layers")
+        results.table(f"{panel}: which iterate is each layer nearest to", columns, rows)
+
+
+def read_layers(fit: Sequence[Tensor], prompts: Prompts, states: Sequence[Tensor]) -> list[Tensor]:
+    """Each layer's guesses [copies, tasks, points] through a linear read-out of its own, fitted on other prompts."""
+    wanted = prompts.target.cpu().flatten(1, 2).unsqueeze(-1)
+    found = []
+    for seen, asked in zip(fit, states, strict=True):
+        probe = fit_probe(seen.flatten(1, 2), wanted, 1e-6)
+        found.append(read_probe(asked.flatten(1, 2), probe).view(asked.shape[:3]))
+    return found
+
+
+def likeness(first: Tensor, second: Tensor) -> Tensor:
+    """Mean over prompts of the cosine between two learners' errors along the prompt, the first point left out, for
+    which nobody knows anything: [copies, tasks, points] each -> [copies].
+    """
+    return torch.cosine_similarity(first[..., 1:], second[..., 1:], dim=-1).mean(-1)
+
+
+def straightness(matched: Tensor) -> Tensor:
+    """The correlation of layer number and matched iteration, from the first layer that has left iteration 0 or the
+    start on; 0 where nothing moves.
+    """
+    moving = (matched > matched.min()).nonzero()
+    if not len(moving):
+        return torch.tensor(0.0, dtype=matched.dtype)
+    kept = matched[max(0, int(moving[0]) - 1) :]
+    layers = torch.arange(len(kept), dtype=matched.dtype)
+    if len(kept) < 3 or float(kept.std()) == 0:
+        return torch.tensor(0.0, dtype=matched.dtype)
+    return torch.corrcoef(torch.stack([layers, kept]))[0, 1]
