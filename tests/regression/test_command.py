@@ -14,7 +14,7 @@ from dualscope.regression.folder import check_place
 
 def test_the_command_knows_every_experiment() -> None:
     assert [name.value for name in Name] == [
-        *("vonoswald", "ahn", "cheng", "mesa", "akyurek", "variants", "momentum")
+        *("vonoswald", "ahn", "cheng", "mesa", "akyurek", "variants", "momentum", "garg", "newton")
     ]
     assert {name.value for name in Name} == set(EXPERIMENTS)
 
@@ -24,7 +24,7 @@ def test_a_run_leaves_a_folder_and_prints_tables(tmp_path) -> None:
     options = ["--quick", "--steps", "2", "--seeds", "3,5", "--out", str(out)]
     result = CliRunner().invoke(app, ["regression", "variants", *options])
     assert result.exit_code == 0, result.output
-    assert "Negative" in result.output
+    assert "negative, k = 3" in result.output
     assert {row["seed"] for row in load(out).to_pylist()} == {3, 5, None}
     assert json.loads((out / "provenance.json").read_text())["quick"] is True
 
@@ -44,7 +44,9 @@ def test_claims_that_do_not_hold_exit_with_1(tmp_path) -> None:
         (["--seeds", "1001"], "at most 1000 seeds"),
         (["--seeds", "9999999999"], "at most 1000 seeds"),
         (["--seeds", "0,4294967296"], "at most 4294967295"),
-        (["--device", "cuda"], "--device cuda: is for momentum only"),
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--quick", "--full"], "--quick and --full: give one of them"),
+        (["--minutes", "0"], "--minutes 0"),
     ],
 )
 def test_bad_options_are_explained(arguments, said: str) -> None:

@@ -1,37 +1,44 @@
 """Every experiment runs, small; identities are exact; what a tiny budget can show is shown."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from dualscope.core.errors import InputError
-from dualscope.models.attention_kinds import make_variant
-from dualscope.regression import EXPERIMENTS, Ahn, Results, Variants, load, save
-from dualscope.regression.ahn import learned, relative_error
-from dualscope.regression.akyurek import Akyurek, first, implied
-from dualscope.regression.cheng import ATTENTION, Cheng, predictions
+from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
+from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.constructed import gd_transformer, repeat
 from dualscope.regression.data import Linear, draw_for, generators
-from dualscope.regression.mesa import guesses, least_squares, one_step_gd
+from dualscope.regression.experiments.ahn import learned, relative_error
+from dualscope.regression.experiments.akyurek import BAYES, Akyurek, implied_weights
+from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
+from dualscope.regression.experiments.mesa import guesses, least_squares, one_step_gd
+from dualscope.regression.experiments.vonoswald import VonOswald, copies_of
 from dualscope.regression.processes import GaussianProcess, LinearDynamics
+from dualscope.regression.prompt_training import ALL
+from dualscope.regression.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.results import COLUMNS, interval
 from dualscope.regression.transformer import Transformer
-from dualscope.regression.variants import Layer
-from dualscope.regression.vonoswald import VonOswald, copies_of
 from dualscope.theory import functional, preconditioned
+
+SMALL: dict[str, dict[str, Any]] = {
+    "vonoswald": {"depths": (1, 2), "constructed": (2,), "steps": 4},
+    "mesa": {"steps": 3},
+    "akyurek": {"steps": 4},
+    "cheng": {"steps": 3, "search": 50, "test": 50},
+    "variants": {"steps": 3, "arms": ("normal", "augmented, g1 and g2", "negative, k = 1, beta = 0.5")},
+    "garg": {"steps": 4, "test": 16, "fits": 4},
+    "newton": {"steps": 4, "test": 16},
+}
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "momentum"])
-def test_every_experiment_runs_and_is_kept(name: str, tmp_path) -> None:
-    small = {
-        "vonoswald": {"depths": (1, 2), "constructed": (2,), "steps": 4},
-        "mesa": {"steps": 3},
-        "akyurek": {"steps": 4},
-        "cheng": {"steps": 3, "search": 50, "test": 50},
-    }
-    experiment = EXPERIMENTS[name].quick(seeds=(0, 1), **small.get(name, {}))
+def test_every_experiment_runs_and_is_kept(name: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS[name].quick(seeds=(0, 1), **SMALL.get(name, {}))
     done: list[int] = []
     results = experiment.run(done.append)
     assert sum(done) == experiment.work
@@ -44,6 +51,8 @@ def test_every_experiment_runs_and_is_kept(name: str, tmp_path) -> None:
     assert {row["seed"] for row in rows} >= {0, 1, None}
     assert all(math.isfinite(row["value"]) for row in rows)
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"regression.yaml", "provenance.json"}
+    metrics = {row["metric"] for row in rows}
+    assert all(figure.metric in metrics for figure in results.figures)
 
 
 def test_a_folder_without_rows_is_refused(tmp_path) -> None:
@@ -116,31 +125,17 @@ def test_least_squares_finds_the_dynamics() -> None:
     assert (error[:, 8:] < 1e-2).all()
 
 
-def test_implied_weights_of_gd_are_gds() -> None:
-    batch = first(draw_for(Linear(d=3, n=6), 5, generators([0])), 4)
-    model = gd_transformer([1.5], 3, 3, 4)
-    expected = torch.stack([implied(model, batch)[0, t] @ batch.query[0, t] for t in range(5)])
-    torch.testing.assert_close(model.predict(batch.tokens)[0], expected, rtol=1e-4, atol=1e-5)
+def test_implied_weights_of_a_linear_learner_are_its_own() -> None:
+    context = draw_prompts(LinearFunctions(3), 5, 8, generators([0, 1]))
+    wanted = Spectrum.of(context.x, context.y).weights(ridge(0.3))[..., -1, :]
+    found = implied_weights(lambda p: Spectrum.of(p.x, p.y).predict(ridge(0.3))[..., -1], context, 12)
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "options", [{"name": "softmax"}, {"name": "negative", "k": 2, "beta": 0.5}, {"name": "augmented"}]
-)
-def test_a_stacked_layer_is_its_copies(options) -> None:
-    both = Layer(4, make_variant(options), generators([1, 2]))
-    tokens = torch.randn(2, 3, 6, 4, generator=torch.Generator().manual_seed(0))
-    for copy, seed in enumerate((1, 2)):
-        alone = Layer(4, make_variant(options), generators([seed]))
-        torch.testing.assert_close(both(tokens)[copy], alone(tokens[copy : copy + 1])[0])
-
-
-def test_variants_share_their_start_and_their_tasks() -> None:
-    results = Variants.quick(steps=1).run()
-    start = {
-        row["series"]: row["value"]
-        for row in results.rows
-        if row["panel"] == "augmented" and row["x"] == 0 and row["seed"] == 0
-    }
+def test_arms_share_their_start_and_their_prompts() -> None:
+    arms = ("normal", "augmented, g1 and g2")
+    results = EXPERIMENTS["variants"].quick(steps=1, arms=arms).run()
+    start = {arm: results.curves(arm, ALL)[0][0] for arm in arms}
     assert len(set(start.values())) == 1  # adapters begin as nothing
 
 
@@ -165,19 +160,20 @@ def test_half_way_between_gd_and_gd_is_gd(scale: float) -> None:
         scaled.output /= scale
     test = draw_for(experiment.problem, 50, generators((0, 1), 2))
     results = Results("vonoswald")
-    experiment._interpolated(results, scaled, gd, test)
-    found = [row["value"] for row in results.rows if row["seed"] is not None]
-    assert found == pytest.approx(half_mse(copies_of(gd, 2).predict, test).tolist(), rel=1e-5)
+    experiment._interpolated(results, "one layer", scaled, gd, test)
+    expected = half_mse(copies_of(gd, 2).predict, test).tolist()
+    for curve, value in zip(results.curves("one layer", "loss between").values(), expected, strict=True):
+        assert list(curve.values()) == pytest.approx([value] * len(curve), rel=1e-5)
 
 
 def test_bayes_ridge_is_the_posterior_mean() -> None:
-    problem = Linear(d=3, n=5, noise=0.4)
-    batch = problem.draw(1, torch.Generator().manual_seed(0))
-    x, y = batch.x[0].double(), batch.y[0].double()
-    # w and y are jointly Gaussian: E[w | y] = Cov(w, y) Cov(y)^-1 y
-    expected = x.T @ torch.linalg.inv(x @ x.T + 0.4**2 * torch.eye(5).double()) @ y
-    rivals = Akyurek(d=3, n=5, test=20)._rivals(problem)
-    torch.testing.assert_close(rivals["ridge, Bayes"](x, y), expected)
+    noise, d = 0.4, 3
+    prompts = LinearFunctions(d, noise).draw(1, 6, torch.Generator().manual_seed(0))
+    x, y = prompts.x[0, :5].double(), prompts.y[0, :5].double()
+    # w and y are jointly Gaussian: E[w | y] = Cov(w, y) Cov(y)^-1 y, and a weight has variance 1 / d
+    expected = x.T / d @ torch.linalg.inv(x @ x.T / d + noise**2 * torch.eye(5).double()) @ y
+    bayes = Akyurek(d=d).filters(noise)[BAYES]
+    torch.testing.assert_close(Spectrum.of(prompts.x[0], prompts.y[0]).weights(bayes)[-1], expected)
 
 
 def test_alignment_compares_two_different_learners() -> None:

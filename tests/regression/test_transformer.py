@@ -6,7 +6,7 @@ import torch
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
 from dualscope.regression.data import Linear, draw_for, generators
-from dualscope.regression.training import clip_copies, train
+from dualscope.regression.training import Schedule, clip_copies, train
 from dualscope.regression.transformer import Transformer
 from dualscope.theory import vonoswald
 
@@ -91,11 +91,16 @@ def test_a_learner_is_aligned_with_itself() -> None:
 
 def test_copies_train_as_if_alone() -> None:
     def trained(seeds: list[int]) -> torch.Tensor:
-        model, draws = Transformer(4, 1, generators(seeds)), generators(seeds, 1)
-        problem = Linear(d=3, n=5)
-        train(
-            model, lambda: half_mse(model.predict, draw_for(problem, 16, draws)), 5, clip=0.01, decay_to=1e-4
-        )
+        model, problem = Transformer(4, 1, generators(seeds)), Linear(d=3, n=5)
+
+        def draw(step: int) -> tuple[torch.Tensor, ...]:
+            batch = draw_for(problem, 16, generators(seeds, 1, step=step))
+            return batch.tokens, batch.target
+
+        def loss(tokens: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (model.predict(tokens) - target).square().mean(-1)
+
+        train(model, draw, loss, Schedule(5, clip=0.01, decay_to=1e-4))
         return model.value.detach()
 
     torch.testing.assert_close(trained([3, 5])[1], trained([5])[0], rtol=1e-4, atol=1e-6)

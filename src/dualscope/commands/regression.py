@@ -20,6 +20,8 @@ class Name(StrEnum):
     akyurek = "akyurek"
     variants = "variants"
     momentum = "momentum"
+    garg = "garg"
+    newton = "newton"
 
 
 def regression(
@@ -27,61 +29,75 @@ def regression(
     seeds: Annotated[
         str | None, typer.Option(help="How many seeds (3 means 0, 1, 2), or which: 2,3,4.")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps (variants: epochs; cheng: rates tried).")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps (cheng: rates tried).")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Run folder (runs/regression-EXPERIMENT if not given, with -quick after a quick one)."
+            help="Run folder (runs/regression-EXPERIMENT if not given, with -quick or -full behind it)."
         ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds, not minutes: to look, not to believe.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="For momentum: cpu (if not given), cuda, ...")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' sizes: minutes on a large GPU, hours on a CPU.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cpu (if not given), cuda, ...")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="End each training after so many; its rate falls with the clock.")
+    ] = None,
 ) -> None:
     """In-context regression with small transformers: do trained layers compute gradient descent?
 
     vonoswald: a trained linear layer against GD and GD++. ahn: the learned preconditioner. cheng:
     functional GD, which attention for which data. mesa: autoregressive dynamics. akyurek: closed forms,
     noise and ridge. variants: regularized, augmented and negative attention. momentum: language models with
-    momentum attention.
+    momentum attention. garg: function classes learned in context by GPT-2 blocks. newton: layers against
+    iterations of Newton and of GD.
 
     Exit code 1 if the numbers do not bear out what the theory says of them (never checked with --quick).
+    Stopped, the same command goes on from its last checkpoint.
+
+    Examples:
+
+      dualscope regression vonoswald --quick
+
+      dualscope regression garg --full --device cuda --minutes 8
     """
+    import shutil
     from time import monotonic
 
     from dualscope.core.errors import InputError
     from dualscope.regression import EXPERIMENTS, save
     from dualscope.regression.folder import check_place
 
-    given: dict[str, Any] = {"seeds": seeds, "steps": steps, "device": device}
+    if quick and full:
+        raise InputError("--quick and --full: give one of them, or none")
+    given: dict[str, Any] = {"seeds": seeds, "steps": steps, "device": device, "minutes": minutes}
     settings = {name: value for name, value in given.items() if value is not None}
     kind = EXPERIMENTS[experiment.value]
-    if device is not None and "device" not in kind.model_fields:
-        raise InputError(
-            f"--device {device}: is for momentum only; leave it out, {experiment.value} runs on the CPU"
-        )
-    chosen = _build(kind, settings, quick)
-    folder = out or Path("runs") / f"regression-{experiment.value}{'-quick' if quick else ''}"
+    chosen = _build(kind, settings, quick, full)
+    size = "-quick" if quick else "-full" if full else ""
+    folder = out or Path("runs") / f"regression-{experiment.value}{size}"
     check_place(folder, experiment.value, chosen)
     began = monotonic()
-    results = _watched(chosen, experiment.value)
+    checkpoints = folder / "checkpoints"
+    results = _watched(chosen, experiment.value, None if quick else checkpoints)
     place = save(results, chosen, folder, monotonic() - began, quick=quick)
+    shutil.rmtree(checkpoints, ignore_errors=True)  # what they were kept for is done
     _show(results, quick)
     typer.echo(f"rows in {place}")
     if not quick and not all(check.holds for check in results.checks):
         raise typer.Exit(1)
 
 
-def _build(kind: "type[Experiment]", settings: dict[str, Any], quick: bool) -> "Experiment":
+def _build(kind: "type[Experiment]", settings: dict[str, Any], quick: bool, full: bool) -> "Experiment":
     from pydantic import ValidationError
 
     from dualscope.core.errors import InputError
 
     try:
-        return kind.quick(**settings) if quick else kind(**settings)
+        return kind.quick(**settings) if quick else kind.full(**settings) if full else kind(**settings)
     except ValidationError as error:
         first = error.errors()[0]
         field = "-".join(str(part) for part in first["loc"][:1])
@@ -90,14 +106,14 @@ def _build(kind: "type[Experiment]", settings: dict[str, Any], quick: bool) -> "
         ) from None
 
 
-def _watched(experiment: "Experiment", name: str) -> "Results":
+def _watched(experiment: "Experiment", name: str, checkpoints: Path | None) -> "Results":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn(name), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=experiment.work)
-        return experiment.run(lambda done: bar.advance(task, done))
+        return experiment.run(lambda done: bar.advance(task, done), checkpoints)
 
 
 def _show(results: "Results", quick: bool) -> None:

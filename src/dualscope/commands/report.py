@@ -1,13 +1,14 @@
 """``dualscope report``: one page about one or more runs."""
 
 from pathlib import Path
+from typing import Literal
 
 import typer
 
 
 def report(
     runs: list[str] = typer.Argument(
-        ..., metavar="RUN...", help="Run folders (or fsspec URLs); several stand side by side."
+        None, metavar="RUN...", help="Run folders (or fsspec URLs); several stand side by side."
     ),
     out: Path | None = typer.Option(
         None,
@@ -16,13 +17,21 @@ def report(
     figures: Path | None = typer.Option(
         None, metavar="DIR", help="Also write figures for papers there, as PDF and SVG (extra: plots)."
     ),
+    shipped: Literal["regression"] | None = typer.Option(
+        None, help="Also the results that come with the package: the full runs of the regression experiments."
+    ),
 ) -> None:
     """Write a self-contained HTML page about one or more runs."""
     from dualscope.report import write_figures, write_report
 
-    alone = len(runs) == 1 and "://" not in runs[0]
-    target = out or (Path(runs[0]) / "report.html" if alone else Path("report.html"))
-    typer.echo(f"report:  {write_report(runs, target)}")
+    places = list(runs or [])
+    if shipped:
+        from dualscope.regression.shipped import shipped_runs
+
+        places += [str(place) for place in shipped_runs().values()]
+    alone = len(places) == 1 and "://" not in places[0] and not shipped
+    target = out or (Path(places[0]) / "report.html" if alone else Path("report.html"))
+    typer.echo(f"report:  {write_report(places, target)}")
     if figures is not None:
-        for path in write_figures(runs, figures):
+        for path in write_figures(places, figures):
             typer.echo(f"figure:  {path}")

@@ -11,6 +11,8 @@ results, folder                    tidy rows, tables and checks; a run folder
 experiments/                       the experiments
 """
 
+from typing import Any
+
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.experiments import (
     Ahn,
@@ -41,4 +43,15 @@ __all__ = [
     "Table",
     "Variants",
     "VonOswald",
+    "load",
+    "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Run folders need pyarrow, which experiments do not: a machine that only computes can do without."""
+    if name in ("load", "save"):
+        from dualscope.regression import folder
+
+        return getattr(folder, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

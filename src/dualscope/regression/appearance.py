@@ -1,6 +1,7 @@
 """When in-context learning appears in training, and what the error is along the way."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from dualscope.regression.results import Results
 from dualscope.regression.training import Training
@@ -37,9 +38,9 @@ def note_training(
     for step, values in curve.items():
         results.over_seeds(series, measure, values, seeds, panel=panel, x_name="step", x=step)
     found = first_below(curve, level)
-    for seed, step in zip(seeds, found, strict=True):
-        if step is not None:
-            results.add(series, APPEARS, step, panel=panel, x_name="step", x=step, seed=seed)
+    for seed, first in zip(seeds, found, strict=True):
+        if first is not None:
+            results.add(series, APPEARS, first, panel=panel, x_name="step", x=first, seed=seed)
     return found
 
 
@@ -66,15 +67,16 @@ def arrived(curve: Mapping[int, Sequence[float]], within: float = 0.02, part: fl
     return True
 
 
-def when_equal(losses: Mapping[float, float], others: Mapping[float, float], level: float) -> tuple[float, float]:
-    """The step at which a curve first falls to ``level``, between the steps that were measured, and another curve's value
-    there.
+def when_equal(
+    losses: Mapping[float, float], others: Mapping[float, float], level: float
+) -> tuple[float, float]:
+    """The step at which a curve first falls to ``level``, between measured steps, and another curve's value there.
 
     >>> when_equal({0: 1.0, 100: 0.5, 200: 0.1}, {0: 9.0, 100: 5.0, 200: 1.0}, 0.75)
     (50.0, 7.0)
     """
     steps = sorted(losses)
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in pairwise(steps):
         if losses[step] <= level:
             share = min(1.0, max(0.0, (losses[before] - level) / max(losses[before] - losses[step], 1e-30)))
             return before + share * (step - before), others[before] + share * (others[step] - others[before])

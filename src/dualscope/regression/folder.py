@@ -1,5 +1,6 @@
 """An experiment's results in a run folder: ``regression.parquet``, ``regression.yaml``, ``provenance.json``."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,20 +24,30 @@ SCHEMA = pa.schema(
 
 
 def save(
-    results: Results, experiment: "Experiment", place: str | Path, seconds: float, quick: bool = False
+    results: Results,
+    experiment: "Experiment",
+    place: str | Path,
+    seconds: float,
+    quick: bool = False,
+    about: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a finished experiment. The rows come last: once they are there, everything is, and is theirs.
 
-    ``quick`` is kept beside the checks, which then decide nothing: there were too few steps and seeds.
+    ``quick`` is kept beside the checks, which then decide nothing: there were too few steps and seeds. ``about``:
+    what else is known of how it was computed (the machine, the date).
     """
     run = Run.create(place)
     run.folder.remove(ROWS)
     run.folder.write(SETTINGS, _settings(results.experiment, experiment))
-    checks = [vars(check) for check in results.checks]
-    about = {**software(), "seconds": round(seconds, 1), "quick": quick, "checks": checks}
-    run.write_json(PROVENANCE, about)
+    kept = results.as_dict()
+    told = {name: kept[name] for name in ("checks", "figures", "tables", "notes")}
+    run.write_json(
+        PROVENANCE, {**software(), "seconds": round(seconds, 1), "quick": quick, **told, **(about or {})}
+    )
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd")
+    pq.write_table(
+        pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd", compression_level=19
+    )
     run.folder.write(ROWS, bytes(sink.getvalue()))
     return Path(place)
 
@@ -44,6 +55,10 @@ def save(
 def _settings(name: str, experiment: "Experiment") -> bytes:
     settings = {"experiment": name, **experiment.model_dump(mode="json")}
     return yaml.safe_dump(settings, sort_keys=False).encode()
+
+
+WHERE = ("device", "compiled")
+"""Settings that say where, not what."""
 
 
 def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
@@ -58,7 +73,7 @@ def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
         )
     if run.folder.exists(ROWS):
         for field, value in yaml.safe_load(_settings(name, experiment)).items():
-            if there.get(field) != value:
+            if field not in WHERE and there.get(field) != value:
                 raise InputError(
                     f"{place}: holds results with {field} {there.get(field)}, and {value} was asked for; "
                     "give another folder with --out, or delete this one"

@@ -10,8 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from dualscope.regression.spectral import Block
+
 # torch says so at every first call on a CPU: there the copies' attention is computed one after another.
-warnings.filterwarnings("ignore", message=".*batching rule for aten::_scaled_dot_product", category=UserWarning)
+warnings.filterwarnings(
+    "ignore", message=".*batching rule for aten::_scaled_dot_product", category=UserWarning
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Gpt2Learner(nn.Module):
         d: int,
         points: int,
         seeds: Sequence[int],
-        size: Size = Size(),  # noqa: B008
+        size: Size = Size(),
         attention: Mapping[str, Any] | None = None,
         outputs: int = 1,
         pairs: bool = True,
@@ -91,8 +95,21 @@ class Gpt2Learner(nn.Module):
         """The weights under transformers' names, each [copies, ...]."""
         pieces = self.flat.split([shape.numel() for shape in self.shapes.values()], dim=1)
         return {
-            name: piece.view(-1, *shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+            name: piece.view(-1, *shape)
+            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
         }
+
+    def matrices(self) -> list[Block]:
+        """Where the matrices of attention and MLPs lie in ``flat``; queries, keys and values are three."""
+        found, start = [], 0
+        for name, shape in self.shapes.items():
+            if name.startswith("gpt2.h.") and len(shape) == 2:
+                rows, columns = shape
+                pieces = 3 if ".c_attn." in name else 1
+                width = columns // pieces
+                found += [Block(start + i * width, rows, width, columns) for i in range(pieces)]
+            start += shape.numel()
+        return found
 
     def copy_of(self, number: int) -> "Copy":
         """One copy as an ordinary module around transformers' GPT2Model."""
@@ -123,7 +140,9 @@ class Gpt2Learner(nn.Module):
 
     def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor | None) -> Tensor:
         block = self.__dict__["template"].gpt2.h[0]
-        fixed = {name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()}
+        fixed = {
+            name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()
+        }
         return functional_call(block, weights | fixed, (states,), {"attention_mask": mask})
 
     def _mask(self, tokens: int, like: Tensor) -> Tensor:

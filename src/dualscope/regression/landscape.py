@@ -40,7 +40,9 @@ def note_landscape(
     from where they ended, as a control.
     """
     end, begun = weights.detach().clone(), start.to(weights)
-    turned = torch.stack([torch.randn(one.shape, generator=g) for one, g in zip(end, generators(seeds, 7), strict=True)])
+    turned = torch.stack(
+        [torch.randn(one.shape, generator=g) for one, g in zip(end, generators(seeds, 7), strict=True)]
+    )
     turned = turned.to(end)
     length = (end - begun).flatten(1).norm(dim=1) / turned.flatten(1).norm(dim=1)
     away = end - turned * length.view(-1, *[1] * (end.dim() - 1))

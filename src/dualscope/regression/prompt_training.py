@@ -20,8 +20,8 @@ WATCHED = 256  # prompts a seed
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Few inputs and short prompts first (after Garg et al.): more inputs in ``stages`` until step ``until``, and prompts
-    of half the length until then. Few lengths are few recordings.
+    """Few inputs and short prompts first (after Garg et al.): more inputs in ``stages`` until step ``until``, and
+    prompts of half the length until then. Few lengths are few recordings.
 
     >>> [Curriculum(until=100, stages=3).at(step, d=20, points=41) for step in (0, 40, 99, 100)]
     [(5, 21), (10, 21), (15, 21), (20, 41)]
@@ -63,7 +63,7 @@ def train_on_prompts(
     schedule: Schedule,
     batch: int,
     place: Workplace,
-    curriculum: Curriculum = Curriculum(),  # noqa: B008
+    curriculum: Curriculum = Curriculum(),
     attention: Mapping[str, Any] | None = None,
     watch_every: int = 100,
 ) -> Learned:
@@ -91,7 +91,7 @@ def train_on_prompts(
         return {ALL: errors.mean(-1), LONGEST: errors[:, -1]}
 
     # What the gradients were before in-context learning appears says little of those after: a short memory.
-    quick_memory = replace(schedule, beta2=0.98)
+    quick_memory = replace(schedule, beta2=0.98, spectral=True)
     training = train(model, draw, loss, quick_memory, place, watch, watch_every)
     return Learned(model.requires_grad_(False), training, start)
 
@@ -115,5 +115,7 @@ def states_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256) -> list[
 
     parts = []
     for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True):
-        parts.append([state[..., ::2, :].float().cpu() for state in model.hidden(pair_tokens(x, y), keep=True)])
+        parts.append(
+            [state[..., ::2, :].float().cpu() for state in model.hidden(pair_tokens(x, y), keep=True)]
+        )
     return [torch.cat(layer, 1) for layer in zip(*parts, strict=True)]

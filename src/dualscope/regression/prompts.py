@@ -165,5 +165,9 @@ def draw_prompts(
     dims: int | None = None,
 ) -> Prompts:
     """One draw per seed, stacked, so that a seed's prompts do not depend on its neighbours."""
-    draws = [functions.draw(tasks, points, generator, dims) for generator in generators]
+    return stacked([functions.draw(tasks, points, generator, dims) for generator in generators])
+
+
+def stacked(draws: Sequence[Prompts]) -> Prompts:
+    """Draws of several seeds as one: a leading dimension is theirs."""
     return Prompts(*(torch.stack(part) for part in zip(*((p.x, p.y, p.target) for p in draws), strict=True)))

@@ -108,8 +108,8 @@ class Results:
         """Parts of one experiment (other seeds, other arms) as one: means and intervals are over all seeds there are.
 
         >>> first, second = Results("demo"), Results("demo")
-        >>> first.over_seeds("trained", "loss", [1.0], seeds=[0])[0], second.over_seeds("trained", "loss", [3.0], seeds=[1])[0]
-        (1.0, 3.0)
+        >>> one = first.over_seeds("trained", "loss", [1.0], seeds=[0])
+        >>> other = second.over_seeds("trained", "loss", [3.0], seeds=[1])
         >>> [(row["seed"], row["value"], row["n"]) for row in Results.joined([first, second]).rows]
         [(0, 1.0, 1), (1, 3.0, 1), (None, 2.0, 2)]
         """
@@ -120,7 +120,11 @@ class Results:
                 key = tuple(row[c] for c in ("panel", "series", "metric", "x_name", "x"))
                 groups.setdefault(key, {}).setdefault(row["seed"], row)
         for rows in groups.values():
-            own = [row for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0]) if seed is not None]
+            own = [
+                row
+                for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0])
+                if seed is not None
+            ]
             whole.rows += own
             if None in rows:
                 whole.rows.append(rows[None] | (_summary([r["value"] for r in own]) if own else {}))
@@ -149,7 +153,9 @@ class Results:
 
     def summed_up(self, series: str, metric: str) -> tuple[float, float, float]:
         """Adds the row with the mean and interval of rows that were added seed by seed, and returns them."""
-        own = [r for r in self.rows if r["series"] == series and r["metric"] == metric and r["seed"] is not None]
+        own = [
+            r for r in self.rows if r["series"] == series and r["metric"] == metric and r["seed"] is not None
+        ]
         mean, low, high = interval([row["value"] for row in own])
         where = {key: own[0][key] for key in ("panel", "x_name", "x")}
         self.add(series, metric, mean, low=low, high=high, n=len(own), **where)

@@ -55,9 +55,11 @@ def _outside_span(x: Tensor, generator: torch.Generator) -> Tensor:
     examples, query = x[:, :-1], x[:, -1:]
     if not examples.shape[1]:
         return x
-    basis, upper = torch.linalg.qr(examples.mT)
+    basis, _ = torch.linalg.qr(examples.mT)
     off = query - query @ basis @ basis.mT
-    return torch.cat([examples, off * query.norm(dim=-1, keepdim=True) / off.norm(dim=-1, keepdim=True).clamp(min=1e-6)], 1)
+    return torch.cat(
+        [examples, off * query.norm(dim=-1, keepdim=True) / off.norm(dim=-1, keepdim=True).clamp(min=1e-6)], 1
+    )
 
 
 def _repeated(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.regression.recording import RecordedSteps
+from dualscope.regression.spectral import SpectralAdam
 
 Advance = Callable[[int], None]
 Watch = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
+CPU = torch.device("cpu")
 SAVE_EVERY = 60.0  # seconds between checkpoints
 
 
@@ -40,6 +42,7 @@ class Schedule:
     warmup: int = 0
     minutes: float | None = None
     beta2: float = 0.999  # Adam's
+    spectral: bool = False  # orthogonal steps for matrices: of a `Gpt2Learner` alone
 
     def progress(self, step: int, seconds: float) -> float:
         """From 0 to 1, where training ends."""
@@ -72,7 +75,7 @@ class Training:
 class Workplace:
     """Where training happens, who watches, and where checkpoints lie."""
 
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     advance: Advance = silent
     checkpoints: Path | None = None  # a folder; none are kept without one
     compiled: bool = False
@@ -88,7 +91,7 @@ def train(
     draw: Callable[[int], tuple[Tensor, ...]],
     loss: Callable[..., Tensor],
     schedule: Schedule,
-    place: Workplace = Workplace(),  # noqa: B008
+    place: Workplace = Workplace(),
     watch: Watch | None = None,
     watch_every: int = 100,
 ) -> "Training":
@@ -101,9 +104,8 @@ def train(
     """
     on_gpu = place.device.type == "cuda"
     rate: float | Tensor = torch.tensor(schedule.rate, device=place.device) if on_gpu else schedule.rate
-    options: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, schedule.beta2), **options)
     parameters = list(model.parameters())
+    optimizer = _optimizer(model, schedule, rate, on_gpu)
     kept = _Kept(place.checkpoints, model, optimizer, schedule)
     step = kept.resume()
     place.advance(step)
@@ -143,6 +145,17 @@ def train(
     seconds = time.monotonic() - began
     kept.save(step, seconds)
     return Training(step, seconds, kept.log)
+
+
+def _optimizer(
+    model: nn.Module, schedule: Schedule, rate: float | Tensor, on_gpu: bool
+) -> torch.optim.Optimizer:
+    betas = (0.9, schedule.beta2)
+    if schedule.spectral:
+        (flat,) = model.parameters()
+        return SpectralAdam(flat, model.matrices(), rate, betas)  # type: ignore[operator]
+    options: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
+    return torch.optim.Adam(model.parameters(), lr=rate, betas=betas, **options)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def nearest(x: Tensor, y: Tensor, k: int = 3) -> Tensor:
-    """The mean target of the (up to) k nearest examples before each x: [..., points, d], [..., points] -> [..., points].
+    """The mean target of the (up to) k nearest examples before each x: [..., points, d], [..., points] -> [..., points]
 
     The first guess, of no examples, is 0.
     """

@@ -7,7 +7,13 @@ from dualscope.regression.prompts import normal
 
 
 def fit_networks(
-    x: Tensor, y: Tensor, query: Tensor, generator: torch.Generator, hidden: int = 100, steps: int = 300, rate: float = 5e-3
+    x: Tensor,
+    y: Tensor,
+    query: Tensor,
+    generator: torch.Generator,
+    hidden: int = 100,
+    steps: int = 300,
+    rate: float = 5e-3,
 ) -> Tensor:
     """One relu network a prompt: x [prompts, points, d], y [prompts, points], query [prompts, m, d] -> [prompts, m]."""
     prompts, _, d = x.shape

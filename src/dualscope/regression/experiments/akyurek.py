@@ -1,7 +1,7 @@
 """Akyurek et al. 2023: which closed-form predictor does a trained in-context learner resemble?"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +21,14 @@ from dualscope.regression.data import generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.gpt2 import Gpt2Learner, Size
 from dualscope.regression.probes import probed
-from dualscope.regression.prompt_training import LONGEST, Curriculum, Learned, guesses_of, states_of, train_on_prompts
+from dualscope.regression.prompt_training import (
+    LONGEST,
+    Curriculum,
+    Learned,
+    guesses_of,
+    states_of,
+    train_on_prompts,
+)
 from dualscope.regression.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
@@ -50,7 +57,9 @@ class Akyurek(Experiment):
     penalty, sigma^2 over the prior variance of a weight, which is 1 / d.
     """
 
-    summary: ClassVar[str] = "closed forms: which is nearest to a trained transformer, over depth, width and noise"
+    summary: ClassVar[str] = (
+        "closed forms: which is nearest to a trained transformer, over depth, width and noise"
+    )
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 30,
@@ -77,6 +86,7 @@ class Akyurek(Experiment):
         "widths": (32, 64, 128),
         "noises": (0.0, 0.25, 0.5),
         "curriculum": 1000,
+        "rate": 3e-3,
         "warmup": 300,
         "test": 1024,
         "contexts": 64,
@@ -92,7 +102,7 @@ class Akyurek(Experiment):
     depths: tuple[int, ...] = (1, 2)  # at the base width, without noise
     widths: tuple[int, ...] = (16, 32)  # at the base depth, without noise
     batch: int = 64
-    rate: float = 1e-3
+    rate: float = 5e-3
     warmup: int = 100
     curriculum: int = 200
     test: int = 512  # prompts a seed
@@ -145,7 +155,9 @@ class Akyurek(Experiment):
                 len(seen) == len(appeared),
             )
             rested = arrived(learned.training.curve(LONGEST), 0.05)
-            results.check(f"{arm}: training has come to rest", "yes" if rested else "the error still falls", rested)
+            results.check(
+                f"{arm}: training has come to rest", "yes" if rested else "the error still falls", rested
+            )
         return learned
 
     def filters(self, noise: float) -> dict[str, Filter]:
@@ -189,13 +201,20 @@ class Akyurek(Experiment):
             )
             for name, curve in error.items()
         ]
-        columns = ("predictor", "SPD, all lengths", f"ILWD, {self.points - 1} examples", f"error, {self.points - 1} examples")
+        columns = (
+            "predictor",
+            "SPD, all lengths",
+            f"ILWD, {self.points - 1} examples",
+            f"error, {self.points - 1} examples",
+        )
         results.table(f"{arm}, d = {self.d}", columns, rows)
         if arm.layers == self.layers and arm.width == self.width:
             wanted = BAYES if arm.noise else LEAST_SQUARES
             for metric, found in (("SPD", mean_spd), ("ILWD", ilwd)):
                 nearest_one = min(found, key=lambda name: float(found[name].mean()))
-                every = all(bool((found[wanted] < values).all()) for name, values in found.items() if name != wanted)
+                every = all(
+                    bool((found[wanted] < values).all()) for name, values in found.items() if name != wanted
+                )
                 results.check(
                     f"{arm}: of all closed forms the nearest is {wanted}, by {metric}, in every seed",
                     f"nearest {nearest_one}; {wanted} {shown(*interval(found[wanted].tolist()))}",
@@ -208,10 +227,8 @@ class Akyurek(Experiment):
             )
 
     def _on_axis(self, arm: Arm, axis: str) -> bool:
-        base = Arm(self.layers, self.width, 0.0)
-        others = {"layers": (arm.width, arm.noise), "width": (arm.layers, arm.noise), "noise": (arm.layers, arm.width)}
-        same = {"layers": (base.width, base.noise), "width": (base.layers, base.noise), "noise": (base.layers, base.width)}
-        return others[axis] == same[axis]
+        """Whether an arm differs from the base one by nothing but its place on that axis."""
+        return replace(arm, **{axis: 0}) == replace(Arm(self.layers, self.width, 0.0), **{axis: 0})
 
     def _weights(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> dict[str, Tensor]:
         """ILWD by number of examples; what is found at the longest prompts is returned."""
@@ -229,11 +246,13 @@ class Akyurek(Experiment):
         return found
 
     def _probe(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> None:
-        """Moments X^T y / n and least squares' weights, read off the last token by layer; an untrained learner's too."""
+        """Moments X^T y / n and least squares' weights, read off the last token by layer; untrained too."""
         if arm.noise or arm.layers < 2:
             return
         functions = LinearFunctions(self.d, arm.noise)
-        prompts = draw_prompts(functions, max(8 * arm.width, 2 * self.test), self.points, generators(self.seeds, 6, place.device))
+        prompts = draw_prompts(
+            functions, max(8 * arm.width, 2 * self.test), self.points, generators(self.seeds, 6, place.device)
+        )
         spectrum = Spectrum.of(prompts.x, prompts.y)
         wanted = {
             "moments": spectrum.moments[..., -1, :] / (self.points - 1),
@@ -254,7 +273,7 @@ class Akyurek(Experiment):
             for quantity in wanted:
                 mine, none = best[f"trained {quantity}"], best[f"untrained {quantity}"]
                 results.check(
-                    f"{arm}: a linear probe reads the {quantity} (at least 0.8 of their variance, untrained below half of it)",
+                    f"{arm}: a linear probe reads the {quantity} (0.8 of their variance; untrained below half of that)",
                     f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
                     bool((mine >= 0.8).all() and (none < mine / 2).all()),
                 )
@@ -264,7 +283,7 @@ def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, q
     """The weights that a learner behaves as after the examples of each prompt: least squares on its guesses for
     ``queries`` other inputs in place of the last. [copies, contexts, d], float64.
     """
-    copies, contexts, points, d = context.x.shape
+    copies, contexts, _, d = context.x.shape
     (generator,) = generators([0], 8, context.x.device)
     asked = torch.randn((contexts, queries, d), generator=generator, device=context.x.device)
     x = context.x[:, :, None].expand(-1, -1, queries, -1, -1).clone()

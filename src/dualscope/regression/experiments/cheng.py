@@ -34,7 +34,12 @@ class Cheng(Experiment):
         "depths": (1, 7),
     }
 
-    full_settings: ClassVar[dict[str, Any]] = {"seeds": tuple(range(8)), "steps": 60, "search": 4000, "test": 10000}
+    full_settings: ClassVar[dict[str, Any]] = {
+        "seeds": tuple(range(8)),
+        "steps": 60,
+        "search": 4000,
+        "test": 10000,
+    }
 
     steps: int = 30
     d: int = 5

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar, Literal, get_args
 
-import torch
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, arrived, note_training
@@ -24,6 +23,7 @@ from dualscope.regression.prompts import (
     SparseLinear,
     TwoLayerNetworks,
     draw_prompts,
+    stacked,
 )
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.shifts import FEWER_THAN_D, SHIFTS
@@ -42,7 +42,9 @@ class Garg(Experiment):
     the number of examples, beside what a statistician would use, and on prompts unlike those of training.
     """
 
-    summary: ClassVar[str] = "function classes learned in context by GPT-2 blocks, beside the best learners we know"
+    summary: ClassVar[str] = (
+        "function classes learned in context by GPT-2 blocks, beside the best learners we know"
+    )
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 40,
@@ -66,9 +68,9 @@ class Garg(Experiment):
         "points": 41,
         "long_points": 101,
         "batch": 64,
-        "rate": 5e-4,
+        "rate": 3e-3,
         "warmup": 500,
-        "curriculum": 2000,
+        "curriculum": 3000,
         "test": 1024,
         "fits": 128,
     }
@@ -82,7 +84,7 @@ class Garg(Experiment):
     width: int = 64
     heads: int = 4
     batch: int = 64
-    rate: float = 1e-3
+    rate: float = 5e-3
     warmup: int = 100
     curriculum: int = 400  # steps until inputs and prompts have their full size
     test: int = 512  # prompts a seed
@@ -103,7 +105,9 @@ class Garg(Experiment):
         for name in self.classes:
             points = self.points if name in ("linear", "sparse") else self.long_points
             self._one_class(results, name, self.functions(name), points, place)
-        results.figure("squared error", "Error against the number of examples", about="1 is the variance of targets.")
+        results.figure(
+            "squared error", "Error against the number of examples", about="1 is the variance of targets."
+        )
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         results.figure(ALL, "Error in training, all lengths", log_y=True)
         results.figure("shifted error", "Prompts unlike those of training", log_y=True)
@@ -148,7 +152,9 @@ class Garg(Experiment):
                 guesses = learned.model(shown_prompts.x, shown_prompts.y)
             return (guesses.float() - shown_prompts.target).square().mean((1, 2))
 
-        note_landscape(results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}")
+        note_landscape(
+            results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}"
+        )
         if isinstance(functions, LinearFunctions):
             self._shifted(results, functions, learned.model, place)
 
@@ -204,7 +210,9 @@ class Garg(Experiment):
             f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
             len(seen) == len(appeared),
         )
-        results.check(f"{name}: training has come to rest", "yes" if rested else "the error still falls", rested)
+        results.check(
+            f"{name}: training has come to rest", "yes" if rested else "the error still falls", rested
+        )
         if name == "linear":
             gap = (found[TRANSFORMER] - found[LEAST_SQUARES]).abs().mean(1)
             results.check(
@@ -212,7 +220,9 @@ class Garg(Experiment):
                 shown(*interval(gap.tolist())),
                 interval(gap.tolist())[0] <= 0.05,
             )
-            results.check(f"linear: error at most 0.05 with {most} examples", said, float(mine.mean()) <= 0.05)
+            results.check(
+                f"linear: error at most 0.05 with {most} examples", said, float(mine.mean()) <= 0.05
+            )
         elif name == "sparse":
             ours, plain, best = (found[key][:, middle] for key in (TRANSFORMER, LEAST_SQUARES, LASSO))
             results.check(
@@ -251,7 +261,7 @@ class Garg(Experiment):
             cells: dict[str, str] = {}
             for k in counts:
                 draws = [shift(functions, self.test, k, g) for g in generators(self.seeds, 6, place.device)]
-                prompts = Prompts(*(torch.stack([getattr(one, part) for one in draws]) for part in ("x", "y", "target")))
+                prompts = stacked(draws)
                 variance = prompts.target[..., -1].square().mean(1).cpu()
                 guesses = {
                     TRANSFORMER: guesses_of(model, prompts)[..., -1],

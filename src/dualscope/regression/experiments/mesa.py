@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +31,9 @@ class Mesa(Experiment):
     last layer is its guess of s_{t+1}; GPT-2 blocks see s_t alone.
     """
 
-    summary: ClassVar[str] = "linear dynamics in context: trained layers against GD steps and least squares, probed"
+    summary: ClassVar[str] = (
+        "linear dynamics in context: trained layers against GD steps and least squares, probed"
+    )
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 30,
@@ -64,7 +67,7 @@ class Mesa(Experiment):
     width: int = 64
     batch: int = 64
     rate: float = 2e-3
-    gpt2_rate: float = 1e-3
+    gpt2_rate: float = 3e-3
     warmup: int = 100
     test: int = 1000
 
@@ -81,7 +84,12 @@ class Mesa(Experiment):
         names: dict[str, Learner] = {}
         for depth in self.depths:
             names[f"{depth} linear layer{'s' * (depth > 1)}"] = Transformer(
-                3 * self.d, depth, generators(self.seeds, 10 * depth), causal=True, heads=self.heads, scale=0.1
+                3 * self.d,
+                depth,
+                generators(self.seeds, 10 * depth),
+                causal=True,
+                heads=self.heads,
+                scale=0.1,
             )
         if self.layers:
             size = Size(self.layers, self.width, max(1, self.width // 32))
@@ -119,7 +127,7 @@ class Mesa(Experiment):
             return {LATE: errors[:, -10:].mean(-1)}
 
         rate = self.rate if linear else self.gpt2_rate
-        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, self.minutes)
+        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, self.minutes, spectral=not linear)
         return train(model, draw, loss, schedule, place, watch, max(1, self.steps // 40))
 
     def _note(self, results: Results, name: str, training: Training) -> None:
@@ -130,7 +138,8 @@ class Mesa(Experiment):
         rested = arrived(training.curve(LATE), 0.05)
         results.check(
             f"{name}: learns in context in every seed, and training has come to rest",
-            f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else "")
+            f"{len(seen)} of {len(appeared)} seeds"
+            + (f", from step {min(seen)}" if seen else "")
             + ("" if rested else "; the error still falls"),
             len(seen) == len(appeared) and rested,
         )
@@ -156,7 +165,9 @@ class Mesa(Experiment):
         single = trained[0] if 1 in self.depths[:1] else None
         if single:
             apart = float((late[single] / late[ONE_STEP] - 1).mean())
-            results.check(f"{single}: within 5 % of {ONE_STEP}, or below", f"{100 * apart:+.1f} %", apart <= 0.05)
+            results.check(
+                f"{single}: within 5 % of {ONE_STEP}, or below", f"{100 * apart:+.1f} %", apart <= 0.05
+            )
         for name in trained:
             if name == single:
                 continue
@@ -174,7 +185,12 @@ class Mesa(Experiment):
         )
 
     def _probe(
-        self, results: Results, name: str, model: Learner, test: Tensor, forms: dict[str, Callable[[Tensor], Tensor]]
+        self,
+        results: Results,
+        name: str,
+        model: Learner,
+        test: Tensor,
+        forms: dict[str, Callable[[Tensor], Tensor]],
     ) -> None:
         """Of each layer at the later half of times: the state before, the state after preconditioning, and ridge's own
         guess.
@@ -230,8 +246,8 @@ def closed_forms(search: Tensor, steps: tuple[int, ...]) -> dict[str, Callable[[
     }
     for count in dict.fromkeys(steps):
         if count > 1:
-            rate = best(lambda sequences, number, k=count: several_steps(sequences, number, k), etas)
-            found[f"{count} GD steps"] = lambda sequences, rate=rate, k=count: several_steps(sequences, rate, k)
+            rate = best(partial(several_steps, steps=count), etas)
+            found[f"{count} GD steps"] = partial(several_steps, eta=rate, steps=count)
     return found
 
 
@@ -264,7 +280,9 @@ def preconditioned(sequences: Tensor, penalty: float = 1.0) -> Tensor:
     inner, _ = sums(sequences)
     now = sequences[..., :-1, :]
     count = torch.arange(now.shape[-2]).clamp(min=1).view(-1, 1, 1)
-    return torch.linalg.solve(inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)).squeeze(-1)
+    return torch.linalg.solve(inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)).squeeze(
+        -1
+    )
 
 
 def guesses(model: Transformer, sequences: Tensor) -> Tensor:

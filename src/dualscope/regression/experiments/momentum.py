@@ -30,7 +30,9 @@ class MomentumLanguageModels(Experiment):
     differs. Trained until both learn in context, and compared after as many steps and at the same loss.
     """
 
-    summary: ClassVar[str] = "language models with and without momentum attention, at equal steps and equal loss"
+    summary: ClassVar[str] = (
+        "language models with and without momentum attention, at equal steps and equal loss"
+    )
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 4,
@@ -122,11 +124,11 @@ class MomentumLanguageModels(Experiment):
         accuracy = evaluate(model, self.length, self.sequences, seed)["mean"]
         results.add(name, "perplexity", perplexity(model, settings), seed=seed)
         for kind in ("embedded", "held_out"):
-            for shots in SHOTS:
-                if str(shots) in accuracy[kind]:
+            for k in SHOTS:
+                if str(k) in accuracy[kind]:
                     metric = f"accuracy, {kind.replace('_', '-')} tasks"
-                    at = {"panel": "shots", "x_name": "shots", "x": shots, "seed": seed}
-                    results.add(name, metric, accuracy[kind][str(shots)], **at)
+                    at = {"panel": "shots", "x_name": "shots", "x": k, "seed": seed}
+                    results.add(name, metric, accuracy[kind][str(k)], **at)
 
     def conclude(self, results: Results) -> None:
         names = (VANILLA, MOMENTUM)
@@ -148,12 +150,14 @@ class MomentumLanguageModels(Experiment):
             + (f", step {shown(*interval(list(appeared[name].values())))}" if appeared[name] else "")
             for name in names
         )
-        results.check(f"in-context learning appears in every model ({ACCURACY} >= {LEVEL})", said, not missing)
+        results.check(
+            f"in-context learning appears in every model ({ACCURACY} >= {LEVEL})", said, not missing
+        )
         for name in names:
             for seed in self.seeds:
                 level = max(list(losses[other][seed].values())[-1] for other in names)
-                step, accuracy = when_equal(losses[name][seed], right[name][seed], level)
-                results.add(name, "step at equal loss", step, seed=seed)
+                reached, accuracy = when_equal(losses[name][seed], right[name][seed], level)
+                results.add(name, "step at equal loss", reached, seed=seed)
                 results.add(name, f"{ACCURACY}, at equal loss", accuracy, seed=seed)
         self._compare(results)
         results.figure(ACCURACY, "In-context accuracy in training", marks=APPEARS)
@@ -170,7 +174,12 @@ class MomentumLanguageModels(Experiment):
             where = {"panel": panel, "x_name": x_name, "x": x}
             of: dict[str, dict[int, float]] = {VANILLA: {}, MOMENTUM: {}}
             for row in results.rows:
-                if row["seed"] is not None and row["metric"] == metric and row["x"] == x and row["series"] in of:
+                if (
+                    row["seed"] is not None
+                    and row["metric"] == metric
+                    and row["x"] == x
+                    and row["series"] in of
+                ):
                     of[row["series"]][row["seed"]] = row["value"]
             if set(of[VANILLA]) != set(self.seeds) or set(of[MOMENTUM]) != set(self.seeds):
                 continue  # trainings that time ended have no such step

@@ -33,7 +33,9 @@ class Newton(Experiment):
     layer's guesses against the iterates of three algorithms, by the cosine of their errors along a prompt.
     """
 
-    summary: ClassVar[str] = "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
+    summary: ClassVar[str] = (
+        "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
+    )
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 40,
@@ -57,9 +59,9 @@ class Newton(Experiment):
         "d": 20,
         "points": 41,
         "batch": 64,
-        "rate": 5e-4,
+        "rate": 2e-3,
         "warmup": 500,
-        "curriculum": 2000,
+        "curriculum": 3000,
         "test": 512,
     }
 
@@ -71,7 +73,7 @@ class Newton(Experiment):
     width: int = 64
     heads: int = 4
     batch: int = 64
-    rate: float = 1e-3
+    rate: float = 5e-3
     warmup: int = 100
     curriculum: int = 500
     test: int = 256  # prompts a seed to fit the read-outs on, and as many to compare on
@@ -118,7 +120,9 @@ class Newton(Experiment):
             len(seen) == len(appeared),
         )
         rested = arrived(learned.training.curve(LONGEST), 0.05)
-        results.check(f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested)
+        results.check(
+            f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested
+        )
         fit = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
         test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 4, place.device))
         layers = read_layers(states_of(learned.model, fit), fit, states_of(learned.model, test))
@@ -138,13 +142,23 @@ class Newton(Experiment):
             where = {"panel": panel, "x_name": "layer", "x": layer}
             results.over_seeds("read-out", "squared error by layer", error, self.seeds, **where)
         least = (exact - target)[..., 1:].square().mean((1, 2))
-        results.over_seeds("least squares", "squared error by layer", least, self.seeds, panel=panel, x_name="layer", x=len(layers) - 1)
+        results.over_seeds(
+            "least squares",
+            "squared error by layer",
+            least,
+            self.seeds,
+            panel=panel,
+            x_name="layer",
+            x=len(layers) - 1,
+        )
         best: dict[str, Tensor] = {}
         rows = []
         for name, of in iterates.items():
             numbers = list(of)
             # [layers, iterates, seeds]
-            grid = torch.stack([torch.stack([likeness(g - target, i - target) for i in of.values()]) for g in layers])
+            grid = torch.stack(
+                [torch.stack([likeness(g - target, i - target) for i in of.values()]) for g in layers]
+            )
             for layer in range(len(layers)):
                 for t, values in zip(numbers, grid[layer], strict=True):
                     where = {"panel": f"{panel}: {name}", "x_name": "iteration", "x": t}
@@ -185,7 +199,12 @@ class Newton(Experiment):
             f"{shown(*interval(ratio.tolist()))} times, r = {shown(*interval(bent.tolist()))}",
             bool((ratio > 10).all() and (bent < 0.95).all()),
         )
-        columns = ("algorithm", "match of the last layer", "cosine there", "lowest cosine, later half of layers")
+        columns = (
+            "algorithm",
+            "match of the last layer",
+            "cosine there",
+            "lowest cosine, later half of layers",
+        )
         results.table(f"{panel}: which iterate is each layer nearest to", columns, rows)
 
 

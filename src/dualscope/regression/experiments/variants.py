@@ -46,7 +46,9 @@ class Variants(Experiment):
     No order is claimed: the differences from normal attention are paired by seed, and their intervals decide.
     """
 
-    summary: ClassVar[str] = "regularized, augmented, negative and momentum attention at equal steps and equal loss"
+    summary: ClassVar[str] = (
+        "regularized, augmented, negative and momentum attention at equal steps and equal loss"
+    )
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 20,
@@ -58,7 +60,13 @@ class Variants(Experiment):
         "batch": 8,
         "curriculum": 0,
     }
-    full_settings: ClassVar[dict[str, Any]] = {"steps": 6000, "layers": 4, "width": 64, "heads": 4, "batch": 64}
+    full_settings: ClassVar[dict[str, Any]] = {
+        "steps": 6000,
+        "layers": 4,
+        "width": 64,
+        "heads": 4,
+        "batch": 64,
+    }
 
     seeds: Seeds = tuple(range(8))
     steps: int = 1500
@@ -69,7 +77,7 @@ class Variants(Experiment):
     width: int = 48
     heads: int = 4
     batch: int = 32
-    rate: float = 1e-3
+    rate: float = 5e-3
     warmup: int = 100
     curriculum: int = 300
 
@@ -104,11 +112,16 @@ class Variants(Experiment):
         late = [name for name in names if len(appeared[name]) < len(self.seeds)]
         results.check(
             f"in-context learning appears in every arm and seed (error with {self.points - 1} examples <= {LEVEL})",
-            f"not in {', '.join(late)}" if late else f"by step {max(max(v.values()) for v in appeared.values()):g}",
+            f"not in {', '.join(late)}"
+            if late
+            else f"by step {max(max(v.values()) for v in appeared.values()):g}",
             not late,
         )
         # For every seed, the loss that all arms have reached: the largest of their last ones.
-        last = {name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()} for name in names}
+        last = {
+            name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()}
+            for name in names
+        }
         rows = []
         for name in names:
             cells = []
@@ -117,7 +130,13 @@ class Variants(Experiment):
                 step, error = when_equal(curves[name][0][seed], curves[name][1][seed], level)
                 results.add(name, "step at equal loss", step, seed=seed, panel="equal loss")
                 results.add(name, "error at equal loss", error, seed=seed, panel="equal loss")
-                results.add(name, "error at equal steps", list(curves[name][1][seed].values())[-1], seed=seed, panel="equal steps")
+                results.add(
+                    name,
+                    "error at equal steps",
+                    list(curves[name][1][seed].values())[-1],
+                    seed=seed,
+                    panel="equal steps",
+                )
             for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
                 mine, plain = results.values(name, metric), results.values(NORMAL, metric)
                 found = results.summed_up(name, metric)
@@ -130,9 +149,20 @@ class Variants(Experiment):
                     cells.append("")
             steps = list(appeared[name].values())
             rows.append((name, shown(*interval(steps)) if steps else "never", *cells))
-        columns = ("attention", "appears at step", "error, equal steps", "minus normal", "error, equal loss", "minus normal", "step, equal loss", "minus normal")
+        columns = (
+            "attention",
+            "appears at step",
+            "error, equal steps",
+            "minus normal",
+            "error, equal loss",
+            "minus normal",
+            "step, equal loss",
+            "minus normal",
+        )
         results.table(f"After {self.steps} steps; mean over seeds [95 % interval]", columns, rows)
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         results.figure(ALL, "Error in training, all lengths", log_y=True)
         for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
-            results.figure(f"{metric}, minus normal", f"{metric.capitalize()}, minus normal attention's, paired by seed")
+            results.figure(
+                f"{metric}, minus normal", f"{metric.capitalize()}, minus normal attention's, paired by seed"
+            )

@@ -79,7 +79,9 @@ class VonOswald(Experiment):
             recurrent = kind == "recurrent"
             if kind != self.sharing[0] and depth == min(d for d in self.depths if d > 1):
                 before = single
-            model = Transformer(self.d + 1, depth, generators(self.seeds, 0), recurrent=recurrent).to(place.device)
+            model = Transformer(self.d + 1, depth, generators(self.seeds, 0), recurrent=recurrent).to(
+                place.device
+            )
             if before is not None:
                 continue_from(model, before)
             training = self._train(model, depth, test, place.of(f"{kind}-{depth}".replace(" ", "-")))
@@ -129,10 +131,14 @@ class VonOswald(Experiment):
         return found
 
     def _train(self, model: Transformer, depth: int, test: Batch, place: Workplace) -> Training:
-        shown_tasks = Batch(*(part[:, :1000] for part in (test.x, test.y, test.query, test.target))).to(place.device)
+        shown_tasks = Batch(*(part[:, :1000] for part in (test.x, test.y, test.query, test.target))).to(
+            place.device
+        )
 
         def draw(step: int) -> tuple[Tensor, ...]:
-            batch = draw_for(self.problem, self.batch, generators(self.seeds, 100 + depth, place.device, step))
+            batch = draw_for(
+                self.problem, self.batch, generators(self.seeds, 100 + depth, place.device, step)
+            )
             return batch.tokens, batch.target
 
         def loss(tokens: Tensor, target: Tensor) -> Tensor:
@@ -162,7 +168,11 @@ class VonOswald(Experiment):
         rested, low = arrived(training.curve("loss")), bool((mine <= 1.03 * gd).all())
         state = "at rest" if rested else "the loss still falls"
         found = f"{state}; worst seed {float(mine.max()):.4f}, GD {float(gd.mean()):.4f}"
-        results.check(f"{label}: has arrived (at rest, every seed within 3 % of GD's loss or below)", found, rested and low)
+        results.check(
+            f"{label}: has arrived (at rest, every seed within 3 % of GD's loss or below)",
+            found,
+            rested and low,
+        )
 
     def _compare(
         self,
@@ -191,7 +201,9 @@ class VonOswald(Experiment):
                 apart = (found["loss"].mean() / found["reference loss"].mean() - 1).item()
                 cosine = cosines[GD].mean().item()
                 results.check(
-                    "one layer: the trained loss is within 3 % of GD's", f"{100 * apart:+.2f} %", abs(apart) <= 0.03
+                    "one layer: the trained loss is within 3 % of GD's",
+                    f"{100 * apart:+.2f} %",
+                    abs(apart) <= 0.03,
                 )
                 results.check("one layer: sensitivity cosine >= 0.99", f"{cosine:.4f}", cosine >= 0.99)
             elif name == PLUS:

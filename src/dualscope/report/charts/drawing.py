@@ -91,8 +91,13 @@ def _heatmap(axes: Any, trace: dict[str, Any]) -> None:
         grid, origin="lower", aspect="auto", cmap="cividis", vmin=trace["zmin"], vmax=trace["zmax"]
     )
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
-    ticks = trace["colorbar"]["tickvals"]
-    bar.set_ticks(ticks, labels=[rf"$10^{{{tick}}}$" for tick in ticks])
+    raised = (re.sub(r"^10<sup>(.*)</sup>$", r"$10^{\1}$", text) for text in trace["colorbar"]["ticktext"])
+    bar.set_ticks(trace["colorbar"]["tickvals"], labels=list(raised))
+    for side in ("x", "y"):
+        if side in trace:  # names instead of numbers; of many, every few
+            every = max(1, len(trace[side]) // 10)
+            at = range(0, len(trace[side]), every)
+            getattr(axes, f"set_{side}ticks")(at, [_text(trace[side][i]) for i in at])
 
 
 def _rows(axes: Any, panel: Panel) -> None:
@@ -151,13 +156,14 @@ def _lines(axes: Any, panel: Panel) -> None:
     for trace in panel.data:
         line = trace.get("line", {})
         shade = colour(line.get("color") or trace["marker"]["color"])
+        symbol = str(trace.get("marker", {}).get("symbol", "circle"))
         axes.errorbar(
             [_text(x) for x in trace["x"]] if words else _numbers(trace["x"]),
             _numbers(trace["y"]),
             yerr=_reach(trace, "error_y"),
             color=shade,
             linestyle=DASHES[line.get("dash", "solid")] if "lines" in trace["mode"] else "none",
-            marker="o" if "markers" in trace["mode"] else "",
+            marker=MARKERS[symbol.removesuffix("-open")] if "markers" in trace["mode"] else "",
             markersize=2.5,
             linewidth=1.2,
             elinewidth=0.7,
@@ -166,6 +172,9 @@ def _lines(axes: Any, panel: Panel) -> None:
     if across.get("type") == "log":
         axes.set_xscale("log")
     places = panel.layout.get("yaxis", {})
+    if places.get("type") == "log":
+        axes.set_yscale("log")
+        return
     if "ticktext" in places:
         axes.set_yticks(places["tickvals"], [_text(name) for name in places["ticktext"]])
         return

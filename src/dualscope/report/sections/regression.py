@@ -12,6 +12,11 @@ from dualscope.report.source import Row, Source
 from dualscope.report.table import Badge, Entry, Number, Table
 
 SHADES = ("@blue", "@vermilion", "@green", *SPARE, "@grey")
+DASHES = ("solid", "dash", "dot")
+READS = (
+    "The claim is borne out where the trained transformer's line or bar lies on that of the algorithm "
+    "it is said to compute."
+)
 
 
 def section(data: Data) -> Section | None:
@@ -21,8 +26,7 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     for number, source in enumerate(runs):
         items += _checks(source)
-        metrics = dict.fromkeys(row["metric"] for row in source.regression)
-        items += [_chart(source, f"regression-{number}-{i}", metric) for i, metric in enumerate(metrics)]
+        items += _charts(source, number)
     about = (
         "Small transformers trained on regression problems in their context: can, and do, attention layers "
         "compute steps of "
@@ -50,22 +54,39 @@ def _badge(holds: bool, quick: bool) -> Badge:
     return Badge("holds", "yes") if holds else Badge("fails", "no")
 
 
-def _summaries(source: Source, metric: str) -> list[Row]:
+def _charts(source: Source, number: int) -> Iterable[Chart]:
+    """The figures that the experiment asks for, in its order, then what no figure speaks of."""
+    figures: list[Row] = list(source.provenance.get("figures", []))
+    by_metric: dict[str, list[Row]] = {}
+    for row in source.regression:
+        by_metric.setdefault(row["metric"], []).append(row)
+    spoken = {figure[key] for figure in figures for key in ("metric", "marks")}
+    figures += [{"metric": metric, "title": metric} for metric in by_metric if metric not in spoken]
+    for i, figure in enumerate(figures):
+        rows = by_metric.get(figure["metric"])
+        if rows:
+            marks = by_metric.get(figure.get("marks", ""), [])
+            yield _chart(source, f"regression-{number}-{i}", figure, _summaries(rows), marks)
+
+
+def _summaries(rows: list[Row]) -> list[Row]:
     """The rows over seeds; where there are none (one seed), the seed's own."""
-    own = [row for row in source.regression if row["metric"] == metric]
-    over = [row for row in own if row["seed"] is None]
-    return over or own
+    return [row for row in rows if row["seed"] is None] or rows
 
 
-def _chart(source: Source, name: str, metric: str) -> Chart:
-    rows = _summaries(source, metric)
-    experiment = rows[0]["experiment"] if rows else source.name
+def _chart(source: Source, name: str, figure: Row, rows: list[Row], marks: list[Row]) -> Chart:
+    metric = figure["metric"]
     names = dict.fromkeys(row["series"] for row in rows)
-    shades = {name: SHADES[i % len(SHADES)] for i, name in enumerate(names)}
-    panels = tuple(
-        _panel([row for row in rows if row["panel"] == panel], panel or "", metric, shades)
-        for panel in dict.fromkeys(row["panel"] for row in rows)
-    )
+    looks = {
+        series: (SHADES[i % len(SHADES)], DASHES[i // len(SHADES) % len(DASHES)])
+        for i, series in enumerate(names)
+    }
+    heat = figure.get("kind") == "heat map"
+    panels = []
+    for panel in dict.fromkeys(row["panel"] for row in rows):
+        own = [row for row in rows if row["panel"] == panel]
+        stars = [mark for mark in marks if mark["panel"] == panel]
+        panels.append(_heat_map(own, panel or "") if heat else _panel(own, stars, panel or "", figure, looks))
     entries: list[list[Entry]] = [
         [
             row["panel"] or "",
@@ -76,18 +97,52 @@ def _chart(source: Source, name: str, metric: str) -> Chart:
         ]
         for row in rows
     ]
+    about = figure.get("about") or ""
     return Chart(
         name,
-        f"{source.name}: {metric}",
-        f"{metric} in the experiment `{experiment}`, mean over seeds with 95 % intervals.",
-        "The claim is borne out where the trained transformer's line or bar lies on that of the algorithm "
-        "it is said to compute.",
-        panels,
+        f"{source.name}: {figure['title']}",
+        f"{metric} in the experiment `{rows[0]['experiment']}`, mean over seeds with 95 % intervals. {about}".strip(),
+        "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
+        if heat
+        else READS,
+        tuple(panels),
         Table.build(["panel", "series", "x is", "x", metric], entries, task=None),
     )
 
 
-def _panel(rows: list[Row], title: str, metric: str, shades: dict[str, str]) -> Panel:
+def _heat_map(rows: list[Row], title: str) -> Panel:
+    series = list(dict.fromkeys(row["series"] for row in rows))
+    places = sorted({row["x"] for row in rows})
+    value = {(row["series"], row["x"]): short(row["value"]) for row in rows}
+    finite = [v for v in value.values() if v is not None]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    ticks = [round(low + i * (high - low) / 4, 2) for i in range(5)]
+    data: dict[str, Any] = {
+        "type": "heatmap",
+        "z": [[value.get((name, x)) for x in places] for name in series],
+        "x": [f"{x:g}" for x in places],
+        "y": [plain(name) for name in series],
+        "zmin": low,
+        "zmax": high if high > low else low + 1,
+        "colorscale": "Cividis",
+        "colorbar": {
+            "tickvals": ticks,
+            "ticktext": [f"{t:g}" for t in ticks],
+            "thickness": 10,
+            "outlinewidth": 0,
+        },
+        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
+    }
+    layout = {
+        "xaxis": {"title": {"text": plain(rows[0]["x_name"] or "")}, "type": "category", "showgrid": False},
+        "yaxis": {"type": "category", "showgrid": False},
+    }
+    return Panel([data], layout, title, 130 + 18 * len(series))
+
+
+def _panel(
+    rows: list[Row], marks: list[Row], title: str, figure: Row, looks: dict[str, tuple[str, str]]
+) -> Panel:
     series = list(dict.fromkeys(row["series"] for row in rows))
     along = any(row["x"] is not None for row in rows)
     data: list[dict[str, Any]] = []
@@ -95,40 +150,62 @@ def _panel(rows: list[Row], title: str, metric: str, shades: dict[str, str]) -> 
         own = sorted(
             (r for r in rows if r["series"] == name), key=lambda r: r["x"] if r["x"] is not None else 0.0
         )
-        values = [short(row["value"]) for row in own]
-        bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
-        shade = shades[name]
-        if along:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers" if len(own) <= 30 else "lines",
-                    "name": plain(name),
-                    "x": [short(row["x"]) for row in own],
-                    "y": values,
-                    "error_y": {**bars, "color": shade, "thickness": 1},
-                    "line": {"color": shade, "width": 2},
-                    "marker": {"color": shade, "size": 5},
-                }
-            )
-        else:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": plain(name),
-                    "x": values,
-                    "y": [plain(name)] * len(own),
-                    "error_x": {**bars, "color": shade},
-                    "marker": {"color": shade, "size": 9},
-                }
-            )
+        data.append(_line(name, own, looks[name]) if along else _points(name, own, looks[name][0]))
+    if marks:
+        data.append(_stars(rows, marks))
     x_name = next((row["x_name"] for row in rows if row["x_name"]), "")
     if along:
         layout: dict[str, Any] = {"xaxis": {"title": {"text": plain(x_name)}}, "yaxis": {"zeroline": True}}
+        for axis, asked in (("xaxis", "log_x"), ("yaxis", "log_y")):
+            if figure.get(asked):
+                layout[axis]["type"] = "log"
         return Panel(data, layout, title, 300)
     layout = {
-        "xaxis": {"title": {"text": plain(metric)}},
+        "xaxis": {"title": {"text": plain(figure["metric"])}},
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
     return Panel(data, layout, title, 90 + 30 * len(series))
+
+
+def _line(name: str, own: list[Row], look: tuple[str, str]) -> dict[str, Any]:
+    shade, dash = look
+    values = [short(row["value"]) for row in own]
+    bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(own) <= 30 else "lines",
+        "name": plain(name),
+        "x": [short(row["x"]) for row in own],
+        "y": values,
+        "error_y": {**bars, "color": shade, "thickness": 1},
+        "line": {"color": shade, "width": 2, "dash": dash},
+        "marker": {"color": shade, "size": 5},
+    }
+
+
+def _points(name: str, own: list[Row], shade: str) -> dict[str, Any]:
+    values = [short(row["value"]) for row in own]
+    bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": plain(name),
+        "x": values,
+        "y": [plain(name)] * len(own),
+        "error_x": {**bars, "color": shade},
+        "marker": {"color": shade, "size": 9},
+    }
+
+
+def _stars(rows: list[Row], marks: list[Row]) -> dict[str, Any]:
+    """Where in-context learning appears, seed by seed, on the mean curve of its series."""
+    height = {(row["series"], row["x"]): row["value"] for row in rows}
+    there = [mark for mark in marks if mark["seed"] is not None and (mark["series"], mark["value"]) in height]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": plain(marks[0]["metric"]),
+        "x": [short(mark["value"]) for mark in there],
+        "y": [short(height[mark["series"], mark["value"]]) for mark in there],
+        "marker": {"color": "@ink", "size": 10, "symbol": "star"},
+    }

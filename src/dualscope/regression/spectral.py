@@ -1,0 +1,83 @@
+"""Adam, with the updates of matrices made orthogonal (Muon; Jordan et al. 2024).
+
+Before in-context learning appears, training waits in a plateau from which a few directions of the attention's matrices
+have to grow. A step whose singular values are all alike moves those as far as any other, and the plateau is short.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's: all singular values near 1 after five steps
+STEPS = 5
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where a matrix lies in a row of weights: ``rows`` x ``columns`` entries from ``start`` on, ``stride`` apart."""
+
+    start: int
+    rows: int
+    columns: int
+    stride: int
+
+    def view(self, flat: Tensor) -> Tensor:
+        """[copies, weights] -> [copies, rows, columns], the same memory."""
+        shape, strides = (len(flat), self.rows, self.columns), (flat.stride(0), self.stride, 1)
+        return flat.as_strided(shape, strides, flat.storage_offset() + self.start)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """U V^T for each U S V^T, nearly: singular values between 0.7 and 1.2. [..., rows, columns]"""
+    a, b, c = NEWTON_SCHULZ
+    wide = matrices.shape[-2] <= matrices.shape[-1]
+    found = matrices if wide else matrices.mT
+    found = found.to(torch.bfloat16 if found.is_cuda else found.dtype)
+    found = found / (found.float().flatten(-2).norm(dim=-1)[..., None, None].to(found) + 1e-7)
+    for _ in range(STEPS):
+        square = found @ found.mT
+        found = a * found + (b * square + c * square @ square) @ found
+    return (found if wide else found.mT).to(matrices)
+
+
+class SpectralAdam(torch.optim.Optimizer):
+    """Adam for one parameter [copies, weights], but for its ``blocks``, whose momentum is made orthogonal.
+
+    An orthogonal step is scaled to the root mean square of Adam's, so that one rate suits both (Liu et al. 2025).
+    """
+
+    def __init__(
+        self,
+        flat: torch.nn.Parameter,
+        blocks: Sequence[Block],
+        lr: float | Tensor,
+        betas: tuple[float, float],
+    ) -> None:
+        super().__init__([flat], {"lr": lr, "betas": betas, "fused": True})
+        self.alike: dict[tuple[int, int], list[Block]] = {}
+        for block in blocks:
+            self.alike.setdefault((block.rows, block.columns), []).append(block)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        (group,) = self.param_groups
+        (flat,) = group["params"]
+        (first, second), gradient, state = group["betas"], flat.grad, self.state[flat]
+        if not state:
+            state["step"] = torch.zeros((), device=flat.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(flat), torch.zeros_like(flat)
+        state["step"] += 1
+        mean = state["exp_avg"].lerp_(gradient, 1 - first)
+        square = state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        seen, seen_square = 1 - first ** state["step"], 1 - second ** state["step"]
+        update = (mean / seen) / ((square / seen_square).sqrt() + 1e-8)
+        ahead = gradient.lerp(mean, first)  # Nesterov's
+        for (rows, columns), blocks in self.alike.items():
+            turned = orthogonal(torch.stack([block.view(ahead) for block in blocks]))
+            turned = turned * (0.2 * max(rows, columns) ** 0.5)
+            for block, one in zip(blocks, turned, strict=True):
+                block.view(update).copy_(one)
+        flat.sub_(update * group["lr"])

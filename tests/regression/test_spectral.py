@@ -1,0 +1,50 @@
+"""Orthogonal steps, against the singular value decomposition and against Adam."""
+
+import torch
+
+from dualscope.regression.gpt2 import Gpt2Learner, Size
+from dualscope.regression.spectral import SpectralAdam, orthogonal
+
+
+def test_orthogonal_is_nearly_the_polar_factor() -> None:
+    for shape in ((2, 5, 8), (3, 8, 5)):
+        matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        found = orthogonal(matrices)
+        u, _, vt = torch.linalg.svd(matrices, full_matrices=False)
+        inside = u.mT @ found @ vt.mT  # diagonal, near 1
+        off = inside - torch.diag_embed(inside.diagonal(dim1=-2, dim2=-1))
+        assert off.abs().max() < 1e-4
+        singular = torch.linalg.svdvals(found)
+        assert singular.min() > 0.3
+        assert singular.max() < 1.3
+
+
+def test_matrices_are_found_where_they_lie() -> None:
+    model = Gpt2Learner(3, 4, [0, 1], Size(2, 8, 2))
+    weights = model.named()
+    wanted = [
+        part
+        for layer in range(2)
+        for part in (
+            *weights[f"gpt2.h.{layer}.attn.c_attn.weight"].split(8, dim=-1),
+            weights[f"gpt2.h.{layer}.attn.c_proj.weight"],
+            weights[f"gpt2.h.{layer}.mlp.c_fc.weight"],
+            weights[f"gpt2.h.{layer}.mlp.c_proj.weight"],
+        )
+    ]
+    found = [block.view(model.flat) for block in model.matrices()]
+    assert len(found) == len(wanted) == 12
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, wanted, strict=True))
+
+
+def test_what_is_no_matrix_takes_adams_step() -> None:
+    flat = torch.nn.Parameter(torch.randn(2, 7, generator=torch.Generator().manual_seed(0)))
+    other = torch.nn.Parameter(flat.detach().clone())
+    mine = SpectralAdam(flat, [], 0.01, (0.9, 0.98))
+    adam = torch.optim.Adam([other], lr=0.01, betas=(0.9, 0.98))
+    for step in range(4):
+        for parameter in (flat, other):
+            parameter.grad = torch.sin(parameter.detach() * (step + 1))
+        mine.step()
+        adam.step()
+    torch.testing.assert_close(flat, other)
