@@ -33,26 +33,32 @@ class Job:
     group: str
     settings: dict[str, Any] = field(default_factory=dict)
     device: str = "cuda"
+    then: str = ""  # a job that needs this one's training
 
 
 JOBS = (
-    *(
-        Job(f"garg-{name}", "garg", "a", {"classes": (name,)})
-        for name in ("linear", "sparse", "tree", "network")
-    ),
-    *(Job(f"newton-{c:g}", "newton", "a", {"conditions": (c,)}) for c in (1.0, 100.0)),
+    # Garg's linear functions are Newton's well-conditioned ones: the second part goes on from the first's checkpoint.
+    Job("garg-linear", "garg", "a", {"classes": ("linear",)}, then="newton-1"),
+    Job("newton-1", "newton", "", {"conditions": (1.0,)}),
+    Job("newton-100", "newton", "a", {"conditions": (100.0,)}),
+    Job("garg-sparse", "garg", "a", {"classes": ("sparse",)}),
+    Job("akyurek-noise", "akyurek", "a", {"depths": (), "widths": ()}),
+    Job("akyurek-depth", "akyurek", "a", {"noises": (), "widths": ()}),
+    Job("vonoswald-recurrent", "vonoswald", "a", {"sharing": ("recurrent",)}),
+    Job("vonoswald-own", "vonoswald", "a", {"sharing": ("own weights",)}),
     Job("ahn", "ahn", "a", device="cpu"),
     Job("cheng", "cheng", "a", device="cpu"),
-    Job("akyurek-noise", "akyurek", "b", {"depths": (), "widths": ()}),
-    Job("akyurek-depth", "akyurek", "b", {"noises": (), "widths": ()}),
-    Job("akyurek-width", "akyurek", "b", {"noises": (), "depths": ()}),
+    Job("garg-tree", "garg", "b", {"classes": ("tree",)}),
+    Job("garg-network", "garg", "b", {"classes": ("network",)}),
+    *(Job(f"momentum-{seed}", "momentum", "b", {"seeds": (seed,)}) for seed in range(3)),
+    *(Job(f"variants-{i}", "variants", "b", {"arms": i}) for i in range(2)),
     Job("mesa-linear", "mesa", "b", {"layers": 0}),
     Job("mesa-gpt2", "mesa", "b", {"depths": ()}),
-    Job("vonoswald-recurrent", "vonoswald", "b", {"sharing": ("recurrent",)}),
-    Job("vonoswald-own", "vonoswald", "b", {"sharing": ("own weights",)}),
-    *(Job(f"variants-{i}", "variants", "b", {"arms": i}) for i in range(3)),
-    *(Job(f"momentum-{seed}", "momentum", "b", {"seeds": (seed,)}) for seed in range(3)),
+    Job("akyurek-width", "akyurek", "b", {"noises": (), "depths": ()}),
 )
+SAME_TRAINING = {
+    "newton-1": ("linear", "condition-1")
+}  # where the first part left it, and where the second looks
 
 
 def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
@@ -62,14 +68,14 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
 
     kind = EXPERIMENTS[job.experiment]
     settings: dict[str, Any] = dict(job.settings)
-    if isinstance(settings.get("arms"), int):  # every third of them
-        settings["arms"] = tuple(ARMS)[settings["arms"] :: 3]
+    if isinstance(settings.get("arms"), int):  # every second of them
+        settings["arms"] = tuple(ARMS)[settings["arms"] :: 2]
     settings["device"] = "cpu" if tiny else job.device
-    if job.experiment in ("garg", "newton", "akyurek", "mesa", "momentum"):
+    if job.experiment in ("garg", "newton"):  # the others' trainings are too short for it to pay
         settings["compiled"] = compiled
     make = kind.quick if tiny else kind.full
     trainings = max(1, make(**settings).work // make(**settings).steps)
-    each = max(0.02, (minutes - OVERHEAD) / trainings)
+    each = max(0.02, (minutes - OVERHEAD * (1.5 if job.then else 1)) / trainings)
     return make(**settings, minutes=None if job.experiment == "cheng" else each)
 
 
@@ -80,22 +86,35 @@ def machine(device: str) -> str:
 
 
 def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> None:
-    """One job, in this process; a compiler that fails is done without, and said."""
+    """One job, in this process, and the one that goes on from it; a compiler that fails is done without, and said."""
     began = time.monotonic()
+    follower = next((other for other in JOBS if other.name == job.then), None)
+    kept = out / f"{job.name}.checkpoints" if follower else None
     try:
         experiment = build(job, minutes, tiny, compiled)
-        results = experiment.run(conclude=False)
+        results = experiment.run(checkpoints=kept, conclude=False)
     except Exception:
         if not compiled:
             raise
         traceback.print_exc()
         print("without the compiler, then", flush=True)
         experiment = build(job, minutes - (time.monotonic() - began) / 60, tiny, False)
-        results = experiment.run(conclude=False)
+        results = experiment.run(checkpoints=kept, conclude=False)
+    store(job, experiment, results, out, time.monotonic() - began)
+    if follower is not None and kept is not None:
+        began = time.monotonic()
+        before, after = SAME_TRAINING[follower.name]
+        (kept / before).rename(kept / after)
+        settings = {"minutes": experiment.minutes, "compiled": False}
+        second = build(follower, minutes, tiny, False).model_copy(update=settings)
+        store(follower, second, second.run(checkpoints=kept, conclude=False), out, time.monotonic() - began)
+
+
+def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float) -> None:
     stored = {
         "job": job.name,
         "settings": experiment.model_dump(mode="json"),
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(seconds, 1),
         "machine": machine(experiment.device),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": sys.version.split()[0],

@@ -25,7 +25,7 @@ from dualscope.regression.baselines.spectrum import (
     ridge,
 )
 from dualscope.regression.baselines.trees import boost, grow
-from dualscope.regression.prompts import LinearFunctions
+from dualscope.regression.problems.prompts import LinearFunctions
 
 
 def prompt(

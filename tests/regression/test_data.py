@@ -2,8 +2,8 @@
 
 import torch
 
-from dualscope.regression.data import Linear, draw_for, generators
-from dualscope.regression.processes import GaussianProcess, LinearDynamics, bayes, gram
+from dualscope.regression.problems.data import Linear, draw_for, generators
+from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes, gram
 from dualscope.theory import functional
 
 

@@ -9,20 +9,20 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
+from dualscope.regression.architectures.constructed import gd_transformer, repeat
+from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.comparison import alignment, half_mse
-from dualscope.regression.constructed import gd_transformer, repeat
-from dualscope.regression.data import Linear, draw_for, generators
 from dualscope.regression.experiments.ahn import learned, relative_error
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek, implied_weights
 from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
 from dualscope.regression.experiments.mesa import guesses, least_squares, one_step_gd
 from dualscope.regression.experiments.vonoswald import VonOswald, copies_of
-from dualscope.regression.processes import GaussianProcess, LinearDynamics
+from dualscope.regression.problems.data import Linear, draw_for, generators
+from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics
+from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.prompt_training import ALL
-from dualscope.regression.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.results import COLUMNS, interval
-from dualscope.regression.transformer import Transformer
 from dualscope.theory import functional, preconditioned
 
 SMALL: dict[str, dict[str, Any]] = {

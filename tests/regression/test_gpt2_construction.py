@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dualscope.regression.data import Linear
-from dualscope.regression.gpt2_construction import causal_free_mask, embed, gpt2_of
+from dualscope.regression.architectures.gpt2_construction import causal_free_mask, embed, gpt2_of
+from dualscope.regression.problems.data import Linear
 from dualscope.theory import vonoswald
 
 

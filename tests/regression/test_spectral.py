@@ -2,7 +2,7 @@
 
 import torch
 
-from dualscope.regression.gpt2 import Gpt2Learner, Size
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.spectral import SpectralAdam, orthogonal
 
 

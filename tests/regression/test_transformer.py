@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from dualscope.regression.architectures.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
+from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.comparison import alignment, half_mse
-from dualscope.regression.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
-from dualscope.regression.data import Linear, draw_for, generators
+from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.training import Schedule, clip_copies, train
-from dualscope.regression.transformer import Transformer
 from dualscope.theory import vonoswald
 
 

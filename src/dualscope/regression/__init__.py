@@ -1,14 +1,13 @@
 """In-context regression with small transformers: do trained layers compute gradient descent?
 
-data, processes, prompts, shifts   problems: linear, Gaussian processes, linear dynamics; classes of functions
-transformer, gpt2                  linear attention, and GPT-2 blocks; one copy a seed
-training, recording                one loop for all copies, with checkpoints; steps as CUDA graphs
-prompt_training                    GPT-2 blocks on prompts of pairs, with a curriculum
-constructed, gpt2_construction     gradient descent written as a transformer's weights
-baselines/                         least squares, lasso, neighbours, trees, networks, Newton's iteration
+problems/          linear functions, Gaussian processes, linear dynamics, classes of functions, shifts
+architectures/     linear attention and GPT-2 blocks, one copy a seed; gradient descent written as their weights
+training, recording, spectral   one loop for all copies, with checkpoints; steps as CUDA graphs; orthogonal steps
+prompt_training    GPT-2 blocks on prompts of pairs, with a curriculum
+baselines/         least squares, lasso, neighbours, trees, networks, Newton's iteration
 comparison, probes, landscape, appearance   what is measured
-results, folder                    tidy rows, tables and checks; a run folder
-experiments/                       the experiments
+results, folder, shipped, claims   tidy rows, tables and checks; a run folder; what comes with the package
+experiments/       the experiments
 """
 
 from typing import Any

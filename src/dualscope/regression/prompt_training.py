@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dualscope.regression.data import generators
-from dualscope.regression.gpt2 import Gpt2Learner, Size
-from dualscope.regression.prompts import FunctionClass, Prompts, draw_prompts
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import FunctionClass, Prompts, draw_prompts
 from dualscope.regression.training import Schedule, Training, Workplace, train
 
 ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"
@@ -111,7 +111,7 @@ def states_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256) -> list[
     """The residual stream at the token of every x, by layer (the first is the embedding): each [copies, tasks,
     points, width], on the CPU.
     """
-    from dualscope.regression.gpt2 import pair_tokens
+    from dualscope.regression.architectures.gpt2 import pair_tokens
 
     parts = []
     for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dualscope.regression.prompts import normal
+from dualscope.regression.problems.prompts import normal
 
 
 def fit_networks(

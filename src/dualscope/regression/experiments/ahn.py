@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.data import Linear, draw_for, generators
+from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Schedule, Workplace, train
-from dualscope.regression.transformer import Transformer
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
 

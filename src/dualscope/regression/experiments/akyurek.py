@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.spectrum import (
     Filter,
@@ -17,10 +18,10 @@ from dualscope.regression.baselines.spectrum import (
     online_gradient_descent,
     ridge,
 )
-from dualscope.regression.data import generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.gpt2 import Gpt2Learner, Size
 from dualscope.regression.probes import probed
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import (
     LONGEST,
     Curriculum,
@@ -29,7 +30,6 @@ from dualscope.regression.prompt_training import (
     states_of,
     train_on_prompts,
 )
-from dualscope.regression.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
@@ -76,7 +76,7 @@ class Akyurek(Experiment):
         "curriculum": 10,
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 20000,
+        "steps": 10000,
         "d": 8,
         "points": 17,
         "layers": 8,
@@ -92,7 +92,7 @@ class Akyurek(Experiment):
         "contexts": 64,
     }
 
-    steps: int = 2000
+    steps: int = 1500
     d: int = 4
     points: int = 9  # 2 d examples and a query
     layers: int = 4
@@ -101,8 +101,8 @@ class Akyurek(Experiment):
     noises: tuple[float, ...] = (0.0, 0.25)  # of the base size; targets have variance 1
     depths: tuple[int, ...] = (1, 2)  # at the base width, without noise
     widths: tuple[int, ...] = (16, 32)  # at the base depth, without noise
-    batch: int = 64
-    rate: float = 5e-3
+    batch: int = 128
+    rate: float = 3e-3
     warmup: int = 100
     curriculum: int = 200
     test: int = 512  # prompts a seed

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.data import Batch, generators
+from dualscope.regression.architectures.transformer import Scores
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.processes import GaussianProcess, Kernel, bayes
+from dualscope.regression.problems.data import Batch, generators
+from dualscope.regression.problems.processes import GaussianProcess, Kernel, bayes
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Workplace
-from dualscope.regression.transformer import Scores
 
 DATA: tuple[Kernel, ...] = ("linear", "relu", "exp")
 ATTENTION: tuple[Scores, ...] = ("linear", "relu", "exp", "softmax")

@@ -5,17 +5,16 @@ from typing import Any, ClassVar, Literal, get_args
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines.lasso import lasso
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.network import fit_networks
 from dualscope.regression.baselines.spectrum import Spectrum, least_squares
 from dualscope.regression.baselines.trees import boost, grow
-from dualscope.regression.data import generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.gpt2 import Gpt2Learner, Size
 from dualscope.regression.landscape import note_landscape
-from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, fast, guesses_of, train_on_prompts
-from dualscope.regression.prompts import (
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import (
     DecisionTrees,
     FunctionClass,
     LinearFunctions,
@@ -25,8 +24,9 @@ from dualscope.regression.prompts import (
     draw_prompts,
     stacked,
 )
+from dualscope.regression.problems.shifts import FEWER_THAN_D, SHIFTS
+from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, fast, guesses_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.shifts import FEWER_THAN_D, SHIFTS
 from dualscope.regression.training import Schedule, Workplace
 
 FunctionName = Literal["linear", "sparse", "tree", "network"]
@@ -60,31 +60,31 @@ class Garg(Experiment):
         "fits": 16,
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 30000,
+        "steps": 12000,
         "layers": 12,
         "width": 256,
         "heads": 8,
         "d": 20,
         "points": 41,
         "long_points": 101,
-        "batch": 64,
+        "batch": 128,
         "rate": 3e-3,
-        "warmup": 500,
-        "curriculum": 3000,
+        "warmup": 200,
+        "curriculum": 2000,
         "test": 1024,
         "fits": 128,
     }
 
     classes: tuple[FunctionName, ...] = get_args(FunctionName)
-    steps: int = 2000
+    steps: int = 1500
     d: int = 5
     points: int = 11  # of linear functions: 2 d examples and a query
     long_points: int = 26  # of trees and networks
     layers: int = 4
     width: int = 64
     heads: int = 4
-    batch: int = 64
-    rate: float = 5e-3
+    batch: int = 128
+    rate: float = 3e-3
     warmup: int = 100
     curriculum: int = 400  # steps until inputs and prompts have their full size
     test: int = 512  # prompts a seed
@@ -281,7 +281,7 @@ class Garg(Experiment):
                 results.check(
                     f"linear, {name}: error at most twice that without a shift, and 0.05",
                     f"{mean:.4f} against {reference:.4f}",
-                    mean <= 2 * reference + 0.05,
+                    reference <= LEVEL and mean <= 2 * reference + 0.05,
                 )
         title = "linear: error on prompts unlike those of training, as a share of the targets' variance"
         results.table(title, ("shift", "examples", TRANSFORMER, LEAST_SQUARES), rows)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, arrived, note_training
-from dualscope.regression.data import generators
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
-from dualscope.regression.gpt2 import Gpt2Learner, Size
 from dualscope.regression.probes import probed
-from dualscope.regression.processes import LinearDynamics
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.processes import LinearDynamics
 from dualscope.regression.prompt_training import fast
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Training, Workplace, train
-from dualscope.regression.transformer import Transformer
 
 LATE = "late squared error"
 RIDGE, ONE_STEP, SEVERAL = "least squares, ridge", "one GD step", "GD steps, as many as layers"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.spectrum import (
     Spectrum,
     gradient_descent,
@@ -14,12 +15,11 @@ from dualscope.regression.baselines.spectrum import (
     newton,
     online_gradient_descent,
 )
-from dualscope.regression.data import generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.gpt2 import Size
 from dualscope.regression.probes import fit_probe, read_probe
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import LONGEST, Curriculum, states_of, train_on_prompts
-from dualscope.regression.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
@@ -39,7 +39,7 @@ class Newton(Experiment):
     quick_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1),
         "steps": 40,
-        "layers": 3,
+        "layers": 2,
         "width": 32,
         "heads": 2,
         "d": 4,
@@ -52,28 +52,28 @@ class Newton(Experiment):
         "passes": (1, 2),
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 30000,
+        "steps": 12000,
         "layers": 12,
         "width": 256,
         "heads": 8,
         "d": 20,
         "points": 41,
-        "batch": 64,
-        "rate": 2e-3,
-        "warmup": 500,
-        "curriculum": 3000,
+        "batch": 128,
+        "rate": 3e-3,
+        "warmup": 200,
+        "curriculum": 2000,
         "test": 512,
     }
 
     conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
-    steps: int = 3000
+    steps: int = 1500
     d: int = 5
     points: int = 11
     layers: int = 6
     width: int = 64
     heads: int = 4
-    batch: int = 64
-    rate: float = 5e-3
+    batch: int = 128
+    rate: float = 3e-3
     warmup: int = 100
     curriculum: int = 500
     test: int = 256  # prompts a seed to fit the read-outs on, and as many to compare on

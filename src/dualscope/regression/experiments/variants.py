@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 from dualscope.core.errors import InputError
 from dualscope.regression.appearance import APPEARS, note_training, when_equal
+from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
-from dualscope.regression.gpt2 import Size
+from dualscope.regression.problems.prompts import LinearFunctions
 from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, train_on_prompts
-from dualscope.regression.prompts import LinearFunctions
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
@@ -76,8 +76,8 @@ class Variants(Experiment):
     layers: int = 3
     width: int = 48
     heads: int = 4
-    batch: int = 32
-    rate: float = 5e-3
+    batch: int = 128
+    rate: float = 3e-3
     warmup: int = 100
     curriculum: int = 300
 
@@ -149,17 +149,11 @@ class Variants(Experiment):
                     cells.append("")
             steps = list(appeared[name].values())
             rows.append((name, shown(*interval(steps)) if steps else "never", *cells))
-        columns = (
-            "attention",
-            "appears at step",
-            "error, equal steps",
-            "minus normal",
-            "error, equal loss",
-            "minus normal",
-            "step, equal loss",
-            "minus normal",
-        )
-        results.table(f"After {self.steps} steps; mean over seeds [95 % interval]", columns, rows)
+        about = f"{self.steps} steps; mean over seeds [95 % interval]"
+        columns: tuple[str, ...] = ("attention", "appears at step", "error", "minus normal, paired")
+        results.table(f"At equal steps: {about}", columns, [row[:4] for row in rows])
+        columns = ("attention", "error", "minus normal, paired", "step", "minus normal, paired")
+        results.table(f"At equal loss: {about}", columns, [(row[0], *row[4:]) for row in rows])
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         results.figure(ALL, "Error in training, all lengths", log_y=True)
         for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.appearance import arrived
+from dualscope.regression.architectures.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
+from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.comparison import alignment, half_mse
-from dualscope.regression.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
-from dualscope.regression.data import Batch, Linear, draw_for, generators
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.problems.data import Batch, Linear, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Training, Workplace, train
-from dualscope.regression.transformer import Transformer
 
 MEASURES = ("loss", "prediction difference", "sensitivity cosine", "sensitivity distance")
 PLACES = tuple(i / 10 for i in range(11))  # 0 is the trained layer, 1 the constructed one

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dualscope.regression.prompts import LinearFunctions, Prompts, normal, rotations
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, normal, rotations
 
 Shift = Callable[[LinearFunctions, int, int, torch.Generator], Prompts]
 """functions, tasks, number of examples, generator -> prompts of one point more, whose last is the query."""

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dualscope.regression.data import Batch
-from dualscope.regression.prompts import rotations
+from dualscope.regression.problems.data import Batch
+from dualscope.regression.problems.prompts import rotations
 
 Kernel = Literal["linear", "relu", "exp"]
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
+from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.comparison import half_mse
-from dualscope.regression.data import Batch
-from dualscope.regression.transformer import Transformer
+from dualscope.regression.problems.data import Batch
 from dualscope.theory import vonoswald
 
 
