@@ -17,7 +17,7 @@ help:
 	@echo "make demo    install, measure the embedded model, print tables and write a report"
 	@echo "make test    install what tests need, then lint, types and tests"
 	@echo "make bench   run the benchmarks"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, mypy and the order of the folders"
 	@echo "make format  put the code in our format"
 	@echo "make clean   remove .venv and what was built"
 
@@ -31,6 +31,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

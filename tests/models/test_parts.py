@@ -12,7 +12,7 @@ from dualscope.models import Model, families
 from dualscope.models.capture import kernel
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.doctor import assure
+from dualscope.models.parity import assure
 from dualscope.models.parts import Rows
 from tests.models.lessons import random_lesson
 from tests.models.tiny import CONFIGS, FAMILIES, random_model, tiny_model

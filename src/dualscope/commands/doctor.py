@@ -1,5 +1,7 @@
 """``dualscope doctor``: is a model read correctly on this machine, in this precision?"""
 
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +11,27 @@ from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
     from dualscope.models import Model
-    from dualscope.models.doctor import Finding, Logits
+    from dualscope.models.parity import Logits
     from dualscope.tasks.lesson import Lesson
 
 PROBE = "embedded-sst2"  # generated, so that any model can be examined without data
 RATE = 0.01
+FLOAT64 = 1e-9  # for two passes of ours; transformers' own softmax may be float32 inside
+FLOAT32 = 5e-5  # what two float32 passes may differ by, for logits up to 1; larger logits, in proportion
+OWN_ERROR = 4.0  # a lower precision may differ by so many times its own distance from float32
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination; one with a limit can fail."""
+
+    what: str
+    value: float | str
+    limit: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.limit is None or (isinstance(self.value, float) and self.value <= self.limit)
 
 
 def doctor(
@@ -65,15 +83,15 @@ def _describe(model: "Model") -> None:
 
 
 def _examine(model: "Model", reference: "Logits | None") -> "tuple[list[Finding], Logits]":
-    from dualscope.models import doctor
+    from dualscope.models.parity import logits_of
 
     lesson = _probe(model)
-    found = doctor.logits_of(model, lesson)
+    found = logits_of(model, lesson)
     findings = [
-        *doctor.parity(model, found, reference),
+        *_parity(model, found, reference),
         *_similarities(model, lesson),
-        *doctor.memory(model, lesson),
-        *doctor.throughput(model, lesson),
+        *_memory(model, lesson),
+        *_throughput(model, lesson),
     ]
     return findings, found
 
@@ -88,11 +106,10 @@ def _probe(model: "Model") -> "Lesson":
     return make_lesson(episode, model.tokenizer, model.max_positions)
 
 
-def _similarities(model: "Model", lesson: "Lesson") -> "list[Finding]":
+def _similarities(model: "Model", lesson: "Lesson") -> list[Finding]:
     """What this precision makes of the two similarities that are most exposed to rounding."""
     from dualscope.learners import Bench, identify
     from dualscope.metrics.measured import measure_cell
-    from dualscope.models.doctor import Finding
 
     gd = identify("gd", rate=RATE)
     rows = measure_cell(Bench(model, lesson), gd, metrics=["sim_aou", "sim_am_delta"]).rows
@@ -103,7 +120,65 @@ def _similarities(model: "Model", lesson: "Lesson") -> "list[Finding]":
     ]
 
 
-def _print(columns: "dict[str, list[Finding]]") -> int:
+def _parity(model: "Model", found: "Logits", reference: "Logits | None") -> list[Finding]:
+    """Differences of logits with their limits; ``reference`` is the same model's in float32, for lower dtypes."""
+    import torch
+
+    size = max(1.0, float(found.plain.abs().max()))
+    limit = FLOAT32 * size
+    if model.precision not in ("float32", "float64"):
+        own = torch.finfo(model.dtype).eps * size
+        if reference is not None:
+            own = max(own, float((found.plain - reference.plain).abs().max()))
+        limit = max(limit, OWN_ERROR * own)
+    missed = abs(found.calls - model.n_layers)
+    return [
+        Finding(f"attention calls missed, of {model.n_layers}", float(missed), 0.0),
+        Finding("logits, captured - plain", float((found.captured - found.plain).abs().max()), limit),
+        Finding(
+            "logits, shared context - full context",
+            float((found.shared - found.captured).abs().max()),
+            FLOAT64 * size if model.precision == "float64" else limit,
+        ),
+        Finding(
+            "logits, read off the last layer - full", float((found.readout - found.shared).abs().max()), limit
+        ),
+    ]
+
+
+def _memory(model: "Model", lesson: "Lesson") -> list[Finding]:
+    """What is needed for this lesson, and how many queries are read at once."""
+    from dualscope.models.hardware import total_memory
+    from dualscope.models.reading.memory import batch_size, estimate, in_words
+
+    own = max(len(query) for query in lesson.queries) + 1
+    need = estimate(model.hf, model.dtype, own, len(lesson.context))
+    return [
+        Finding(
+            f"memory ({len(lesson.context)} tokens of context)",
+            f"{need}; {in_words(total_memory(model.device))} on {model.device}",
+        ),
+        Finding("queries in a batch", str(batch_size(model, own, len(lesson.context)))),
+    ]
+
+
+def _throughput(model: "Model", lesson: "Lesson") -> list[Finding]:
+    """Queries a second, the second time round: the first one warms the device up."""
+    import torch
+
+    findings = []
+    for name in ("zero-shot", "in-context"):
+        for _ in range(2):
+            start = time.perf_counter()
+            model.read(lesson, model.prefix(lesson.context) if name == "in-context" else None)
+            if model.device.type == "cuda":
+                torch.cuda.synchronize(model.device)
+            taken = time.perf_counter() - start
+        findings.append(Finding(f"{name} queries a second", f"{len(lesson.queries) / taken:.0f}"))
+    return findings
+
+
+def _print(columns: dict[str, list[Finding]]) -> int:
     """One line a finding, one column a precision; how many tolerances were missed."""
     from rich.console import Console
     from rich.table import Table
@@ -115,7 +190,7 @@ def _print(columns: "dict[str, list[Finding]]") -> int:
     return sum(not finding.ok for findings in columns.values() for finding in findings)
 
 
-def _cell(finding: "Finding") -> str:
+def _cell(finding: Finding) -> str:
     if isinstance(finding.value, str):
         return finding.value
     if not finding.limit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dualscope.core.learning import IN_CONTEXT, Learning
-from dualscope.models.doctor import assure
+from dualscope.models.parity import assure
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

@@ -12,7 +12,7 @@ from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Reread, Result
-from dualscope.models.doctor import assure, check_tokens
+from dualscope.models.parity import assure, check_tokens
 from dualscope.models.reading.other_order import other_order
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace

@@ -1,6 +1,6 @@
-"""Is a model read correctly here? The captured model against the plain one, and a shared context against a full one."""
+"""A captured model computes what the plain one does, and a shared context gives what a full one gives; a model for
+which that does not hold is refused."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,31 +12,13 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.hardware import total_memory
 from dualscope.models.model import Model
-from dualscope.models.reading.memory import batch_size, estimate, in_words
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
-FLOAT64 = 1e-9  # for two passes of ours; transformers' own softmax may be float32 inside
-FLOAT32 = 5e-5  # what two float32 passes may differ by, for logits up to 1; larger logits, in proportion
 GROSS = {"float64": 5e-3, "float32": 5e-3, "tf32": 5e-2, "bfloat16": 0.25, "float16": 0.25}
 """What is no rounding any more, for logits up to 1: masks and states that we do not know of."""
-OWN_ERROR = 4.0  # a lower precision may differ by so many times its own distance from float32
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the examination; one with a limit can fail."""
-
-    what: str
-    value: float | str
-    limit: float | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.limit is None or (isinstance(self.value, float) and self.value <= self.limit)
 
 
 @dataclass(frozen=True)
@@ -130,54 +112,3 @@ def _eager(model: Model) -> Iterator[None]:
         yield
     finally:
         model.hf.set_attn_implementation(before)
-
-
-def parity(model: Model, found: Logits, reference: Logits | None) -> list[Finding]:
-    """Differences of logits with their limits; ``reference`` is the same model's in float32, for lower dtypes."""
-    size = max(1.0, float(found.plain.abs().max()))
-    limit = FLOAT32 * size
-    if model.precision not in ("float32", "float64"):
-        own = torch.finfo(model.dtype).eps * size
-        if reference is not None:
-            own = max(own, float((found.plain - reference.plain).abs().max()))
-        limit = max(limit, OWN_ERROR * own)
-    missed = abs(found.calls - model.n_layers)
-    return [
-        Finding(f"attention calls missed, of {model.n_layers}", float(missed), 0.0),
-        Finding("logits, captured - plain", float((found.captured - found.plain).abs().max()), limit),
-        Finding(
-            "logits, shared context - full context",
-            float((found.shared - found.captured).abs().max()),
-            FLOAT64 * size if model.precision == "float64" else limit,
-        ),
-        Finding(
-            "logits, read off the last layer - full", float((found.readout - found.shared).abs().max()), limit
-        ),
-    ]
-
-
-def memory(model: Model, lesson: "Lesson") -> list[Finding]:
-    """What is needed for this lesson, and how many queries are read at once."""
-    own = max(len(query) for query in lesson.queries) + 1
-    need = estimate(model.hf, model.dtype, own, len(lesson.context))
-    return [
-        Finding(
-            f"memory ({len(lesson.context)} tokens of context)",
-            f"{need}; {in_words(total_memory(model.device))} on {model.device}",
-        ),
-        Finding("queries in a batch", str(batch_size(model, own, len(lesson.context)))),
-    ]
-
-
-def throughput(model: Model, lesson: "Lesson") -> list[Finding]:
-    """Queries a second, the second time round: the first one warms the device up."""
-    findings = []
-    for name in ("zero-shot", "in-context"):
-        for _ in range(2):
-            start = time.perf_counter()
-            model.read(lesson, model.prefix(lesson.context) if name == "in-context" else None)
-            if model.device.type == "cuda":
-                torch.cuda.synchronize(model.device)
-            taken = time.perf_counter() - start
-        findings.append(Finding(f"{name} queries a second", f"{len(lesson.queries) / taken:.0f}"))
-    return findings
