@@ -162,7 +162,7 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "2",
         "TORCHINDUCTOR_COMPILE_THREADS": "2",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
     }

@@ -45,6 +45,9 @@ def test_least_squares_is_scipys_of_least_norm() -> None:
             np.testing.assert_allclose(weights[task, k].numpy(), expected, rtol=1e-6, atol=1e-8)
             assert float(guesses[task, k]) == pytest.approx(float(expected @ x[task, k].numpy()), abs=1e-7)
     assert guesses[:, 0].tolist() == [0, 0, 0]
+    for k in (1, 4, 10):
+        last = Spectrum.of_last(x[:, : k + 1], y[:, : k + 1]).predict(least_squares)
+        torch.testing.assert_close(last[:, 0], guesses[:, k])
 
 
 def test_ridge_is_scikit_learns() -> None:

@@ -1,5 +1,6 @@
 """A training step recorded as a CUDA graph: a small transformer's kernels take longer to launch than to run."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -18,6 +19,7 @@ class RecordedSteps:
 
     def __init__(self, step: Callable[..., Tensor]) -> None:
         self.step = step
+        self._refused = False
         self._seen: dict[tuple[torch.Size, ...], int] = {}
         self._recordings: dict[tuple[torch.Size, ...], _Recording] = {}
 
@@ -27,7 +29,14 @@ class RecordedSteps:
             self._seen[shapes] = self._seen.get(shapes, 0) + 1
             if self._seen[shapes] <= WARM:
                 return self._aside(*inputs)
-            self._recordings[shapes] = _Recording(self.step, inputs)
+            if self._refused:
+                return self._aside(*inputs)
+            try:
+                self._recordings[shapes] = _Recording(self.step, inputs)
+            except RuntimeError as error:
+                warnings.warn(f"steps are not recorded, and take longer: {error}", stacklevel=2)
+                self._refused = True
+                return self._aside(*inputs)
         return self._recordings[shapes](*inputs)
 
     def _aside(self, *inputs: Tensor) -> Tensor:

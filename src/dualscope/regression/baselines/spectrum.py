@@ -24,6 +24,17 @@ class Spectrum:
     x: Tensor  # [..., points, d]: the inputs that are asked about
 
     @classmethod
+    def of_last(cls, x: Tensor, y: Tensor) -> "Spectrum":
+        """Of the last point alone, from all examples before it: points is 1."""
+        x, y = x.detach().cpu().double(), y.detach().cpu().double()
+        shown, answers = x[..., :-1, :], y[..., :-1, None]
+        values, vectors = torch.linalg.eigh(shown.mT @ shown)
+        moments = (shown.mT @ answers).squeeze(-1)
+        return cls(
+            values.clamp(min=0).unsqueeze(-2), vectors.unsqueeze(-3), moments.unsqueeze(-2), x[..., -1:, :]
+        )
+
+    @classmethod
     def of(cls, x: Tensor, y: Tensor) -> "Spectrum":
         """x [..., points, d], y [..., points]; on the CPU, whose eigensolver is the better for many small ones."""
         x, y = x.detach().cpu().double(), y.detach().cpu().double()

@@ -265,7 +265,7 @@ class Garg(Experiment):
                 variance = prompts.target[..., -1].square().mean(1).cpu()
                 guesses = {
                     TRANSFORMER: guesses_of(model, prompts)[..., -1],
-                    LEAST_SQUARES: Spectrum.of(prompts.x, prompts.y).predict(least_squares)[..., -1],
+                    LEAST_SQUARES: Spectrum.of_last(prompts.x, prompts.y).predict(least_squares)[..., -1],
                 }
                 for learner, guess in guesses.items():
                     error = (guess - prompts.target[..., -1].cpu()).square().mean(1) / variance
@@ -299,5 +299,5 @@ def simple_learners(prompts: Prompts, name: FunctionName) -> dict[str, Tensor]:
         NEAREST: nearest(prompts.x, prompts.y),
     }
     if name == "sparse":
-        found[LASSO] = lasso(prompts.x, prompts.y, 0.01, sweeps=60)
+        found[LASSO] = lasso(prompts.x, prompts.y, 0.01, sweeps=40)
     return found

@@ -78,7 +78,7 @@ class Mesa(Experiment):
     def carry_out(self, results: Results, place: Workplace) -> None:
         dynamics = LinearDynamics(self.d, self.length, self.noise)
         test = dynamics.draw_for(self.test, generators(self.seeds, 2))
-        (search,) = (dynamics.draw(self.test, g) for g in generators([0], 3))
+        (search,) = (dynamics.draw(min(self.test, 300), g) for g in generators([0], 3))
         forms = closed_forms(search, (1, *self.depths))
         found = {name: form(test) for name, form in forms.items()}
         names: dict[str, Learner] = {}
@@ -98,8 +98,9 @@ class Mesa(Experiment):
             )
         for number, (name, model) in enumerate(names.items()):
             training = self._train(model.to(place.device), dynamics, number, place.of(f"{number}"))
-            model.cpu().requires_grad_(False)
-            found[name] = torch.cat([guess_next(model, part) for part in test.split(200, 1)], 1)
+            model.requires_grad_(False)
+            parts = (guess_next(model, part.to(place.device)).cpu() for part in test.split(200, 1))
+            found[name] = torch.cat(list(parts), 1)
             self._note(results, name, training)
             self._probe(results, name, model, test, forms)
         self._compare(results, found, test, list(names))
@@ -197,7 +198,9 @@ class Mesa(Experiment):
         """
         some = test[:, : min(self.test, 400)]
         times = slice(self.length // 2, self.length, max(1, self.length // 10))
-        states = states_by_layer(model, some)
+        states = [
+            state.float().cpu() for state in states_by_layer(model, some.to(next(model.parameters()).device))
+        ]
         now, before = some[..., 1:-1, :], some[..., :-2, :]
         wanted = {
             "state before": torch.cat([torch.zeros_like(now[..., :1, :]), before], -2),
