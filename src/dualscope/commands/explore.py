@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from dualscope.commands.offline import OFFLINE
 from dualscope.core.errors import InputError
 
 MANY = "May be given several times."
@@ -28,7 +29,7 @@ def explore(
         [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
-    offline: bool = typer.Option(False, "--offline", help="Fetch nothing."),
+    offline: bool = OFFLINE,
     host: str = typer.Option(
         LOOPBACK, help="The address to listen on; any but this machine's own is unsafe."
     ),

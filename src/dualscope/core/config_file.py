@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.strangers import reason, text_of
+from dualscope.core.strangers import reading, reason, text_of
 
 LARGEST = 2 * 2**20  # bytes of a file that a person writes
 MOST_VALUES = 100_000
@@ -50,6 +50,15 @@ def parsed_yaml(text: str, path: str) -> tuple[dict[str, Any], dict[Location, in
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected `field: value` lines, found {_kind(data)}")
     return data, lines
+
+
+def check_head(text: str, path: str) -> None:
+    """Refuse a text whose first YAML document (a model card's head) would be the work of hours to unfold."""
+    with reading(f"{path}: the fields at its head"):
+        loader = yaml.SafeLoader(text)
+        node = loader.get_node() if loader.check_node() else None  # the document before the second `---`
+        if node is not None:
+            _check_size(node)
 
 
 def _check_size(root: yaml.Node) -> None:

@@ -28,7 +28,8 @@ class Reporter:
         self.quiet = quiet
         self._bars: Progress | None = None
         self._overall: TaskID | None = None
-        self._done = self._total = 0
+        self._there = self._total = 0
+        self._ended: set[str] = set()
         self._began = time.monotonic()
 
     def __enter__(self) -> Reporter:
@@ -55,7 +56,8 @@ class Reporter:
 
     def begin(self, total: int, there: int) -> None:
         """So many pieces in all, so many of them stored before."""
-        self._done, self._total, self._began = there, total, time.monotonic()
+        self._there, self._total, self._began = there, total, time.monotonic()
+        self._ended = set()
         if self._bars is not None:
             if self._overall is not None:
                 self._bars.remove_task(self._overall)
@@ -71,12 +73,16 @@ class Reporter:
         if isinstance(event, Waiting):
             self._line(f"waiting for {event.pieces} pieces that others are at: {'; '.join(event.holders)}")
             return
-        self._done += 1
+        self._ended.add(event.key)  # each once: what a lost worker had done is heard of again
         if self._bars is not None and self._overall is not None:
             self._bars.update(self._overall, completed=self._done)
         failed = event.state == "failed"
         if failed or (self._bars is None and not self.quiet):
             self._line(self._describe(event))
+
+    @property
+    def _done(self) -> int:
+        return self._there + len(self._ended)
 
     def _describe(self, event: Outcome) -> str:
         count = f"[{self._done}/{self._total}]"

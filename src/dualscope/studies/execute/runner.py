@@ -19,7 +19,7 @@ from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.worker import Setting, Work
 from dualscope.studies.paths import anchored
 from dualscope.studies.plan import Plan, Planner
-from dualscope.studies.recorded import recorded_rates
+from dualscope.studies.recorded import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
@@ -87,7 +87,7 @@ class Runner:
         """The cells of this shard, as far as their rates are known."""
         known = {key: float(choice["rate"]) for key, choice in rates.chosen(self.run).items()}
         tasks = [self.resolver.task(entry.task).name for entry in self.study.tasks]
-        cards = recorded_rates(self.study.models, tasks)
+        cards = recorded_rates(self.study.models, tasks) if asks_for_recorded(self.study) else {}
         plan = Planner(self.study, self.resolver, self.weights, known, cards).plan()
         sittings = plan.sittings()
         number, shards = self.shard
@@ -173,8 +173,10 @@ class Runner:
         seen: dict[str, Outcome] = {}
 
         def listen(event: Event) -> None:
-            if isinstance(event, Outcome) and not (event.state == "was there" and event.key in seen):
-                seen[event.key] = event  # what a lost worker had stored stays stored by this run
+            if isinstance(event, Outcome):
+                if event.state == "was there" and event.key in seen:
+                    return  # what a lost worker had stored stays stored by this run
+                seen[event.key] = event
             self.tell(event)
 
         watch = Claims(self.run.folder)

@@ -20,8 +20,7 @@ from dualscope.studies.run_folder.claims import Claims
 
 
 def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
-    jobs = min(jobs, len(works))
-    if jobs > 1:
+    if jobs > 1:  # also for one piece: a worker that dies does not take this process with it
         return _Pool(setting, jobs, tell).do_all(works)
     with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
         worker = Worker(setting, claims)
@@ -46,7 +45,7 @@ class _Pool:
         self._members: list[_Member] = []
 
     def do_all(self, works: Sequence[Work]) -> list[Work]:
-        queue, claimed = Queue(works, self.tell), []
+        queue, claimed = Queue(works, self.tell, self.setting.run), []
         try:
             while queue or any(member.work for member in self._members):
                 self._hand_out(queue)
@@ -69,13 +68,15 @@ class _Pool:
         return claimed
 
     def _hand_out(self, queue: Queue) -> None:
-        while queue and len(self._members) < self.jobs:
+        idle = sum(member.work is None for member in self._members)
+        for _ in range(min(len(queue) - idle, self.jobs - len(self._members))):
             self._members.append(self._hire())
         for member in self._members:
-            if member.work is None and queue:
+            if member.work is None:
                 member.work = queue.next(member.last, [m.work for m in self._members if m.work])
                 with contextlib.suppress(OSError):  # a lost worker's line says so at the next wait
-                    member.line.send(member.work)
+                    if member.work is not None:
+                        member.line.send(member.work)
 
     def _hire(self) -> _Member:
         ours, theirs = self._context.Pipe()

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from dualscope.core.folder import Folder
 from dualscope.studies.execute.outcome import Event, Outcome
 from dualscope.studies.execute.worker import Work
+from dualscope.studies.run_folder.storage import Run
 
-ATTEMPTS = 3
+ATTEMPTS = 2
 
 
 class Queue:
     """Hands out work by affinity, and takes back what a lost worker was doing."""
 
-    def __init__(self, works: Sequence[Work], tell: Callable[[Event], None]) -> None:
+    def __init__(self, works: Sequence[Work], tell: Callable[[Event], None], run: str) -> None:
         self._waiting = list(works)
         self._tell = tell
-        self._lost: Counter[str] = Counter()
+        self._run = Run(Folder.at(run))
+        self._lost: Counter[Work] = Counter()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def next(self, last: Work | None, at_work: Sequence[Work] = ()) -> Work | None:
         """For a worker that last did ``last``: the same model and task, the same model, or what no other
-        worker is at the model of."""
-        if not self._waiting:
-            return None
-        busy = {work.place for work in at_work}
+        worker is at the model of. None where others are at all that is left."""
+        busy, claimed = {work.place for work in at_work}, {work.sitting.key for work in at_work}
 
         def fit(work: Work) -> tuple[bool, bool, bool]:
             return (
@@ -36,21 +38,28 @@ class Queue:
                 work.place not in busy,
             )
 
-        best = max(self._waiting, key=fit)  # the first of the best: the plan's order
+        free = [work for work in self._waiting if work.sitting.key not in claimed]
+        if not free:
+            return None
+        best = max(free, key=fit)  # the first of the best: the plan's order
         self._waiting.remove(best)
         return best
 
     def take_back(self, work: Work, how: str) -> None:
-        """A worker was lost. What it had stored stays; the rest is tried again, but not for ever."""
-        key = work.sitting.key
-        self._lost[key] += 1
-        if self._lost[key] < ATTEMPTS:
+        """A worker was lost. What it had stored stays; the rest is tried again, then cell by cell, so that only the
+        cell fails that no worker survives."""
+        self._lost[work] += 1
+        if self._lost[work] < ATTEMPTS:
             self._waiting.insert(0, work)
-            return
-        reason = (
-            f"its worker was lost {ATTEMPTS} times ({how}); on a machine short of memory use fewer --jobs"
-        )
-        for cell in work.cells:
-            self._tell(Outcome(cell.id, str(cell), "failed", reason=reason))
-        if not work.cells:
-            self._tell(Outcome(key, str(work.sitting), "failed", reason=reason))
+        elif len(work.cells) > 1:
+            self._waiting[:0] = [Work(work.sitting, (cell,)) for cell in work.cells]
+        else:
+            reason = (
+                f"its worker was lost {ATTEMPTS} times ({how}); on a machine short of memory use fewer --jobs"
+            )
+            for cell in work.cells:
+                with contextlib.suppress(OSError):  # a full disk; the outcome that is told says it
+                    self._run.fail(cell.id, f"{reason}\n\n{cell}\n")
+                self._tell(Outcome(cell.id, str(cell), "failed", reason=reason))
+            if not work.cells:
+                self._tell(Outcome(work.sitting.key, str(work.sitting), "failed", reason=reason))

@@ -57,7 +57,7 @@ def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[E
             configure_logging=False,
         )
     try:
-        return _dispatch(ray, Queue(works, tell), setting, jobs, len(works), tell)
+        return _dispatch(ray, Queue(works, tell, setting.run), setting, jobs, len(works), tell)
     finally:
         if started:
             ray.shutdown()

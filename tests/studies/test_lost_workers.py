@@ -1,0 +1,67 @@
+"""Workers that die: what they stored stays, healthy cells are computed, the guilty one is named."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualscope.studies import Run, run_study
+from dualscope.studies.execute.outcome import Event, Outcome
+
+DEADLY = '''
+import os, signal
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("dies")
+class Dies(Learner):
+    """Takes its process with it, on one of the seeds."""
+    def learn(self, bench, lr, options):
+        if bench.lesson.episode.seed == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Learned(bench.zero_shot)
+'''
+
+
+@pytest.mark.slow
+def test_only_the_cell_that_no_worker_survives_fails(fields: dict[str, Any], tmp_path: Path) -> None:
+    plugin = tmp_path / "deadly.py"
+    plugin.write_text(DEADLY)
+    study = fields | {"plugins": [str(plugin)], "learners": ["dies", "gd"]}
+    heard: list[Event] = []
+    result = run_study(study, tmp_path / "run", device="cpu", jobs=2, tell=heard.append)
+    assert [failure.about.rpartition("· ")[2] for failure in result.failures] == ["dies"]
+    assert "its worker was lost 2 times (killed by SIGKILL)" in result.failures[0].reason
+    assert len(result.computed) == len(result.cells) - 1 == 7
+    assert set(result.run.failures()) == {result.failures[0].key}
+    told = [event.key for event in heard if isinstance(event, Outcome)]
+    assert sorted(told) == sorted(cell.id for cell in result.cells)  # each once
+    assert not (tmp_path / "run/claims").exists()
+    assert not (tmp_path / "run/aside").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_sigterm_is_like_ctrl_c(fields: dict[str, Any], tmp_path: Path, jobs: int) -> None:
+    command = [
+        *(sys.executable, "-m", "dualscope.cli", "run", "--model", fields["models"][0], "--device", "cpu"),
+        *("--task", fields["tasks"][0], "--seeds", "40", "--shots", "4", "--queries", "12", "--lr", "0.1"),
+        *("--learner", "gd", "--out", str(tmp_path / "run"), "--no-report", "--jobs", str(jobs)),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    cells = tmp_path / "run/cells"
+    while process.poll() is None and not (cells.is_dir() and os.listdir(cells)):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert re.search("interrupted: what is finished is in .*; the same command goes on", err)
+    assert Run.open(tmp_path / "run").unreadable(path.stem for path in cells.iterdir()) == {}
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        *("cells", "provenance", "provenance.json", "queries", "study.yaml")
+    ]
