@@ -1,7 +1,11 @@
 """The Ray engine on a real cluster of two nodes, one of whose workers is killed on the way."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,3 +86,61 @@ def test_two_nodes_and_a_killed_worker(
     assert mine[words].equals(theirs[words])
     np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-5)
     assert run_study(study, tmp_path / "ray", engine="ray", device="cpu").computed == []
+
+
+SLEEPY = '''
+import time
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("sleeps")
+class Sleeps(Learner):
+    """Takes its time."""
+    def learn(self, bench, lr, options):
+        time.sleep(300)
+        return Learned(bench.zero_shot)
+'''
+RUN = """
+import json, os, sys, threading, time
+import psutil
+from dualscope.studies import run_study
+
+def kill() -> None:
+    while not os.path.isdir(sys.argv[2] + "/cells"):
+        time.sleep(0.1)
+    for process in psutil.Process().children(recursive=True):
+        if process.name() == sys.argv[3]:
+            process.kill()
+    print("killed", time.time(), flush=True)
+
+threading.Thread(target=kill, daemon=True).start()
+result = run_study(json.loads(sys.argv[1]), sys.argv[2], engine="ray", jobs=2, device="cpu")
+print("ended", time.time(), json.dumps([failure.reason for failure in result.failures]), flush=True)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_a_dead_cluster_ends_the_run_within_a_minute(
+    fields: dict[str, Any], tmp_path: Path, part: str
+) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    study = fields | {"plugins": [str(tmp_path / "sleepy.py")], "learners": ["sleeps"]}
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    began = time.time()
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(study), str(tmp_path / "run"), part],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = dict(
+        line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("killed", "ended"))
+    )
+    ended, reasons = lines["ended"].split(" ", 1)
+    assert float(ended) - float(lines["killed"]) < 60
+    assert "the Ray cluster was lost" in reasons
+    assert began < float(lines["killed"])
+    assert time.time() - float(ended) < 15  # nothing waits at the end
