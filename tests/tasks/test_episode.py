@@ -23,6 +23,9 @@ class Rows:
     def rows(self, split: str) -> list[dict[str, str | int]]:
         return [{"text": f"{split} {i}", "label": label} for i, label in enumerate(self.labels)]
 
+    def file(self, split: str) -> None:
+        return None
+
     def where(self, split: str) -> str:
         return split
 

@@ -1,6 +1,7 @@
 """dualscope validate: look at a task before spending hours on it."""
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,10 +105,9 @@ def _pieces(tokens: tuple[int, ...], tokenizer: Any) -> str:
 
 
 def _balance(examples: "Sequence[Example]", task: "Task") -> list[int]:
-    counts = [0] * len(task.labels)
-    for example in examples:
-        counts[example.label] += 1
-    return counts
+    labels = getattr(examples, "labels", None)  # of a split of gigabytes, without its texts
+    counts = Counter((example.label for example in examples) if labels is None else labels.tolist())
+    return [counts[label] for label in range(len(task.labels))]
 
 
 def _spread(lengths: list[int]) -> str:

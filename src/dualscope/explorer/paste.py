@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def pasted(text: str, template: str, labels: list[str]) -> list[dict[str, Any]]:
     mark = next((mark for mark in "\t;," if first.count(mark) >= len(columns) - 1), ",")
     if not {column.strip().strip('"') for column in first.split(mark)} >= set(columns):
         text = mark.join(columns) + "\n" + text  # no header: the template's fields, then the label
-    rows = separated(PLACE, text, mark)
+    rows = list(separated(PLACE, io.StringIO(text, newline=""), mark))
     if not rows:
         raise InputError(f"{PLACE}: no line of {', '.join(columns)} was found")
     return [typed(example) for example in to_examples(rows, config, "pasted", str(PLACE))]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,9 +34,7 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
         )
     asked = {query.id for query in episode.queries}
     shuffled = (pool[i] for i in np.random.default_rng(seed).permutation(len(pool)))
-    left = [
-        example for example in shuffled if example.id not in asked and not is_listed(episode.task, example)
-    ]
+    left = (one for one in shuffled if one.id not in asked and not is_listed(episode.task, one))
     drawn = _take(episode, left)
     if len(drawn) < episode.shots:
         raise InputError(
@@ -50,16 +50,18 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
     return make_lesson(again, model.tokenizer, model.max_positions, lesson.read_at, lesson.gd_demonstrations)
 
 
-def _take(episode: Episode, candidates: list[Example]) -> list[Example]:
+def _take(episode: Episode, candidates: Iterator[Example]) -> list[Example]:
     """The first ones, or the first ones of each class where the episode is balanced."""
     if not episode.balanced:
-        return candidates[: episode.shots]
+        return list(islice(candidates, episode.shots))
     room = Counter(example.label for example in episode.demonstrations)
     taken = []
     for example in candidates:
         if room[example.label] > 0:
             room[example.label] -= 1
             taken.append(example)
+        if len(taken) == episode.shots:
+            break
     return taken
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.learners.bench import Bench
 from dualscope.models.trace import Trace
-from dualscope.tasks.episode import Episode, spare
+from dualscope.tasks.episode import Episode, spares
 from dualscope.tasks.lesson import Lesson, make_lesson
 from dualscope.tasks.tokens import answer_tokens, encode
 
@@ -58,7 +59,7 @@ def choose_rate(
     trained model: the rate is then used for every learner, seed and variant, as in the papers.
     """
     episodes = [Episode.draw(task, shots, seed, queries, balanced=balanced) for seed in seeds]
-    examples = _that_fit(spare(task, episodes, len(task.train)), task, model, limit)
+    examples = _that_fit(spares(task, episodes), task, model, limit)
     if len(examples) < ENOUGH:
         raise InputError(
             f"task '{task.name}': a learning rate is chosen on at least {ENOUGH} training examples that are neither "
@@ -89,16 +90,13 @@ def _asking(episode: Episode, examples: tuple[Any, ...], model: Model, gd_demons
     )
 
 
-def _that_fit(examples: Sequence[Example], task: Task, model: Model, limit: int) -> tuple[Example, ...]:
+def _that_fit(examples: Iterator[Example], task: Task, model: Model, limit: int) -> tuple[Example, ...]:
     """The first ones that the model can see whole: a few long texts are no reason to choose no rate."""
     room = model.max_positions - 1 - max(map(len, answer_tokens(task, model.tokenizer)))
     kept: list[Example] = []
-    for first in range(0, len(examples), limit):
-        some = examples[first : first + limit]
+    while len(kept) < limit and (some := list(islice(examples, limit))):
         prompts = encode([task.prompt(example) for example in some], model.tokenizer)
         kept += [example for example, prompt in zip(some, prompts, strict=True) if 0 < len(prompt) <= room]
-        if len(kept) >= limit:
-            break
     return tuple(kept[:limit])
 
 

@@ -1,7 +1,8 @@
 """One seeded draw: the ordered demonstrations, the queries, and whose labels are corrupted how."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -134,12 +135,16 @@ def spare(task: Task, episodes: Sequence[Episode], limit: int = 200) -> tuple[Ex
 
     What a learning rate may be chosen on without looking at what is measured.
     """
+    return tuple(islice(spares(task, episodes), limit))
+
+
+def spares(task: Task, episodes: Sequence["Episode"]) -> Iterator[Example]:
+    """The same one after another: a split may be larger than memory."""
     used = {e.id for episode in episodes for e in (*episode.demonstrations, *episode.queries)}
-    order = np.random.default_rng([0, 3]).permutation(len(task.train))
-    left = (task.train[i] for i in order)
-    return tuple(
-        [example for example in left if example.id not in used and not is_listed(task, example)][:limit]
-    )
+    for i in np.random.default_rng([0, 3]).permutation(len(task.train)):
+        example = task.train[i]
+        if example.id not in used and not is_listed(task, example):
+            yield example
 
 
 def arrangement(order: int | tuple[int, ...], seed: int, shots: int) -> tuple[int, ...]:
@@ -173,10 +178,9 @@ def _draw_demonstrations(task: Task, shots: int, seed: int, balanced: bool) -> l
             f"task '{task.name}': {shots} shots were asked for, and the split "
             f"'{task.config.splits.train}' has {len(pool)} examples"
         )
-    shuffled = [
-        pool[i] for i in np.random.default_rng(seed).permutation(len(pool)) if not is_listed(task, pool[i])
-    ]
-    return _balance(shuffled, shots, task) if balanced else shuffled[:shots]
+    drawn = (pool[i] for i in np.random.default_rng(seed).permutation(len(pool)))
+    shuffled = (example for example in drawn if not is_listed(task, example))
+    return _balance(shuffled, shots, task) if balanced else list(islice(shuffled, shots))
 
 
 def is_listed(task: Task, example: Example) -> bool:
@@ -189,18 +193,18 @@ def _draw_queries(task: Task, demonstrations: set[str], limit: int) -> tuple[Exa
         return task.queries[:limit]
     pool = task.evaluation
     order = np.random.default_rng(QUERY_SEED).permutation(len(pool))
-    queries = [pool[i] for i in order if pool[i].id not in demonstrations and not is_listed(task, pool[i])][
-        :limit
-    ]
+    drawn = (pool[i] for i in order)
+    free = (one for one in drawn if one.id not in demonstrations and not is_listed(task, one))
+    queries = tuple(islice(free, limit))
     if not queries:
         raise InputError(
             f"task '{task.name}': every example of the split '{task.config.splits.evaluation}' is a "
             f"demonstration, none is left as a query; ask for fewer shots"
         )
-    return tuple(queries)
+    return queries
 
 
-def _balance(shuffled: list[Example], shots: int, task: Task) -> list[Example]:
+def _balance(shuffled: Iterable[Example], shots: int, task: Task) -> list[Example]:
     """The first of each class, in the order drawn; the remainder goes to the classes that come first."""
     each, extra = divmod(shots, len(task.labels))
     taken = dict.fromkeys(range(len(task.labels)), 0)
@@ -211,6 +215,8 @@ def _balance(shuffled: list[Example], shots: int, task: Task) -> list[Example]:
             extra -= spends
             taken[example.label] += 1
             chosen.append(example)
+        if len(chosen) == shots:
+            break
     if len(chosen) < shots:
         found = ", ".join(f"{task.labels[c]} {n}" for c, n in taken.items())
         raise InputError(

@@ -25,6 +25,9 @@ class GeneratedRows:
     def where(self, split: str) -> str:
         return f"generator '{self.config.name}', split {split}"
 
+    def file(self, split: str) -> None:
+        return None
+
     def rows(self, split: str) -> list[Row]:
         if self._rows is None:
             self._rows = self._generate()

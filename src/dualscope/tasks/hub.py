@@ -35,6 +35,9 @@ class HubRows:
         config = f" ({self.config.config})" if self.config.config else ""
         return f"{self.config.dataset}{config}, split {split}"
 
+    def file(self, split: str) -> None:
+        return None
+
     def rows(self, split: str) -> list[Row]:
         if self.local and not Path(self.path).is_dir():
             raise InputError(f"task '{self.task}': source.hub.dataset: no such folder: {self.path}")

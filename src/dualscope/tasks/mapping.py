@@ -32,17 +32,19 @@ def as_row(typed: Typed, config: TaskConfig) -> Row:
 
 def to_examples(rows: Iterable[Row], config: TaskConfig, split: str, where: str) -> tuple[Example, ...]:
     """``where`` is what an error calls the place the rows came from."""
-    examples = tuple(
-        Example(
-            id=f"{split}:{number}",
-            fields={name: _field(row, config, name, f"{where}, row {number}") for name in config.field_names},
-            label=_label(row, config, split, f"{where}, row {number}"),
-        )
-        for number, row in enumerate(rows)
-    )
+    examples = tuple(to_example(row, config, split, where, number) for number, row in enumerate(rows))
     if not examples:
         raise InputError(f"task '{config.name}': {where}: the split is empty; at least one example is needed")
     return examples
+
+
+def to_example(row: Row, config: TaskConfig, split: str, where: str, number: int) -> Example:
+    place = f"{where}, row {number}"
+    return Example(
+        id=f"{split}:{number}",
+        fields={name: _field(row, config, name, place) for name in config.field_names},
+        label=_label(row, config, split, place),
+    )
 
 
 def _column(row: Row, columns: tuple[str, ...], task: str, what: str, where: str) -> Any:
@@ -74,7 +76,7 @@ def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
 
 def _label(row: Row, config: TaskConfig, split: str, where: str) -> int:
     value = _column(row, config.label, config.name, "the label", where)
-    index = _index(value, config)
+    index = to_label(value, config)
     if index is not None:
         return index
     if value is None or str(value).strip() in ("", "-1"):
@@ -90,7 +92,7 @@ def _label(row: Row, config: TaskConfig, split: str, where: str) -> int:
     )
 
 
-def _index(value: Any, config: TaskConfig) -> int | None:
+def to_label(value: Any, config: TaskConfig) -> int | None:
     """By ``label_values`` where the task has them; else text by label word, and numbers by position."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # what a data frame with a missing value makes of whole numbers

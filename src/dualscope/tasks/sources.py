@@ -1,16 +1,18 @@
 """Where rows come from: a local file (here), the hub (``hub.py``), a generator (``generators.py``)."""
 
 import csv
-import io
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, TextIO
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.strangers import reason
 
 Row = Mapping[str, Any]  # column -> value, as the data has it
+LARGE = 64 * 2**20  # bytes from which a file's rows are not held in memory
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
@@ -20,6 +22,9 @@ class Source(Protocol):
     def rows(self, split: str) -> list[Row]: ...
 
     def where(self, split: str) -> str: ...
+
+    def file(self, split: str) -> Path | None:
+        """The one file that holds them, where there is one: it may be larger than memory."""
 
 
 class FileRows:
@@ -34,6 +39,9 @@ class FileRows:
     def rows(self, split: str) -> list[Row]:
         return read_rows(self.files[split])
 
+    def file(self, split: str) -> Path:
+        return self.files[split]
+
 
 class MemoryRows:
     """The same rows whatever the split: examples that were typed or computed."""
@@ -47,6 +55,9 @@ class MemoryRows:
     def rows(self, split: str) -> list[Row]:
         return self._rows
 
+    def file(self, split: str) -> None:
+        return None
+
 
 class DataFolderRows:
     """``DIR/<task>/<split>.jsonl`` (or csv, tsv, parquet) in place of the hub: the ``--data`` option."""
@@ -59,6 +70,9 @@ class DataFolderRows:
 
     def rows(self, split: str) -> list[Row]:
         return read_rows(self._path(split))
+
+    def file(self, split: str) -> Path:
+        return self._path(split)
 
     def _path(self, split: str) -> Path:
         if not self.folder.parent.is_dir():
@@ -74,64 +88,113 @@ class DataFolderRows:
         raise InputError(f"{self.folder}: needs one of {accepted}; found {', '.join(found) or 'nothing'}")
 
 
+def is_large(path: Path) -> bool:
+    try:
+        return path.stat().st_size > LARGE
+    except OSError:
+        return False  # who reads it says why
+
+
 def read_rows(path: Path) -> list[Row]:
     """All rows of a jsonl, csv, tsv or parquet file."""
+    return list(iterate(path))
+
+
+def iterate(path: Path) -> Iterator[Row]:
+    """The same one after another, whatever the size of the file."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise InputError(f"{path}: '{suffix}' files are not read; accepted: {', '.join(FORMATS)}")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    if suffix == ".parquet":
-        return _parquet(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 (byte {error.start}); save the file as UTF-8") from None
+        if not path.is_file():
+            raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if suffix == ".jsonl":
-        return _jsonl(path, text)
-    return separated(path, text, ",") if suffix == ".csv" else _tsv(path, text)
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from None
+    if suffix == ".parquet":
+        yield from _parquet(path)
+    elif suffix == ".jsonl":
+        yield from _jsonl(path)
+    elif suffix == ".csv":
+        yield from _separated(path, ",")
+    else:
+        yield from _tsv(path)
 
 
-def _jsonl(path: Path, text: str) -> list[Row]:
-    rows: list[Row] = []
-    # Not splitlines: texts may hold U+2028 and its kin, which JSON does not escape.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number}: not JSON ({error}); is the file cut short?") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{path}, line {number}: expected an object {{...}}, found {type(row).__name__}")
-        rows.append(row)
-    return rows
-
-
-def _tsv(path: Path, text: str) -> list[Row]:
-    """Quoted as CSV is; where the quotes do not pair up, they are plain text, as many TSV files have them."""
+@contextmanager
+def _text(path: Path, newline: str) -> Iterator[TextIO]:
+    """A file's text as a stream; ``newline`` says what ends a line."""
     try:
-        return separated(path, text, "\t")
+        with open(path, encoding="utf-8-sig", newline=newline) as stream:
+            yield stream
+    except UnicodeDecodeError:
+        with open(path, "rb") as file:
+            start = _bad_byte(file)
+        raise InputError(f"{path}: not UTF-8 (byte {start}); save the file as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from None
+
+
+def _bad_byte(file: BinaryIO) -> int:
+    """Where a file stops being UTF-8."""
+    start = 0
+    for line in file:  # no character of several bytes has a line's end in it
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            return start + error.start
+        start += len(line)
+    return start
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    with _text(path, "\n") as lines:  # LF alone: texts may hold U+2028 and its kin
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(
+                    f"{path}, line {number}: not JSON ({reason(error)}); is the file cut short?"
+                ) from None
+            if not isinstance(row, dict):
+                raise InputError(
+                    f"{path}, line {number}: expected an object {{...}}, found {type(row).__name__}"
+                )
+            yield row
+
+
+def _tsv(path: Path) -> Iterator[Row]:
+    """Quoted as CSV is; where the quotes do not pair up, they are plain text, as many TSV files have them."""
+    quoted = True
+    try:
+        for _ in _separated(path, "\t"):
+            pass
     except InputError as error:
         try:
-            rows = separated(path, text, "\t", quoted=False)
+            for _ in _separated(path, "\t", quoted=False):
+                pass
         except InputError:
             raise error from None
+        quoted = False
         warnings.warn(f"{path}: the quotes do not pair up, so all are read as plain text", stacklevel=2)
-        return rows
+    yield from _separated(path, "\t", quoted)
 
 
-def separated(path: Path, text: str, delimiter: str, quoted: bool = True) -> list[Row]:
+def _separated(path: Path, delimiter: str, quoted: bool = True) -> Iterator[Row]:
+    with _text(path, "") as stream:
+        yield from separated(path, stream, delimiter, quoted)
+
+
+def separated(path: Path, stream: Iterable[str], delimiter: str, quoted: bool = True) -> Iterator[Row]:
+    """Rows of lines that keep their ends: a quoted text may span several."""
+    header: list[str] | None = None
     reader = csv.reader(
-        io.StringIO(text, newline=""),  # lines keep their ends: a quoted text may span several
+        stream,
         delimiter=delimiter,
         quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
         strict=True,
     )
-    rows: list[Row] = []
-    header: list[str] | None = None
     try:
         for values in reader:
             if not values:
@@ -145,10 +208,9 @@ def separated(path: Path, text: str, delimiter: str, quoted: bool = True) -> lis
                     f"({', '.join(header)}); is the file cut short?"
                 )
             else:
-                rows.append(dict(zip(header, values, strict=True)))
+                yield dict(zip(header, values, strict=True))
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}; is a quote left open?") from None
-    return rows
 
 
 def _check_header(path: Path, header: list[str]) -> None:
@@ -163,13 +225,16 @@ def _check_header(path: Path, header: list[str]) -> None:
         )
 
 
-def _parquet(path: Path) -> list[Row]:
+def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
     try:
-        rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not a whole Parquet file ({reason}); is the file cut short?") from None
-    return rows
+        for batch in pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
+            yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{path}: not a whole Parquet file ({reason(error)}); is the file cut short?"
+        ) from None

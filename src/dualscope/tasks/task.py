@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dualscope.tasks.example import Example
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
 from dualscope.tasks.mapping import Typed, as_row, to_examples
-from dualscope.tasks.sources import DataFolderRows, FileRows, MemoryRows, Row, Source
+from dualscope.tasks.sources import DataFolderRows, FileRows, MemoryRows, Row, Source, is_large
 
 
 class Task:
@@ -128,8 +129,7 @@ class Task:
         hasher = hashlib.sha256()
         head = [self.template, self.labels, self.separator]
         splits = (self.train, self.evaluation, self.demonstrations or (), self.queries or ())
-        rows = ([e.id, dict(e.fields), e.label] for split in splits for e in split)
-        for part in (head, *rows):
+        for part in chain([head], *map(_facts, splits)):
             hasher.update(json.dumps(part, sort_keys=True).encode() + b"\n")
         return hasher.hexdigest()
 
@@ -152,10 +152,25 @@ class Task:
 
     def _examples(self, split: str) -> Sequence[Example]:
         assert self.source is not None
-        return to_examples(self.source.rows(split), self.config, split, self.source.where(split))
+        file, where = self.source.file(split), self.source.where(split)
+        if file is not None and is_large(file):
+            from dualscope.tasks.large import LargeSplit
+
+            return LargeSplit.of(file, self.config, split, where)
+        return to_examples(self.source.rows(split), self.config, split, where)
 
     def _listed(self, field: str, rows: Sequence[Row] | None) -> tuple[Example, ...] | None:
         return None if rows is None else to_examples(rows, self.config, field, f"`{field}` of the task file")
+
+
+def _facts(split: Sequence[Example]) -> Iterator[Any]:
+    """What a hash of examples is made of; a split of gigabytes was hashed while it was read."""
+    whole = getattr(split, "digest", None)
+    if whole is not None:
+        yield whole
+        return
+    for example in split:
+        yield [example.id, dict(example.fields), example.label]
 
 
 def _task_file(name: str) -> Path:

@@ -123,12 +123,18 @@ def _demonstrations(source: Source, head: str) -> Iterator[Item]:
             why = "their text is not here: the data set cannot be read, or is no longer the same"
             yield Listing(f"{head}demonstrations of {key} ({why})", lines)
             continue
-        texts = {example.id: found.prompt(example) for example in found.train}
         lines = tuple(
-            (identity, f"{texts.get(identity, '(not found)')}{found.answer(label)}")
+            (identity, f"{_prompt(found, identity)}{found.answer(label)}")
             for identity, label in zip(ids, labels, strict=True)
         )
         yield Listing(f"{head}demonstrations of {key}", lines)
+
+
+def _prompt(task: Any, identity: str) -> str:
+    """The text of an example by its id, which ends in its row: a split may be too large to look through."""
+    row = identity.rpartition(":")[2]
+    example = task.train[int(row)] if row.isdecimal() and int(row) < len(task.train) else None
+    return task.prompt(example) if example is not None and example.id == identity else "(not found)"
 
 
 def _tasks(source: Source) -> dict[str, Any]:
