@@ -240,14 +240,15 @@ class Run:
 
     def _read_rows(self, cell: str) -> pa.Table:
         table = _read(self.folder.read(f"cells/{cell}.parquet"), cell).replace_schema_metadata(None)
-        if legacy.is_old(table.schema):
-            table = legacy.upgraded(table)
+        old = legacy.is_old(table.schema)
         for field in SCHEMA:
+            if old and field.name in legacy.ADDED:
+                continue
             if field.name not in table.column_names:
                 raise pa.ArrowInvalid(f"not a cell's rows: there is no column '{field.name}'")
             if table.schema.field(field.name).type != field.type:
                 raise pa.ArrowInvalid(f"not a cell's rows: the column '{field.name}' is no {field.type}")
-        return table
+        return legacy.upgraded(table) if old else table
 
     # the files beside the cells
 
