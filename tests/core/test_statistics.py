@@ -1,32 +1,18 @@
-"""Statistics against brute force."""
-
-from itertools import product
+"""Statistics against brute force, and what an interval promises, simulated."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualscope.core.statistics import (
-    Crossed,
-    bootstrap_mean,
-    crossed_bootstrap,
-    difference,
-    holm,
-    paired_difference,
-    quantiles,
-    resample_counts,
-    sign_flip,
-)
+from dualscope.core.estimate import Estimate
+from dualscope.core.statistics import holm, quantiles, resample_counts
 
 RNG = np.random.default_rng(0)
 finite = st.floats(-10, 10, allow_nan=False)
-
-
-def with_holes(values: np.ndarray) -> np.ndarray:
-    values = values.copy()
-    values[np.random.default_rng(1).random(values.shape) < 0.2] = np.nan
-    return values
+# How seeds, queries and both together vary, of a difference of two likenesses.
+SPREADS = ((0.05, 0.0, 0.2), (0.05, 0.05, 0.2), (0.02, 0.2, 0.2), (0.1, 0.05, 0.3))
+QUERIES = 40
 
 
 def test_counts_are_the_drawn_indices() -> None:
@@ -36,96 +22,107 @@ def test_counts_are_the_drawn_indices() -> None:
     assert (counts.sum(1) == 7).all()
 
 
-def test_mean_agrees_with_brute_force() -> None:
-    values = with_holes(RNG.standard_normal((30, 2)))
-    mean, low, high = bootstrap_mean(values, resamples=200, seed=4)
-    draws = [np.nanmean(values[rows], 0) for rows in np.random.default_rng(4).integers(0, 30, (200, 30))]
-    np.testing.assert_allclose(mean, np.nanmean(values, 0))
-    np.testing.assert_allclose(low, np.quantile(draws, 0.025, axis=0))
-    np.testing.assert_allclose(high, np.quantile(draws, 0.975, axis=0))
-
-
-def test_crossed_agrees_with_brute_force() -> None:
-    values = with_holes(RNG.standard_normal((3, 20)))
-    rng = np.random.default_rng(2)
-    seeds, queries = rng.integers(0, 3, (100, 3)), rng.integers(0, 20, (100, 20))
-    draws = [np.nanmean(values[np.ix_(s, q)]) for s, q in zip(seeds, queries, strict=True)]
-    crossed = Crossed(3, 20, resamples=100, seed=2)
-    np.testing.assert_allclose(crossed.draws(values), draws)
-    found = crossed_bootstrap(values, resamples=100, seed=2)
-    assert found.mean == pytest.approx(np.nanmean(values))
-    assert (found.low, found.high) == pytest.approx((np.quantile(draws, 0.025), np.quantile(draws, 0.975)))
-    assert (found.seeds, found.queries) == (3, 20)
-    other = RNG.random((3, 20)) + 1
-    both = np.where(np.isfinite(values), other, np.nan)
-    ratios = crossed.draws(values) / crossed.draws(both)
-    assert crossed.ratio(values, other).high == pytest.approx(np.quantile(ratios, 0.975))
-    assert crossed.interval_and_p(values + 100)[1] == pytest.approx(2 / 101)
-    np.testing.assert_allclose(
-        crossed.draws(other), [other[np.ix_(s, q)].mean() for s, q in zip(seeds, queries, strict=True)]
+def draws(rng: np.random.Generator, seeds: int, spread: tuple[float, float, float]) -> np.ndarray:
+    """A table of nothing: [seeds, queries] around 0."""
+    by_seed, by_query, both = spread
+    return (
+        by_seed * rng.standard_normal((seeds, 1))
+        + by_query * rng.standard_normal((1, QUERIES))
+        + both * rng.standard_normal((seeds, QUERIES))
     )
 
 
-def test_crossed_is_wider_than_queries_alone_when_seeds_differ() -> None:
-    values = RNG.standard_normal((4, 1)) + 0.01 * RNG.standard_normal((4, 100))
-    crossed = crossed_bootstrap(values)
-    _, low, high = bootstrap_mean(values.mean(0))
-    assert crossed.high - crossed.low > 10 * (high - low)
+@pytest.mark.parametrize("seeds", [3, 5, 8, 10])
+def test_intervals_cover_what_they_say(seeds: int) -> None:
+    rng = np.random.default_rng(seeds)
+    for spread in SPREADS:
+        intervals = [Estimate.of(draws(rng, seeds, spread)).interval for _ in range(1500)]
+        covered = np.mean([one.low <= 0 <= one.high for one in intervals])
+        assert covered >= 0.93, (spread, covered)
 
 
-def test_nothing_is_nan() -> None:
-    empty = crossed_bootstrap(np.full((3, 4), np.nan))
-    assert np.isnan([empty.mean, empty.low, empty.high]).all()
-    assert empty.seeds == 0
-    assert np.isnan(bootstrap_mean(np.empty((0,)))[0])
-    assert np.isnan(Crossed(2, 3).interval_and_p(np.full((2, 3), np.nan))[1])
-    assert np.isnan(sign_flip(np.full((2, 3), np.nan)).p)
+@pytest.mark.parametrize("seeds", [3, 5, 8, 10])
+@pytest.mark.parametrize("tasks", [1, 6])
+def test_false_answers_are_as_rare_as_the_rule_says(seeds: int, tasks: int) -> None:
+    """Of studies in which there is nothing, those in which some task is called above the control."""
+    rng = np.random.default_rng(10 * seeds + tasks)
+    for spread in SPREADS:
+        said = 0
+        for _ in range(600):
+            found = [Estimate.of(draws(rng, seeds, spread)) for _ in range(tasks)]
+            adjusted = holm({str(i): one.p for i, one in enumerate(found)})
+            said += any(one.mean > 0 and adjusted[str(i)] < 0.05 for i, one in enumerate(found))
+        assert said / 600 <= 0.06, (spread, said)
 
 
-@given(st.lists(st.one_of(finite, st.just(float("nan"))), min_size=1, max_size=30))
-def test_quantiles_agree_with_numpy(values: list[float]) -> None:
-    low, high = quantiles(np.array(values), level=0.8)
-    kept = [v for v in values if not np.isnan(v)]
-    expected = np.quantile(kept, [0.1, 0.9]) if kept else [np.nan, np.nan]
-    np.testing.assert_allclose([low, high], expected, atol=1e-9)
+def test_an_effect_of_a_tenth_is_found_with_eight_seeds() -> None:
+    rng = np.random.default_rng(1)
+    for spread in SPREADS[:2]:
+        found = [Estimate.of(0.1 + draws(rng, 8, spread)).interval.low > 0 for _ in range(400)]
+        assert np.mean(found) >= 0.8, spread
 
 
-def test_differences_use_the_layers_that_both_have() -> None:
-    left = np.array([[[1.0, 2.0, np.nan]]])
-    right = np.array([[[0.0, np.nan, 3.0]]])
-    assert difference(left, right) == pytest.approx(1.0)
-    a, b = RNG.random((3, 10)), RNG.random((3, 10))
-    assert paired_difference(a, b).mean == pytest.approx(a.mean() - b.mean())
+def test_the_mean_is_of_seeds_and_ignores_what_is_not_there() -> None:
+    values = RNG.standard_normal((4, 9))
+    values[0, :3] = np.nan
+    found = Estimate.of(values)
+    assert found.mean == pytest.approx(np.nanmean(values, 1).mean())
+    assert found.by_seeds == pytest.approx(np.nanmean(values, 1).var(ddof=1) / 4)
+    assert Estimate.of(np.full((2, 3), np.nan)).seeds == 0
+    one = Estimate.of(values[:1, 3:])
+    assert (one.seeds, one.by_seeds) == (1, 0.0)
+    assert one.by_queries == pytest.approx(values[0, 3:].var(ddof=1) / 6)
 
 
-@given(st.lists(st.integers(-50, 50), min_size=1, max_size=6))
-def test_sign_flip_enumerates(values: list[int]) -> None:
-    flips = [abs(np.dot(signs, values)) for signs in product([1, -1], repeat=len(values))]
-    found = sign_flip(np.array(values) / 8)
-    assert found.p == np.mean([flip >= abs(sum(values)) for flip in flips])
-    assert found.smallest == 2.0 ** (1 - len(values))
-    assert found.p >= found.smallest
+def test_students_interval_by_hand() -> None:
+    """Three seeds of one query each: t of two degrees of freedom is 4.303."""
+    found = Estimate.of_seeds([0.1, 0.2, 0.3]).interval
+    reach = 4.302652729 * 0.1 / 3**0.5
+    assert (found.low, found.high) == pytest.approx((0.2 - reach, 0.2 + reach))
+    assert Estimate.of_seeds([0.1, 0.2, 0.3]).p == pytest.approx(0.0741799)
 
 
-def test_three_seeds_cannot_go_below_a_quarter() -> None:
-    assert sign_flip(np.array([5.0, 6.0, 7.0])[:, None] + RNG.random((3, 50))).p == 0.25
-    many = sign_flip(np.linspace(1, 2, 20))
-    assert many.p == many.smallest == 1 / 2**14
+@given(st.lists(finite, min_size=2, max_size=8), st.floats(-5, 5))
+def test_shifting_all_values_shifts_the_interval(values: list[float], by: float) -> None:
+    plain, moved = Estimate.of_seeds(values).interval, Estimate.of_seeds(np.array(values) + by).interval
+    assert moved.low == pytest.approx(plain.low + by, abs=1e-6)
+    assert moved.high - moved.low == pytest.approx(plain.high - plain.low, abs=1e-6)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_is_the_step_down_rule(p_values: list[float]) -> None:
-    """Adjusted p <= alpha exactly where the step-down procedure at alpha rejects."""
-    adjusted = holm({str(i): p for i, p in enumerate(p_values)})
-    for alpha in (0.01, 0.05, 0.3):
-        order = np.argsort(p_values, kind="stable")
-        rejected: set[str] = set()
-        for rank, i in enumerate(order):
-            if p_values[i] * (len(p_values) - rank) > alpha:
-                break
-            rejected.add(str(i))
-        assert {name for name, p in adjusted.items() if p <= alpha} == rejected
+def test_how_many_seeds_would_do() -> None:
+    rng = np.random.default_rng(3)
+    unclear = Estimate.of(0.05 + draws(rng, 4, (0.05, 0.0, 0.2)))
+    needed = unclear.seeds_needed()
+    assert needed is not None
+    assert needed > 4
+    assert (
+        Estimate.of(0.01 + draws(rng, 4, (0.0, 1.0, 0.0))).seeds_needed() is None
+    )  # the queries are what varies
+    assert Estimate.of_seeds([0.2]).seeds_needed() is None
 
 
-def test_label_says_how_many_seeds() -> None:
-    assert crossed_bootstrap(np.ones((1, 5))).label == "95 % interval over 1 seed x 5 queries"
+def test_a_ratio_and_a_mean_over_tasks() -> None:
+    rng = np.random.default_rng(5)
+    right = 0.8 + 0.05 * rng.standard_normal((6, 30))
+    left = 0.5 * right + 0.01 * rng.standard_normal((6, 30))
+    share = Estimate.of_ratio(left, right)
+    assert share.mean == pytest.approx(left.mean() / right.mean())
+    assert share.interval.low < 0.5 < share.interval.high
+    parts = [Estimate.of(draws(rng, 5, SPREADS[0]) + level) for level in (0.1, 0.3)]
+    both = Estimate.mean_of(parts)
+    assert both.mean == pytest.approx((parts[0].mean + parts[1].mean) / 2)
+    assert both.se == pytest.approx(np.hypot(parts[0].se, parts[1].se) / 2)
+    assert 4 <= both.freedom <= 8
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
+def test_quantiles_are_numpys(values: list[float]) -> None:
+    low, high = quantiles(np.array(values))
+    assert (float(low), float(high)) == pytest.approx(
+        (np.quantile(values, 0.025), np.quantile(values, 0.975))
+    )
+
+
+def test_holm_by_hand() -> None:
+    assert holm({"a": 0.01, "b": 0.04, "c": float("nan")})["a"] == 0.02
+    assert holm({"a": 0.5, "b": 0.9}) == {"a": 1.0, "b": 1.0}

@@ -48,7 +48,7 @@ def put(
 
 
 def evidence(
-    seeds: int = 3,
+    seeds: int = 6,
     tasks: tuple[str, ...] = ("sst2",),
     gd: float = 0.3,
     untrained: float | None = 0.05,
@@ -97,7 +97,7 @@ def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
     made = evidence(tasks=("sst2", "mr"))
     rng = np.random.default_rng(1)
     for task in made.tasks:
-        for seed in range(3):
+        for seed in range(6):
             put(made, task, "trained", seed, "lcgd", "sim_aou", QUERIES, 0.2 + 0.01 * rng.standard_normal(60))
     found = verdict(made)
     beside = {c.control: c for c in found["sst2", "lcgd"].comparisons}["gd"]
@@ -107,7 +107,6 @@ def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
     assert beside.difference.mean == pytest.approx((left - right).mean())
     assert not beside.decides
     assert beside.p_holm >= beside.p
-    assert beside.sign_flip.smallest == 0.25
     assert "Below gd" in " ".join(found["sst2", "lcgd"].sentences)
     assert "gd" not in [c.control for c in found["sst2", "gd"].comparisons]
 
@@ -117,10 +116,9 @@ def test_above_the_controls() -> None:
     word, text = only(found)
     assert word == "above the controls"
     assert "Above untrained by 0.2" in text
-    assert "3 seeds x 60 queries" in text
-    assert "3 seeds cannot go below 0.25" in text
+    assert "6 seeds x 60 queries" in text
     names = [c.control for c in found.answers[0].comparisons]
-    assert names == ["untrained", "random-update", "mismatched", "null-context"]
+    assert names == ["untrained", "random-update", "mismatched", "likeness to null-context"]
     assert found.sentences == ("gd: above the controls on sst2.",)
     assert found.rule == RULE
 
@@ -135,7 +133,7 @@ def test_not_above() -> None:
 @pytest.mark.parametrize(("level", "answer"), [(0.1, "above the controls"), (0.4, "not above")])
 def test_gd_that_was_taught_something_else_decides(control: str, level: float, answer: str) -> None:
     made = evidence()
-    for seed in range(3):
+    for seed in range(6):
         put(made, "sst2", "trained", seed, control, "sim_aou", QUERIES, np.full(len(QUERIES), level))
     word, said = only(verdict(made))
     assert word == answer
@@ -145,7 +143,7 @@ def test_gd_that_was_taught_something_else_decides(control: str, level: float, a
 def test_controls_of_several_rates_decide_too() -> None:
     """A control is found at the learner's own rate; where there are several, names have the rate added."""
     cells = []
-    for seed, rate in [(s, r) for s in range(3) for r in (0.1, 0.3)]:
+    for seed, rate in [(s, r) for s in range(6) for r in (0.1, 0.3)]:
         for learner, level in (("gd", 0.4), ("random-update", 0.5)):
             columns = {
                 "model": "m",
@@ -167,7 +165,7 @@ def test_controls_of_several_rates_decide_too() -> None:
 
 def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
     made = evidence()
-    for seed in range(3):
+    for seed in range(6):
         for learner, level in (
             (who("gd", layers=[2]), 0.3),
             (who("random-update", layers=[2]), 0.35),
@@ -197,11 +195,13 @@ def test_not_testable() -> None:
 
 
 def test_inconclusive() -> None:
-    word, text = only(verdict(evidence(gd=0.12, spread=0.3)))
+    word, text = only(verdict(evidence(gd=0.16, spread=0.3)))
     assert word == "inconclusive"
     assert "Not clearly above" in text
-    word, text = only(verdict(evidence(seeds=2)))
-    assert word == "inconclusive"
+    assert "seeds would settle it" in text
+    few = verdict(evidence(seeds=2, gains={"in-context": 0.5, "gd": 0.5}))
+    word, text = only(few)
+    assert word in ("inconclusive", "not testable")
     assert "2 seed(s) cannot decide" in text
 
 
@@ -242,7 +242,7 @@ def test_holm_over_tasks() -> None:
 
 def test_ceiling_and_data() -> None:
     made = evidence()
-    for seed in range(3):
+    for seed in range(6):
         put(made, "sst2", "trained", seed, "in-context-redraw", "sim_aou", QUERIES, np.full(60, 0.6))
     found = verdict(made)
     (answer,) = found.answers
@@ -271,7 +271,7 @@ def table(levels: Mapping[str | QueryColumn, float], right: float) -> pa.Table:
 
 def cells() -> list[tuple[dict, pa.Table]]:
     found = []
-    for seed in range(3):
+    for seed in range(6):
         for variant in ("trained", "untrained"):
             base = {"model": "tiny", "variant": variant, "task": "sst2", "seed": seed, "demo_labels": "gold"}
             base |= {"corrupt": "both", "lr": None, "options": "{}", "control": None, "role": "hypothesis"}
@@ -305,7 +305,7 @@ def test_evidence_from_cells() -> None:
         "correct", "sim_aou", "sim_aou_mismatched", "sim_aou_to_null",
     }  # fmt: skip
     (correct,) = sixteen.pair(key("sst2", "trained", "in-context", "correct"))
-    assert correct.shape == (3, 60)
+    assert correct.shape == (6, 60)
     assert correct.mean() == pytest.approx(0.9)
     assert verdict(sixteen)["sst2", "gd"].answer == "above the controls"
     assert verdict(four)["sst2", "lcgd lr=0.1"].answer == "not testable"
@@ -347,3 +347,43 @@ def test_pairs_align_by_seed_and_query() -> None:
     left, right = made.pair(key("t", "trained", "gd", "m"), key("t", "trained", "icl", "m"))
     np.testing.assert_array_equal(left, [[4.0, 6.0]])
     np.testing.assert_array_equal(right, [[50.0, np.nan]])
+
+
+def test_a_control_that_teaches_is_marked_and_does_not_decide() -> None:
+    made = evidence()
+    for seed in range(6):
+        put(made, "sst2", "trained", seed, "gd-random-labels", "sim_aou", QUERIES, np.full(len(QUERIES), 0.5))
+    (strict,) = verdict(made).answers
+    assert strict.answer == "not above"
+    rng = np.random.default_rng(4)
+    for seed in range(6):
+        right = (rng.random(len(QUERIES)) < 0.95).astype(float)
+        put(made, "sst2", "trained", seed, "gd-random-labels", "correct", QUERIES, right)
+    (answer,) = verdict(made).answers
+    (marked,) = [c for c in answer.comparisons if c.control == "random-labels"]
+    assert marked.teaches
+    assert not marked.decides
+    assert answer.answer == "above the controls"
+    assert "it is no null and does not decide" in " ".join(answer.sentences)
+
+
+@pytest.mark.parametrize(("name", "called"), [("zero-shot-offset", "position"), ("dilution", "dilution")])
+def test_position_and_dilution_decide_by_their_own_likeness(name: str, called: str) -> None:
+    made = evidence()
+    for seed in range(6):
+        put(made, "sst2", "trained", seed, name, "sim_aou", QUERIES, np.full(len(QUERIES), 0.6))
+    made.roles[Learning(name)] = "null"
+    (answer,) = verdict(made).answers
+    assert answer.answer == "not above"
+    assert answer.decided_by is not None
+    assert answer.decided_by.control == called
+
+
+def test_what_is_left_beyond_dilution_has_to_be_above_nothing() -> None:
+    made, rng = evidence(), np.random.default_rng(2)
+    for seed in range(6):
+        left = 0.01 * rng.standard_normal(len(QUERIES))
+        put(made, "sst2", "trained", seed, "gd", "sim_aou_orthogonal", QUERIES, left)
+    (answer,) = verdict(made).answers
+    assert answer.answer == "not above"
+    assert answer.comparisons[-1].control == "beyond dilution"

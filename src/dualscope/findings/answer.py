@@ -1,4 +1,4 @@
-"""What can be said of one learner on one task: the comparisons, the answer, and the words for them. No torch."""
+"""What can be said of one learner on one task: the comparisons, the answer, and the words for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from dualscope.core.estimate import Interval
 from dualscope.core.learning import Learning
-from dualscope.core.statistics import Interval, SignFlip
 
 PRIMARY = "sim_aou"
 ALPHA = 0.05
@@ -28,7 +28,10 @@ class Comparison:
     difference: Interval
     p: float
     p_holm: float
-    sign_flip: SignFlip
+    seeds_needed: int | None = None
+    """How many seeds would show a difference of this size; None: no number that anybody would run."""
+    teaches: bool = False
+    """A control that beats zero-shot here: it is no null, and does not decide."""
 
     @property
     def outcome(self) -> Outcome:
@@ -60,6 +63,12 @@ class Answer:
     share_of_ceiling: Interval | None
     sentences: tuple[str, ...]
 
+    @property
+    def decided_by(self) -> Comparison | None:
+        """The deciding control that stands most in the learner's way, or comes nearest to it."""
+        deciding = [c for c in self.comparisons if c.decides and c.difference.seeds]
+        return min(deciding, key=lambda c: c.difference.mean, default=None)
+
 
 def beats(gain: Interval | None) -> bool:
     return gain is not None and gain.low > 0
@@ -89,7 +98,7 @@ def sentences_of(answer: Answer) -> Iterator[str]:
 
 
 def _against(answer: Answer, comparison: Comparison) -> str:
-    apart, flip = comparison.difference, comparison.sign_flip
+    apart = comparison.difference
     if comparison.control == "untrained" and comparison.beaten:
         start = (
             f"Untrained beats trained: the untrained model scores {comparison.control_value.mean:.3f}, "
@@ -101,8 +110,15 @@ def _against(answer: Answer, comparison: Comparison) -> str:
         start = f"Below {comparison.control}: difference"
     else:
         start = f"Not clearly above {comparison.control}: difference"
-    shown = "" if comparison.decides else "; shown, does not decide"
-    return (
-        f"{start} {_text(apart)} (p = {comparison.p_holm:.3g} after Holm; sign-flip p = {flip.p:.3g}, "
-        f"{flip.seeds} seeds cannot go below {flip.smallest:.3g}{shown})."
-    )
+    shown = ""
+    if comparison.teaches:
+        shown = "; it beats zero-shot here, so it is no null and does not decide"
+    elif not comparison.decides:
+        shown = "; shown, does not decide"
+    elif comparison.outcome == "unclear" and apart.mean > 0:
+        shown = (
+            "; no number of seeds would settle it"
+            if comparison.seeds_needed is None
+            else f"; about {comparison.seeds_needed} seeds would settle it"
+        )
+    return f"{start} {_text(apart)} (p = {comparison.p_holm:.3g} after Holm{shown})."

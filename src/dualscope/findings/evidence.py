@@ -16,7 +16,7 @@ from dualscope.core.rows import learning_of, sitting_options
 from dualscope.core.statistics import ratio
 from dualscope.core.words import Role
 
-USED = ("sim_aou", "sim_aou_mismatched", "sim_aou_random", "sim_aou_to_null")
+USED = ("sim_aou", "sim_aou_mismatched", "sim_aou_orthogonal", "sim_aou_random", "sim_aou_to_null")
 Part = tuple[tuple[str, ...], np.ndarray]  # queries, their values
 
 

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dualscope.core.canonical import fingerprint
+from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.query_columns import column_name
-from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
+from dualscope.core.statistics import ratio
 from dualscope.findings.stored import StoredCell
 from dualscope.studies.run_folder.storage import Run
 
@@ -73,13 +74,13 @@ def compute(run: Run, cells: Sequence[StoredCell]) -> list[Row]:
         if rows:
             groups.setdefault(tuple(rows[0][key] for key in KEYS), []).append((cell, rows))
     found: list[Row] = []
-    draws: dict[tuple[Any, ...], list[tuple[Row, np.ndarray]]] = {}
+    across: dict[tuple[Any, ...], list[tuple[Row, Estimate]]] = {}
     for key, members in groups.items():
-        for row, resampled in _summarise_group(run, dict(zip(KEYS, key, strict=True)), members):
+        for row, estimate in _summarise_group(run, dict(zip(KEYS, key, strict=True)), members):
             found.append(row)
-            across = tuple(row[k] for k in COLUMNS[: COLUMNS.index("value")] if k not in ("task", "lr"))
-            draws.setdefault(across, []).append((row, resampled))
-    for parts in draws.values():
+            same = tuple(row[k] for k in COLUMNS[: COLUMNS.index("value")] if k not in ("task", "lr"))
+            across.setdefault(same, []).append((row, estimate))
+    for parts in across.values():
         tasks = {row["task"] for row, _ in parts}
         if len(tasks) == len(parts) > 1:
             found.append(_mean_over_tasks(parts))
@@ -94,84 +95,75 @@ def _aggregates(table: pa.Table) -> pa.Table:
 
 def _summarise_group(
     run: Run, key: Row, members: Sequence[tuple[StoredCell, list[Row]]]
-) -> list[tuple[Row, np.ndarray]]:
-    """Every metric of the cells that differ in nothing but their draw, with its resampled means."""
+) -> Iterator[tuple[Row, Estimate]]:
+    """Every metric of the cells that differ in nothing but their draw."""
     tables = [run.queries(cell.id) for cell, _ in members]
     queries = sorted({query for table in tables for query in table["query"].to_pylist()})
     place = {query: i for i, query in enumerate(queries)}
     where = [[place[query] for query in table["query"].to_pylist()] for table in tables]
-    seeds = [rows[0]["seed"] for _, rows in members]
-    drawn = sorted(set(seeds))
-    by_seed, by_query = (
-        resample_counts(n, RESAMPLES, np.random.default_rng([n, 7])) for n in (len(drawn), len(queries))
-    )
-    # Orders and draws of weights of one seed are no further seeds: they come and go with it.
-    by_seed = by_seed[:, [drawn.index(seed) for seed in seeds]]
-    found = []
-    for metric, reference in dict.fromkeys(
-        (r["metric"], r["reference"]) for _, rows in members for r in rows
-    ):
-        rows = [
-            next((r for r in rows if (r["metric"], r["reference"]) == (metric, reference)), None)
-            for _, rows in members
-        ]
-        means = np.array([math.nan if row is None else row["value"] for row in rows])
+    seeds = np.array([rows[0]["seed"] for _, rows in members])
+    by_metric = [{(row["metric"], row["reference"]): row for row in rows} for _, rows in members]
+    for metric, reference in dict.fromkeys(name for rows in by_metric for name in rows):
+        own = [rows.get((metric, reference)) for rows in by_metric]
+        means = np.array([math.nan if row is None else row["value"] for row in own])
         values = np.full((len(members), len(queries)), np.nan)
         for i, ((cell, _), table) in enumerate(zip(members, tables, strict=True)):
             name = column_name(metric, reference, cell.reference)
             if name in table.column_names:
                 values[i, where[i]] = table[name].to_numpy()
-        there = np.isfinite(values)
-        if there.any():
-            total = (by_query @ np.where(there, values, 0.0).T) * by_seed
-            resampled = ratio(total.sum(1), ((by_query @ there.T.astype(float)) * by_seed).sum(1))
-        elif len(drawn) > 1:  # a share or a norm: no query has a value of its own, the seeds are what varies
-            there = np.isfinite(means)[:, None]
-            resampled = ratio(
-                by_seed @ np.where(np.isfinite(means), means, 0.0), by_seed @ there[:, 0].astype(float)
-            )
-        else:
-            resampled = np.array([])
-        low, high = _ends(resampled, rows)
-        n = int(there.any(0).sum()) if there.shape[1] == len(queries) else len(queries)
+        estimate = _estimate(seeds, means, values, own)
+        interval = estimate.interval
         finite = means[np.isfinite(means)]
-        counted = {seed for seed, mean in zip(seeds, means, strict=True) if math.isfinite(mean)}
         row = {
             **key,
             "metric": metric,
             "reference": reference,
             "value": float(finite.mean()) if len(finite) else math.nan,
-            "low": low,
-            "high": high,
-            "seeds": len(counted),
-            "queries": n,
+            "low": interval.low,
+            "high": interval.high,
+            "seeds": len({seed for seed, mean in zip(seeds, means, strict=True) if math.isfinite(mean)}),
+            "queries": estimate.queries or len(queries),
         }
-        found.append((row, resampled))
-    return found
+        yield row, estimate
 
 
-def _ends(resampled: np.ndarray, rows: Sequence[Row | None]) -> tuple[float, float]:
-    if len(resampled):
-        low, high = quantiles(resampled)
-        return float(low), float(high)
-    only = rows[0] if len(rows) == 1 else None
-    return (math.nan, math.nan) if only is None else (float(only["low"]), float(only["high"]))
+def _estimate(
+    seeds: np.ndarray, means: np.ndarray, values: np.ndarray, rows: Sequence[Row | None]
+) -> Estimate:
+    """Over seeds and queries; of a share or a norm, of which no query has a value of its own, over seeds alone.
+
+    Orders and draws of weights of one seed are no further seeds: they are averaged first.
+    """
+    drawn = sorted(set(seeds.tolist()))
+    if np.isfinite(values).any():
+        return Estimate.of(np.array([_average(values[seeds == seed]) for seed in drawn]))
+    by_seed = [float(_average(means[seeds == seed])) for seed in drawn]
+    within = [((row["high"] - row["low"]) / (2 * NORMAL)) ** 2 for row in rows if row is not None]
+    known = [variance for variance in within if math.isfinite(variance)]
+    if len(drawn) == 1 and not known:
+        return Estimate(by_seed[0], math.nan, math.nan, 1, 0)
+    return Estimate.of_seeds(by_seed, float(np.mean(known)) if known else 0.0)
 
 
-def _mean_over_tasks(parts: Sequence[tuple[Row, np.ndarray]]) -> Row:
+def _average(values: np.ndarray) -> np.ndarray:
+    """The mean along the first axis, NaN left out."""
+    there = np.isfinite(values)
+    return ratio(np.where(there, values, 0.0).sum(0), there.sum(0))
+
+
+def _mean_over_tasks(parts: Sequence[tuple[Row, Estimate]]) -> Row:
     """Tasks weigh the same, and are drawn independently."""
     rates = {row["lr"] for row, _ in parts}
     values = np.array([row["value"] for row, _ in parts])
     values = values[np.isfinite(values)]
-    usable = [resampled for _, resampled in parts if len(resampled)]
-    low, high = quantiles(np.mean(usable, axis=0)) if len(usable) == len(parts) else (math.nan, math.nan)
+    interval = Estimate.mean_of([estimate for _, estimate in parts]).interval
     return {
         **parts[0][0],
         "task": ALL_TASKS,
         "lr": next(iter(rates)) if len(rates) == 1 else None,
         "value": float(values.mean()) if len(values) else math.nan,
-        "low": float(low),
-        "high": float(high),
+        "low": interval.low,
+        "high": interval.high,
         "seeds": max(row["seeds"] for row, _ in parts),
         "queries": max(row["queries"] for row, _ in parts),
     }

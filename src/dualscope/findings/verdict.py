@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from dualscope.core import words
 from dualscope.core.companions import PLAIN
+from dualscope.core.estimate import Estimate, Interval
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
-from dualscope.core.statistics import Crossed, Interval, difference, holm, sign_flip
+from dualscope.core.statistics import holm
 from dualscope.findings.answer import (
     ALPHA,
     PRIMARY,
@@ -25,28 +26,32 @@ from dualscope.findings.answer import (
 )
 from dualscope.findings.evidence import Evidence, Key
 
-RESAMPLES = 2000
 CEILING = IN_CONTEXT.under("redraw")
+ALWAYS = {"zero-shot-offset": "position", "dilution": "dilution"}
+"""Nulls that always decide, since they hold no demonstration: what people call them, by the learner's name."""
+WRONGLY_TAUGHT: tuple[words.Control, ...] = ("random-labels", "other-task")
 
 RULE = f"""\
-The question is the strong, per-layer correspondence: does gradient descent change the attention outputs as the \
-demonstrations in the context do? It is asked of every task and gradient learner by itself, on the trained model.
+The question is the strong, per-layer correspondence: does a learner change the attention outputs as the \
+demonstrations in the context do? It is asked of every task and every hypothesis by itself, on the trained model.
 1. The measure is {PRIMARY}: the cosine of the two changes of the attention output, mean over layers and queries.
-2. Not testable: unless in-context learning and the gradient learner each beat zero-shot in accuracy, with an interval \
+2. Not testable: unless in-context learning and the learner each beat zero-shot in accuracy, with an interval \
 that excludes 0, there is no learning to compare. (Accuracy is against what the demonstrations teach: where their \
 labels are flipped, against the flipped labels; where they are random, against the right ones.)
-3. Controls that decide: the untrained model (the same learner, weights drawn anew); a random update of the size of \
-GD's; mismatched queries (one query's ICL change against another's GD change); GD on random labels and on another \
-task; the query moved to ICL's positions without a context, and contexts that teach nothing, in place of ICL. \
-Differences are paired by seed and query.
+3. Controls that decide, each of the same learner: the untrained model (weights drawn anew); a random update of the \
+same size; mismatched queries (one query's ICL change against another's learned change); the learner taught random \
+labels, and taught another task. And what is like ICL with nothing to learn from: the query moved to ICL's positions \
+(position), its attention diluted as ICL dilutes it (dilution), contexts that teach nothing; the learner's likeness to \
+such a context in place of ICL; and what is left of the likeness when the direction that dilution moves along is taken \
+out of both changes (beyond dilution), which has to be above 0. A context, random labels or another task that beats \
+zero-shot here teaches something: it is marked, and does not decide. Differences are paired by seed and query.
 4. Above the controls: against every deciding control that was measured, the difference is above 0 with an interval \
 that excludes 0 and a p-value below {ALPHA:g} after Holm's correction over tasks; the untrained model and at least one \
 other control must have been measured, over at least {SEEDS} seeds.
 5. Not above: against some deciding control, the whole interval of the difference lies below {SMALL:g}.
-6. Inconclusive: anything else.
-Intervals are 95 % bootstrap intervals that resample seeds and queries; with few seeds they are too narrow, so the \
-number of seeds stands beside each, and beside it the p-value of a sign-flip test over seeds, which cannot fall below \
-2^(1 - seeds), whatever the data.\
+6. Inconclusive: anything else; how many seeds would settle it is said.
+Intervals are 95 % intervals over seeds: Student's, with one degree of freedom less than there are seeds, and what the \
+queries add to the variance of the mean. Their coverage and the rate of false answers are simulated.\
 """
 
 
@@ -70,9 +75,9 @@ class Verdict:
         return found
 
 
-def verdict(evidence: Evidence, seed: int = 0) -> Verdict:
+def verdict(evidence: Evidence) -> Verdict:
     """The answers for every task and every hypothesis that was compared with in-context learning."""
-    judge = _Judge(evidence, seed)
+    judge = _Judge(evidence)
     drafts = [
         judge.draft(task, learning)
         for task in evidence.tasks
@@ -84,29 +89,39 @@ def verdict(evidence: Evidence, seed: int = 0) -> Verdict:
     return Verdict(answers, tuple(_summary(answers)))
 
 
-class _Judge:
-    """Computes the numbers; the resamples of a shape are drawn once."""
+@dataclass(frozen=True)
+class Control:
+    """What a learner is compared with, and whether that decides."""
 
-    def __init__(self, evidence: Evidence, seed: int) -> None:
+    name: str
+    key: Key
+    taught: Learning | None = None  # who must not have learned anything for it to be a null
+    always: bool = True  # it decides whether or not it learned
+    decides: bool = True  # else it is shown
+
+
+class _Judge:
+    """Computes the numbers."""
+
+    def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self.crossed = cache(lambda seeds, queries: Crossed(seeds, queries, RESAMPLES, seed))
 
     def draft(self, task: str, learning: Learning) -> Answer:
         own = Key(task, "trained", learning, PRIMARY)
         comparisons = tuple(
-            self._compare(name, own, key, decides)
-            for name, key, decides in self._controls(task, learning)
-            if key in self.evidence and self._overlap(own, key)
+            self._compare(control, own)
+            for control in self._controls(task, learning)
+            if control.key in self.evidence and self._overlap(own, control.key)
         )
         return Answer(
             task,
             learning,
             self._name(task, learning),
             "inconclusive",
-            self._interval(*self.evidence.pair(own)),
+            Estimate.of(*self.evidence.pair(own)).interval,
             self._gain(task, IN_CONTEXT),
             self._gain(task, learning),
-            comparisons,
+            (*comparisons, *self._beyond_dilution(own)),
             tuple(_missing(comparisons)),
             self._share(own, Key(task, "trained", CEILING, PRIMARY)),
             (),
@@ -117,35 +132,68 @@ class _Judge:
         twins = [other for other in self.evidence.learnings(task) if other.label == learning.label]
         return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
 
-    def _controls(self, task: str, learning: Learning) -> Iterator[tuple[str, Key, bool]]:
-        """Name, where its values are, and whether it decides; the others are shown."""
+    def _controls(self, task: str, learning: Learning) -> Iterator[Control]:
         own = Key(task, "trained", learning, PRIMARY)
-        yield "untrained", own._replace(variant="untrained"), True
-        yield "random-update", own._replace(learning=learning.under("random-update")), True
-        yield "mismatched", own._replace(metric="sim_aou_mismatched"), True
+        yield Control("untrained", own._replace(variant="untrained"))
+        yield Control("random-update", own._replace(learning=learning.under("random-update")))
+        yield Control("mismatched", own._replace(metric="sim_aou_mismatched"))
+        for null in self._nulls(task):
+            always = ALWAYS.get(null.name)
+            yield Control(always or null.label, own._replace(learning=null), null, always is not None)
         for null in self.evidence.references(task, learning, "sim_aou_to_null"):
-            yield null.label, own._replace(metric="sim_aou_to_null", reference=null), True
-        yield "random-labels", own._replace(learning=learning.under("random-labels")), True
-        yield "other-task", own._replace(learning=learning.under("other-task")), True
-        yield "random direction", own._replace(metric="sim_aou_random"), False
-        yield "trained-embeddings", own._replace(variant="trained-embeddings"), False
+            name = f"likeness to {ALWAYS.get(null.name) or null.label}"
+            yield Control(
+                name, own._replace(metric="sim_aou_to_null", reference=null), null, null.name in ALWAYS
+            )
+        for control in WRONGLY_TAUGHT:
+            under = learning.under(control)
+            yield Control(control, own._replace(learning=under), under, always=False)
+        yield Control("random direction", own._replace(metric="sim_aou_random"), decides=False)
+        yield Control("trained-embeddings", own._replace(variant="trained-embeddings"), decides=False)
         plain = Learning(PLAIN, rate=learning.rate)
         # Is this learner more like ICL than plain GD? One of some layers has another mean.
         if plain != learning and "layers" not in learning.settings:
-            yield PLAIN, own._replace(learning=plain), False
+            yield Control(PLAIN, own._replace(learning=plain), decides=False)
+
+    def _nulls(self, task: str) -> list[Learning]:
+        """Learners of this task that have nothing to learn from, under no control."""
+        here = self.evidence.learnings(task)
+        return [who for who in here if self.evidence.roles.get(who) == "null" and who.control is None]
 
     def _overlap(self, *keys: Key) -> bool:
         left, right = self.evidence.pair(*keys)
         return bool((np.isfinite(left) & np.isfinite(right)).any())
 
-    def _interval(self, values: np.ndarray) -> Interval:
-        return self.crossed(*values.shape).interval(values)
+    def _compare(self, control: Control, own: Key) -> Comparison:
+        left, right = self.evidence.pair(own, control.key)
+        apart = Estimate.of(left - right)
+        teaches = (
+            control.taught is not None and not control.always and self._teaches(own.task, control.taught)
+        )
+        return Comparison(
+            control.name,
+            control.decides and not teaches,
+            Estimate.of(right).interval,
+            apart.interval,
+            apart.p,
+            apart.p,
+            apart.seeds_needed(),
+            teaches,
+        )
 
-    def _compare(self, name: str, own: Key, control: Key, decides: bool) -> Comparison:
-        left, right = self.evidence.pair(own, control)
-        apart = difference(left, right)
-        interval, p = self.crossed(*apart.shape).interval_and_p(apart)
-        return Comparison(name, decides, self._interval(right), interval, p, p, sign_flip(apart))
+    def _teaches(self, task: str, learning: Learning) -> bool:
+        """A control is a null only if it teaches nothing."""
+        return beats(self._gain(task, learning))
+
+    def _beyond_dilution(self, own: Key) -> Iterator[Comparison]:
+        key = own._replace(metric="sim_aou_orthogonal")
+        if key in self.evidence:
+            left = Estimate.of(*self.evidence.pair(key))
+            if left.seeds:
+                nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
+                yield Comparison(
+                    "beyond dilution", True, nothing, left.interval, left.p, left.p, left.seeds_needed()
+                )
 
     def _gain(self, task: str, learning: Learning) -> Interval | None:
         learned = self.evidence.learned(learning)
@@ -153,18 +201,15 @@ class _Judge:
         if not all(key in self.evidence for key in keys):
             return None
         after, before = self.evidence.pair(*keys)
-        return self._interval(difference(after, before)) if after.size else None
+        return Estimate.of(after - before).interval if after.size else None
 
     def _share(self, own: Key, ceiling: Key) -> Interval | None:
         # Layers that do not learn are left out of a learner's mean.
-        if (
-            "layers" in own.learning.settings
-            or ceiling not in self.evidence
-            or not self._overlap(own, ceiling)
-        ):
+        some_layers = "layers" in own.learning.settings
+        if some_layers or ceiling not in self.evidence or not self._overlap(own, ceiling):
             return None
         left, right = self.evidence.pair(own, ceiling)
-        return self.crossed(*left.shape).ratio(left, right)
+        return Estimate.of_ratio(left, right).interval
 
 
 def _missing(comparisons: Sequence[Comparison]) -> Iterator[str]:

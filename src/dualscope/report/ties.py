@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from dualscope.core.estimate import Estimate
 from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.statistics import paired_difference
 from dualscope.findings.evidence import Evidence, Key
 from dualscope.report.subject import Subject, label_of
 
@@ -66,4 +66,4 @@ class Marks:
         )
         if not (np.isfinite(left) & np.isfinite(right)).any():
             return True  # nothing to tell them apart by
-        return not paired_difference(left, right).excludes_zero
+        return not Estimate.of(left - right).interval.excludes_zero

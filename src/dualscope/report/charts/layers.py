@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.report.subject import Subject, label_of
 
-NORMAL = 1.96
 Key = tuple[str, str, str, str, str | None]
 """task, variant, learner, metric, reference"""
 Reach = tuple[float, float, float]
@@ -49,7 +49,7 @@ def combine(parts: Sequence[Reach]) -> Reach:
     (0.5, 0.4, 0.7)
     >>> mean, low, high = combine([(0.4, 0.4, 0.4), (0.6, 0.6, 0.6)])
     >>> round(mean, 3), round(low, 3), round(high, 3)
-    (0.5, 0.304, 0.696)
+    (0.5, -0.771, 1.771)
     """
     there = [part for part in parts if not math.isnan(part[0])]
     if not there or any(math.isinf(part[0]) for part in there):  # a signal to noise of no noise at all
@@ -59,10 +59,8 @@ def combine(parts: Sequence[Reach]) -> Reach:
     values, lows, highs = (np.array(column, float) for column in zip(*there, strict=True))
     within = ((highs - lows) / (2 * NORMAL)) ** 2
     within = within[np.isfinite(within)]
-    spread = values.var(ddof=1) / len(values) + (within.mean() if len(within) else 0.0)
-    reach = NORMAL * float(np.sqrt(spread))
-    mean = float(values.mean())
-    return mean, mean - reach, mean + reach
+    found = Estimate.of_seeds(values, float(within.mean()) if len(within) else 0.0).interval
+    return found.mean, found.low, found.high
 
 
 def layer_lines(subject: Subject) -> dict[Key, Line]:
