@@ -1,6 +1,7 @@
 """Null learners, ceilings, the probe, and the choice of a rate."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from dualscope.learners import Bench
 from dualscope.learners.altered_lessons import redrawn, relabelled, reordered
 from dualscope.learners.nulls import filled, scrambled, unlabelled
 from dualscope.learners.probe import softmax_regression
+from dualscope.learners.same_length import of_the_same_length
 from dualscope.tasks import Episode
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
@@ -128,6 +130,54 @@ def test_redrawn(balanced: bool) -> None:
         expected = taught.learned("gd", LR).trace if lr else taught.in_context
         torch.testing.assert_close(bench.learned(name, lr).trace.attn_out, expected.attn_out)
     assert redrawn(lesson, bench.model, 2).context != again.context
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"balanced": True}, {"demo_labels": "random"}, {"demo_labels": "flipped"}]
+)
+def test_a_redrawn_context_is_as_long_to_the_token(options: dict[str, object]) -> None:
+    """Label words of one token and of two, a small pool: what no example makes up for is cut or filled at the front."""
+    model = wrapped("gpt2")
+    for seed in range(8):
+        lesson = tiny_lesson(model, shots=4, seed=seed, **options)
+        for draw in (1, 2):
+            again = redrawn(lesson, model, draw)
+            assert len(again.context) == len(lesson.context)
+            assert again.shots_used == lesson.shots_used
+            shown = {d.id for d in lesson.demonstrations}
+            assert not shown & {d.id for d in again.demonstrations}  # 20 examples: there are others
+            for one in again.demonstrations:
+                tokens = one.prompt + one.label
+                assert again.context[one.start : one.start + len(tokens)] == tokens
+            assert [d.start for d in again.training] == [d.start for d in again.demonstrations]
+            labels = again.episode.labels("icl")
+            assert [d.label_index for d in again.demonstrations] == list(labels)
+
+
+def test_nothing_is_cut_where_the_data_have_the_lengths() -> None:
+    """With many texts of every length each demonstration is replaced by one as long as itself."""
+    model, task = wrapped("gpt2"), tiny_task(n=4000, labels=("Negative", "Positive"))
+    lesson = tiny_lesson(model, shots=8, task=task)
+    again = redrawn(lesson, model)
+    assert [len(d.prompt) for d in again.demonstrations] == [len(d.prompt) for d in lesson.demonstrations]
+    texts = {example.id: task.prompt(example) for example in task.train}
+    encoded = model.tokenizer([texts[d.id] for d in again.demonstrations])["input_ids"]
+    assert [tuple(tokens) for tokens in encoded] == [d.prompt for d in again.demonstrations]
+
+
+def test_a_much_longer_redraw_is_cut_from_the_front() -> None:
+    """No candidate is as short as these demonstrations."""
+    model = wrapped("gpt2")
+    long = tiny_lesson(model, shots=3, seed=1)
+    short = replace(
+        long,
+        demonstrations=tuple(replace(d, prompt=d.prompt[-1:]) for d in long.demonstrations),
+        context=long.context[: len(long.bos) + 3 * 2 + sum(len(d.label) for d in long.demonstrations)],
+    )
+    again = of_the_same_length(long, short)
+    assert len(again.context) == len(short.context)
+    assert all(d.prompt for d in again.demonstrations)
+    assert again.demonstrations[0].prompt == long.demonstrations[0].prompt[-1:]
 
 
 def test_a_redraw_keeps_to_all_demonstrations_and_says_how_many_it_used() -> None:

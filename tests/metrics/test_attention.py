@@ -164,7 +164,14 @@ def test_random_updates_are_seeded_and_as_defined() -> None:
     assert abs(sim_aou_random(z, c, 0).mean()) < 0.02
     assert sim_aou_random(z, c, 0, "uniform-text").mean() > 0.3  # -z on both sides
     up = torch.ones_like(z)  # a change that is positive throughout is near any uniform [0, 1) one
-    assert sim_aou_random(z, z + up, 0, "uniform-code").mean() > 0.8
+    assert sim_aou_random(z, 0.001 * z + up, 0, "uniform-code").mean() > 0.4
+    # The published code scales every output to unit norm first: sizes do not matter to it.
+    code = sim_aou_random(z, c, 0, "uniform-code")
+    torch.testing.assert_close(code, sim_aou_random(3 * z, 0.2 * c, 0, "uniform-code"))
+    state = int(np.random.SeedSequence([0, 3, 0]).generate_state(1)[0])
+    noise = torch.rand(z[:, 0].shape, generator=torch.Generator().manual_seed(state))
+    expected = cos((c[0, 0] / c[0, 0].norm() - z[0, 0] / z[0, 0].norm()).numpy(), noise[0].numpy())
+    assert code[0, 0].item() == pytest.approx(expected)
 
 
 def drifting(seed: int, shared: float, own_part: torch.Tensor) -> torch.Tensor:

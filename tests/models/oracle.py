@@ -320,6 +320,12 @@ def oracle(hf: Any, lesson: Any, context: Sequence[int], position_offset: int = 
             "layer_inputs": torch.stack([layer.inputs[at] for layer in layers]),
             "query_vectors": torch.stack([layer.query[:, at].flatten() for layer in layers]),
             "context_scores": torch.stack(
+                [
+                    layer.scores[:, at, :first].masked_fill(~layer.seen[at, :first], float("nan")).sum(0)
+                    for layer in layers
+                ]
+            ),
+            "context_products": torch.stack(
                 [(layer.key[:, :first] @ layer.query[:, at, :, None]).squeeze(-1).sum(0) for layer in layers]
             ),
             "bos_mass": torch.stack([layer.weights[:, at, : len(lesson.bos)].sum(-1) for layer in layers]),

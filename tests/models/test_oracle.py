@@ -9,7 +9,9 @@ from tests.models.lessons import random_lesson
 from tests.models.oracle import oracle, watch
 from tests.models.tiny import FAMILIES, tiny_model
 
-EVERYTHING = frozenset({"exits", "mass", "attention", "layer_inputs", "query_vectors", "context_scores"})
+EVERYTHING = frozenset(
+    {"exits", "mass", "attention", "layer_inputs", "query_vectors", "context_scores", "context_products"}
+)
 SEVERAL = ((16,), (19, 16), (19, 17, 20))  # labels of one, two and three tokens
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -48,7 +50,7 @@ class TestAgainstOracle:
     def test_zero_shot_at_an_offset(self, family: str, dtype: torch.dtype) -> None:
         hf, tokenizer = tiny_model(family, dtype)
         model, lesson = Model(hf, tokenizer), random_lesson()
-        want = EVERYTHING - {"context_scores"}
+        want = EVERYTHING - {"context_scores", "context_products"}
         for offset in (0, 40):
             trace = model.read(lesson, want=want, position_offset=offset)
             assert_same(trace, oracle(hf, lesson, lesson.bos, offset), TOLERANCE[dtype])
@@ -118,5 +120,5 @@ def test_queries_of_mixed_lengths_in_one_batch(family: str, monkeypatch: pytest.
     trace = model.read(lesson, model.prefix(lesson.context), want=EVERYTHING, batch_size=4)
     assert model.counters["batches"] == 2
     assert_same(trace, oracle(hf, lesson, lesson.context), 1e-10)
-    zero_shot = model.read(lesson, want=EVERYTHING - {"context_scores"})
+    zero_shot = model.read(lesson, want=EVERYTHING - {"context_scores", "context_products"})
     assert_same(zero_shot, oracle(hf, lesson, lesson.bos), 1e-10)

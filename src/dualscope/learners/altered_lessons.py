@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dualscope.core.errors import InputError
+from dualscope.learners.same_length import as_long_as, of_the_same_length
 from dualscope.tasks.episode import arrangement, is_listed
 from dualscope.tasks.lesson import NOT_IN_CONTEXT, DemonstrationTokens, Lesson, make_lesson
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from dualscope.tasks.episode import Episode
     from dualscope.tasks.example import Example
 
+_NO_LIMIT = 10**9  # positions: what a redrawn context may hold is settled by the one it stands for
 _FAR = 1_000_003  # added to a seed for another draw: far from the seeds that studies use
 
 
 def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
-    """The same queries after another draw of as many demonstrations."""
+    """The same queries after another draw of as many demonstrations, in a context of as many tokens."""
     episode = lesson.episode
     seed = episode.seed + _FAR * draw
     pool = episode.task.train
@@ -46,8 +48,10 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
             f"task '{episode.task.name}': another draw of {episode.shots} demonstrations would be the same "
             f"{len(drawn)}: there are no others; ask for fewer shots"
         )
-    again = replace(episode, seed=seed, order=0, demonstrations=tuple(drawn))
-    return make_lesson(again, model.tokenizer, model.max_positions, lesson.read_at, lesson.gd_demonstrations)
+    alike = as_long_as(lesson, left, model.tokenizer)
+    again = replace(episode, seed=seed, order=0, demonstrations=tuple(alike))
+    made = make_lesson(again, model.tokenizer, _NO_LIMIT, lesson.read_at, "all")
+    return of_the_same_length(made, lesson)
 
 
 def _take(episode: Episode, candidates: Iterator[Example]) -> list[Example]:

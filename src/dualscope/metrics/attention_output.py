@@ -40,8 +40,13 @@ def sim_aou_norm(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
 
 
 def sim_aou_random(z: Tensor, c: Tensor, seed: int, draw: Draw = "gaussian", first_layer: int = 0) -> Tensor:
-    """The reference's change against a random update, drawn anew for every query and layer."""
+    """The reference's change against a random update, drawn anew for every query and layer.
+
+    ``uniform-code`` scales the outputs to unit norm first, as the published code does.
+    """
     z, c = wide(z), wide(c)
+    if draw == "uniform-code":
+        z, c = unit(z), unit(c)
     layers = []
     for layer in range(z.shape[1]):
         generator = torch.Generator(z.device)  # one a layer, so that chunks do not change the draw
@@ -217,7 +222,7 @@ _add(
 )
 _add(
     "sim_aou_random_code",
-    "cos(c - z, r), r ~ U[0, 1)",
+    "cos(c/|c| - z/|z|, r), r ~ U[0, 1)",
     "the papers' baseline as their code has it",
     default=False,
 )

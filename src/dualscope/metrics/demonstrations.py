@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,16 +21,23 @@ if TYPE_CHECKING:
 
 KENDALL_QUERIES = 64  # the first ones: tau over a thousand tokens varies little between queries
 SHIFTS = 4
+TOP = 10  # tokens
 ELSEWHERE: frozenset[Control | None] = frozenset({"other-task", "redraw", "reorder"})
 """Controls under which a learner is taught another list of demonstrations."""
 
 
-def shared_tokens(lesson: Lesson, recorded: int) -> tuple[list[int], list[int]] | None:
-    """Places of the demonstrations' tokens in the context, and among the recorded ones of training.
+@dataclass(frozen=True)
+class Places:
+    """The demonstrations' tokens that both learners have: prompt and label; no BOS, no separator."""
 
-    Prompt and label, the first token of each demonstration left out. Learners record the whole of every
-    demonstration, all but its first token (steps of one token without BOS), or its label alone (a loss on labels).
-    None where `recorded` fits none of these.
+    context: list[int]  # where each stands in the context
+    training: list[int]  # where among what was recorded of the training
+    owner: list[int]  # which demonstration it is of
+
+
+def shared_tokens(lesson: Lesson, recorded: int) -> Places | None:
+    """Learners record the whole of every demonstration, all but its first token (steps of one token without BOS), or
+    its label alone (a loss on labels). None where `recorded` fits none of these.
     """
 
     def first_of(layout: str, taught: DemonstrationTokens) -> int:
@@ -44,16 +52,17 @@ def shared_tokens(lesson: Lesson, recorded: int) -> tuple[list[int], list[int]] 
     else:
         return None
     in_context = {shown.id: size(shown) for shown in lesson.demonstrations}
-    context, training, row = [], [], 0
-    for taught in lesson.training:
+    places, row = Places([], [], []), 0
+    for number, taught in enumerate(lesson.training):
         first = first_of(layout, taught)
         if taught.id in in_context:
             # with corrupted labels the two label words may differ in length
-            for place in range(max(first, 1), min(size(taught), in_context[taught.id])):
-                context.append(taught.start + place)
-                training.append(row + place - first)
+            for place in range(first, min(size(taught), in_context[taught.id])):
+                places.context.append(taught.start + place)
+                places.training.append(row + place - first)
+                places.owner.append(number)
         row += size(taught) - first
-    return context, training
+    return places
 
 
 def attention_of_update(recorded: Tensor, now: Tensor) -> Tensor:
@@ -73,37 +82,77 @@ def shifted(scores: Tensor, seed: int) -> list[Tensor]:
     return [scores.roll(int(offset), -1) for offset in offsets]
 
 
+def by_demonstration(scores: Tensor, owner: list[int]) -> Tensor:
+    """The mean score of each demonstration's tokens, NaN left out: [..., tokens] -> [..., demonstrations].
+
+    >>> by_demonstration(torch.tensor([1.0, 3.0, 5.0]), [0, 0, 7])
+    tensor([2., 5.])
+    """
+    number = torch.tensor(owner, device=scores.device).unique(return_inverse=True)[1]
+    shape = (*scores.shape[:-1], int(number.max()) + 1)
+    there = ~scores.isnan()
+    total = scores.new_zeros(shape).index_add_(-1, number, torch.where(there, scores, 0))
+    return total / scores.new_zeros(shape).index_add_(-1, number, there.to(scores.dtype))
+
+
+def recall(icl: Tensor, gd: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Of ICL's `TOP` highest tokens, the share among GD's; and what chance would give. [..., tokens] -> [...]"""
+    seen = (~hidden).sum(-1)
+    top = seen.clamp(max=TOP)
+
+    def highest(scores: Tensor) -> Tensor:
+        rank = (
+            scores.masked_fill(hidden, -torch.inf).argsort(dim=-1, descending=True, stable=True).argsort(-1)
+        )
+        return rank < top[..., None]
+
+    shared = (highest(icl) & highest(gd)).sum(-1)
+    return shared / top, top / seen
+
+
 def _taus(case: Case, names: frozenset[str]) -> Iterator[Values]:
     assert case.lesson is not None
     records, extras = case.learned.log.records, case.trace.extras
     places = shared_tokens(case.lesson, records["queries"].shape[1])
     if places is None:
         return
-    context, training = places
     some = slice(0, KENDALL_QUERIES)
-    icl = case.reference.extras["context_scores"][some][..., context].double()  # [queries, layers, tokens]
+
+    def in_context(extra: str) -> Tensor:  # [queries, layers, tokens]
+        return case.reference.extras[extra][some][..., places.context].double()
 
     def update(record: str, extra: str) -> Tensor:
-        return attention_of_update(records[record][:, training], extras[extra][some])
+        return attention_of_update(records[record][:, places.training], extras[extra][some]).to(icl)
 
-    gd = update("queries", "query_vectors") if names & {"kendall", "kendall_shift"} else icl
-    generator = torch.Generator().manual_seed(
-        int(np.random.SeedSequence([case.seed, 5]).generate_state(1)[0])
-    )
+    icl = in_context("context_scores")
+    hidden = icl.isnan()  # behind a window
+    gd = update("queries", "query_vectors")
     for name in names:
-        if name == "kendall":
-            tau = tau_b(icl, gd)
-        elif name == "kendall_dual":
-            tau = tau_b(icl, update("inputs", "layer_inputs"))
-        elif name == "kendall_random":
-            tau = tau_b(icl, torch.rand(icl.shape, generator=generator).to(icl))
+        if name in ("kendall_recall", "kendall_recall_chance"):
+            found = recall(icl, gd, hidden)[name == "kendall_recall_chance"].double()
+        elif name == "kendall_demonstrations":
+            shown, learned = (
+                by_demonstration(scores.masked_fill(hidden, torch.nan), places.owner) for scores in (icl, gd)
+            )
+            found = tau_b(shown, learned, shown.isnan())
+        elif name == "kendall_raw":
+            found = tau_b(in_context("context_products"), gd)
         elif name == "kendall_shift":
-            tau = torch.stack([tau_b(icl, moved) for moved in shifted(gd, case.seed)]).mean(0)
+            found = torch.stack([tau_b(icl, moved, hidden) for moved in shifted(gd, case.seed)]).mean(0)
+        elif name == "kendall_dual":
+            found = tau_b(icl, update("inputs", "layer_inputs"), hidden)
         else:
-            tau = tau_b(icl, torch.arange(icl.shape[-1]).to(icl).expand_as(icl))
-        values = torch.full((len(case.trace), tau.shape[1]), torch.nan, dtype=tau.dtype)
-        values[some] = tau.cpu()  # the other queries are not measured, and n says so
+            found = tau_b(icl, gd if name == "kendall" else _null_scores(name, icl, case.seed), hidden)
+        values = torch.full((len(case.trace), found.shape[1]), torch.nan, dtype=found.dtype)
+        values[some] = found.cpu()  # the other queries are not measured, and n says so
         yield PerQuery(name, values, case.against.learning)
+
+
+def _null_scores(name: str, icl: Tensor, seed: int) -> Tensor:
+    if name == "kendall_recency":
+        return torch.arange(icl.shape[-1]).to(icl).expand_as(icl)
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 5]).generate_state(1)[0]))
+    return torch.rand(icl.shape, generator=generator).to(icl)
 
 
 def _applies(case: Case) -> bool:
@@ -121,7 +170,7 @@ _add = family(_taus, _applies)
 for _name, _formula, _about in (
     (
         "kendall",
-        "tau_b(sum_h k_t.q of ICL, sum_h q'_t.q of the fine-tuned model) over demonstration tokens t",
+        "tau_b(sum_h scores of ICL, sum_h q'_t.q of the fine-tuned model) over demonstration tokens t",
         "do both attend to the same demonstration tokens",
     ),
     ("kendall_dual", "kendall with layer inputs x'_t.x", "the same with the keys of the exact dual form"),
@@ -132,5 +181,24 @@ for _name, _formula, _about in (
         "null: smooth scores in the wrong place",
     ),
     ("kendall_recency", "tau_b(ICL's scores, t)", "null: later tokens score higher, nothing else"),
+    (
+        "kendall_demonstrations",
+        "kendall of the mean score of each demonstration's tokens",
+        "do both attend to the same demonstrations",
+    ),
+    (
+        "kendall_recall",
+        f"|{TOP} highest tokens of ICL & {TOP} highest of GD| / {TOP}",
+        "do both attend most to the same demonstration tokens",
+    ),
+    ("kendall_recall_chance", f"{TOP} / tokens", "baseline: what random scores recall"),
 ):
     _add(_name, _formula, f"{_about} (first {KENDALL_QUERIES} queries)", default=False, wants=["kendall"])
+_add(
+    "kendall_raw",
+    "kendall with sum_h k_t.q of ICL: no scale, softcap, position bias or window",
+    f"kendall on the products alone (first {KENDALL_QUERIES} queries)",
+    default=False,
+    wants=["kendall", "context_products"],
+    applies=lambda case: _applies(case) and "context_products" in case.reference.extras,
+)

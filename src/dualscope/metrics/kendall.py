@@ -6,8 +6,10 @@ from torch import Tensor
 BLOCK = 16  # shorter runs are compared all with all
 
 
-def tau_b(left: Tensor, right: Tensor) -> Tensor:
+def tau_b(left: Tensor, right: Tensor, hidden: Tensor | None = None) -> Tensor:
     """Along the last axis: [..., items] twice -> [...]. NaN where a side is constant or not finite.
+
+    Items that are ``hidden`` (boolean, of the same shape) do not count.
 
     >>> tau_b(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 3.0, 2.0, 4.0])).item()
     0.6666666666666666
@@ -15,6 +17,12 @@ def tau_b(left: Tensor, right: Tensor) -> Tensor:
     shape, items = left.shape[:-1], left.shape[-1]
     if items < 2 or not shape.numel():
         return torch.full(shape, torch.nan, dtype=torch.float64, device=left.device)
+    hidden = torch.zeros_like(left, dtype=torch.bool) if hidden is None else hidden
+    finite = ((torch.isfinite(left) & torch.isfinite(right)) | hidden).all(-1)
+    # Put below all others on both sides, hidden items are tied among themselves and in order with all that count.
+    left, right = (values.masked_fill(hidden, -torch.inf) for values in (left, right))
+    out = hidden.sum(-1).double().reshape(-1)
+    ordered = out * (items - out)
     x, y = left.reshape(-1, items), right.reshape(-1, items)
     by_y = y.argsort(dim=-1, stable=True)
     n_y = _tied(y.gather(-1, by_y))
@@ -22,9 +30,9 @@ def tau_b(left: Tensor, right: Tensor) -> Tensor:
     x, y = x.gather(-1, order), y.gather(-1, order)
     n_x, n_both = _tied(x), _tied(x, y)
     pairs = items * (items - 1) / 2
-    agreement = pairs - n_x - n_y + n_both - 2 * inversions(y)
-    tau = agreement / ((pairs - n_x) * (pairs - n_y)).sqrt()
-    finite = torch.isfinite(left).all(-1) & torch.isfinite(right).all(-1)
+    agreement = pairs - n_x - n_y + n_both - 2 * inversions(y) - ordered
+    counted = pairs - ordered  # ties among hidden items are in n_x and n_y too, and cancel
+    tau = agreement / ((counted - n_x) * (counted - n_y)).sqrt()
     return torch.where(finite, tau.reshape(shape), torch.nan)
 
 

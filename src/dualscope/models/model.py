@@ -272,7 +272,8 @@ class Model:
 
         ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
         demonstrations and BOS), ``attention`` (every softmax weight), ``layer_inputs``, ``query_vectors``,
-        ``context_scores``. ``head_scales`` ([queries, layers, heads]) multiplies each head's output at the read
+        ``context_scores`` and ``context_products`` (from the read position to the context's tokens, as softmax sees
+        them, and k.q alone). ``head_scales`` ([queries, layers, heads]) multiplies each head's output at the read
         position, while the model runs.
         """
         from dualscope.models.reading.read import Reading, read

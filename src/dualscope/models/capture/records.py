@@ -23,10 +23,27 @@ def record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rule
     session.record("attn_scores", layer, scores)
     if "query_vectors" in session.want:
         session.record("query_vectors", layer, row.flatten(1))
-    if "context_scores" in session.want and session.prefix is not None:
-        keys = heads(session.prefix.keys[layer], query)  # [heads, context, dim]
+    if session.prefix is not None and session.want & {"context_scores", "context_products"}:
+        _record_context(session, layer, row, heads(session.prefix.keys[layer], query), rules)
+
+
+def _record_context(session: Session, layer: int, row: Tensor, keys: Tensor, rules: kernel.Rules) -> None:
+    """From the read position to the context's tokens, summed over heads: [batch, context].
+
+    ``row`` is [batch, heads, dim], ``keys`` [heads, context, dim]. Scores are what softmax sees, NaN where a window
+    hides a token; products are k.q alone.
+    """
+    if "context_products" in session.want:
         wide = torch.promote_types(row.dtype, torch.float32)
-        session.record("context_scores", layer, torch.einsum("bhd,hcd->bc", row.to(wide), keys.to(wide)))
+        session.record("context_products", layer, torch.einsum("bhd,hcd->bc", row.to(wide), keys.to(wide)))
+    if "context_scores" in session.want:
+        # Distances matter to windows and ALiBi only, and there all sequences of a batch are equally long.
+        read = session.read if isinstance(session.read, int) else 0
+        distance = kernel.distances(1, keys.shape[-2], session.start + read, row.device)
+        scores = kernel.scores(row.transpose(0, 1), keys, rules, distance).sum(0)
+        if rules.window is not None:
+            scores = scores.masked_fill(distance[0] >= rules.window, float("nan"))
+        session.record("context_scores", layer, scores)
 
 
 def _right_aligned(scores: Tensor, read: Tensor, lead: int) -> Tensor:

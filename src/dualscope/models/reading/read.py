@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
 _ATTENTION = ("attention_before", "attention_own")
-_STACKED = ("layer_inputs", "query_vectors", "context_scores", "bos_mass", "demo_mass", *_ATTENTION)
+_STACKED = (
+    "layer_inputs",
+    "query_vectors",
+    "context_scores",
+    "context_products",
+    "bos_mass",
+    "demo_mass",
+    *_ATTENTION,
+)
 _RIGHT_ALIGNED = ("attn_scores", "attention_own")
 
 

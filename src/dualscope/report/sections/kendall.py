@@ -14,7 +14,15 @@ NULLS = {
     "kendall_shift": ("shifted scores", "square-open"),
     "kendall_recency": ("recency alone", "triangle-up-open"),
 }
-NAMES = ("kendall", "kendall_dual", *NULLS)
+NAMES = (
+    "kendall",
+    "kendall_dual",
+    "kendall_raw",
+    "kendall_demonstrations",
+    "kendall_recall",
+    "kendall_recall_chance",
+    *NULLS,
+)
 
 
 def section(data: Data) -> Section | None:
@@ -75,6 +83,6 @@ def _chart(data: Data, groups: list[list[Series]]) -> Chart:
         f"Published: {said} "
         "(Dai et al. 2023, mean over their tasks).",
         panels,
-        Table.build(["model", "task", "learner", "variant", "metric", "tau"], rows),
+        Table.build(["model", "task", "learner", "variant", "metric", "value"], rows),
         ("kendall", "kendall_dual"),
     )
