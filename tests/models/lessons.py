@@ -15,14 +15,15 @@ def random_lesson(
     seed: int = 0,
     bos: bool = True,
     length: int = 7,
+    head: Tokens = (1,),
 ) -> Lesson:
-    """``queries`` are lengths: unequal, more of them than a small batch, and one alone."""
+    """``queries`` are lengths: unequal, more of them than a small batch, and one alone. ``head`` stands before all."""
     draw = np.random.default_rng(seed)
 
     def words(n: int) -> Tokens:
         return tuple(int(token) for token in draw.integers(4, 96, n))
 
-    start: Tokens = (1,) if bos else ()
+    start: Tokens = head if bos else ()
     context, demonstrations = start, []
     for i in range(shots):
         label = i % len(answers)

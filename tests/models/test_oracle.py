@@ -98,6 +98,17 @@ def test_without_bos(family: str) -> None:
     assert not trace.extras["bos_mass"].any()
 
 
+@pytest.mark.parametrize("family", ["gpt2", "mistral", "bloom"])
+def test_several_tokens_before_everything(family: str) -> None:
+    """A chat template may begin with a system message: it is no demonstration, and no query's own."""
+    hf, tokenizer = tiny_model(family, torch.float64)
+    model, lesson = Model(hf, tokenizer), random_lesson(head=(1, 40, 41, 42))
+    trace = model.read(lesson, model.prefix(lesson.context), want=EVERYTHING)
+    assert_same(trace, oracle(hf, lesson, lesson.context), 1e-10)
+    trace = model.read(lesson, want=EVERYTHING - {"context_scores"})
+    assert_same(trace, oracle(hf, lesson, lesson.bos), 1e-10)
+
+
 MIXABLE = [
     "gpt2",
     "opt",

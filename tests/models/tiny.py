@@ -212,12 +212,11 @@ def random_model(
     """A module of any architecture that transformers has, in eval mode, its weights drawn large."""
     settings = AutoConfig.for_model(
         kind,
-        vocab_size=len(WORDS),
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=3,
         attn_implementation="eager",
-        **options,
+        **{"vocab_size": len(WORDS), **options},
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

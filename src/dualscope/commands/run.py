@@ -37,6 +37,9 @@ def run(
     lr: str | None = typer.Option(None, help="auto, recorded (in the model card), or rates: 0.1,0.3."),
     queries: int | None = typer.Option(None, help="At most so many queries a task."),
     demo_labels: str | None = typer.Option(None, help="gold, flipped, random; or several: gold,flipped."),
+    chat: bool = typer.Option(
+        False, "--chat", help="Demonstrations as turns, through the tokenizer's own chat template."
+    ),
     preset: str | None = typer.Option(None, help="What the study is based on: see `dualscope list presets`."),
     data: Path | None = typer.Option(
         None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
@@ -79,6 +82,7 @@ def run(
         "demo_labels": demo_labels.split(",") if demo_labels else None,
         "data": str(data) if data else None,
         "dtype": dtype,
+        "chat": chat or None,
         "plugins": [str(file) for file in plugin],
         "save_traces": save_traces or None,
         "per_query": per_query or None,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dualscope.commands.offline import OFFLINE
+from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
-    from dualscope.tasks import Episode, Example, Task
+    from dualscope.tasks import Episode, Example, Lesson, Task
 
 SHOTS = 32  # as in a study
 SHOWN = 2  # demonstrations in the few-shot prompt
@@ -25,12 +26,17 @@ def validate(
         None, "--shots", show_default=str(SHOTS), help="How many demonstrations to try to fit."
     ),
     seed: int = typer.Option(0, "--seed", help="Which draw to show."),
+    chat: bool = typer.Option(
+        False, "--chat", help="As turns of a conversation, through the chat template of --model."
+    ),
     offline: bool = OFFLINE,
 ) -> None:
     """Show a task's prompts, classes, label tokens and lengths, and how many demonstrations fit a model."""
     from dualscope.tasks import Episode, Task
 
-    loaded = Task.load(task, data=data, offline=offline)
+    if chat and model is None:
+        raise InputError("--chat needs --model: the chat template is its tokenizer's")
+    loaded = Task.load(task, data=data, offline=offline, chat=chat)
     asked = SHOTS if shots is None else shots
     # A small split is no reason to stop where nobody asked for more, or where no model learns from it.
     if shots is None or model is None:
@@ -43,13 +49,17 @@ def validate(
         typer.echo(
             f"  fewer than the default of {SHOTS} shots: {asked} are shown; give a run --shots {asked}"
         )
-    _show_prompts(episode)
     if model is None:
+        _show_prompts(episode)
         lengths = [len(loaded.prompt(query)) for query in episode.queries]
         typer.echo(f"\nlengths of {len(lengths)} queries in characters: {_spread(lengths)}")
         typer.echo("give --model to see tokens, and how many demonstrations fit")
-    else:
-        _show_tokens(episode, model, offline)
+        return
+    from dualscope.models.load import load_tokenizer
+
+    tokenizer, positions = load_tokenizer(model, offline)
+    _show_prompts(episode, tokenizer)
+    _show_tokens(episode, model, tokenizer, positions)
 
 
 def _show_splits(task: "Task") -> None:
@@ -64,39 +74,61 @@ def _show_splits(task: "Task") -> None:
         typer.echo(f"  {role} from '{split}': {len(examples)} examples ({balance})")
 
 
-def _show_prompts(episode: "Episode") -> None:
+def _show_prompts(episode: "Episode", tokenizer: Any = None) -> None:
     task = episode.task
     query = task.prompt(episode.queries[0])
-    separator = "<EOS>" if task.separator is None else task.separator
     shown = list(zip(episode.demonstrations, episode.labels("icl"), strict=True))[:SHOWN]
-    few = "".join(task.prompt(example) + task.answer(label) + separator for example, label in shown)
+    if task.chat:
+        from dualscope.tasks.chat import turns_of
+
+        turns = turns_of(tokenizer)
+        zero = turns.conversation([], query)
+        few = turns.conversation([(task.prompt(e), task.labels[label]) for e, label in shown], query)
+    else:
+        separator = "<EOS>" if task.separator is None else task.separator
+        zero = query
+        few = "".join(task.prompt(e) + task.answer(label) + separator for e, label in shown) + query
     typer.echo(
         f"\nzero-shot prompt (query {episode.queries[0].id}, answer{task.answer(episode.queries[0].label)}):"
     )
-    typer.echo(query)
+    typer.echo(zero)
     typer.echo(
         f"\nfew-shot prompt (seed {episode.seed}, the first {len(shown)} demonstrations, the same query):"
     )
-    typer.echo(few + query)
+    typer.echo(few)
 
 
-def _show_tokens(episode: "Episode", model: str, offline: bool) -> None:
-    from dualscope.models.load import load_tokenizer
+def _show_tokens(episode: "Episode", model: str, tokenizer: Any, positions: int) -> None:
     from dualscope.tasks import make_lesson
 
-    tokenizer, positions = load_tokenizer(model, offline)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         lesson = make_lesson(episode, tokenizer, positions)
     typer.echo(f"\nin the tokens of {model} ({positions} positions)")
-    typer.echo(f"  BOS {_pieces(lesson.bos, tokenizer)}, separator {_pieces(lesson.separator, tokenizer)}")
+    first, last = ("before the first turn", "end of an answer") if episode.task.chat else ("BOS", "separator")
+    typer.echo(f"  {first} {_pieces(lesson.bos, tokenizer)}, {last} {_pieces(lesson.separator, tokenizer)}")
     for word, tokens in zip(episode.task.labels, lesson.answers, strict=True):
         typer.echo(f"  label word {word}: {_pieces(tokens, tokenizer)}")
     typer.echo(f"  queries: {_spread([len(query) for query in lesson.queries])} tokens")
+    typer.echo(f"  unknown to the model: {_unknown(lesson, tokenizer)}")
     typer.echo(f"  context: {len(lesson.context)} tokens")
     typer.echo(f"  {lesson.shots_used} of {lesson.shots} demonstrations fit")
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         typer.echo(f"  warning: {message}")
+
+
+def _unknown(lesson: "Lesson", tokenizer: Any) -> str:
+    """The share of the texts' tokens that stand for what a vocabulary does not have."""
+    from dualscope.tasks.tokens import unknown_token
+
+    unknown = unknown_token(tokenizer)
+    if unknown is None:
+        return "nothing (its vocabulary has a token for every text)"
+    texts = [*lesson.queries, *(demonstration.prompt for demonstration in lesson.demonstrations)]
+    missed, total = sum(text.count(unknown) for text in texts), sum(map(len, texts))
+    if not missed:
+        return "none of the texts' tokens"
+    return f"{missed / total:.1%} of the texts' tokens ({missed} of {total} are {tokenizer.unk_token!r})"
 
 
 def _pieces(tokens: tuple[int, ...], tokenizer: Any) -> str:

@@ -15,7 +15,7 @@ from dualscope.learners.bench import Bench
 from dualscope.models.trace import Trace
 from dualscope.tasks.episode import Episode, spares
 from dualscope.tasks.lesson import Lesson, make_lesson
-from dualscope.tasks.tokens import answer_tokens, encode
+from dualscope.tasks.tokens import pieces_of
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -81,10 +81,10 @@ def choose_rate(
 def _asking(episode: Episode, examples: tuple[Any, ...], model: Model, gd_demonstrations: Any) -> Lesson:
     """The study's own lesson, its demonstrations as the study's queries let them fit, asking other queries."""
     own = make_lesson(episode, model.tokenizer, model.max_positions, gd_demonstrations=gd_demonstrations)
-    prompts = encode([episode.task.prompt(example) for example in examples], model.tokenizer)
+    texts = [episode.task.prompt(example) for example in examples]
     return replace(
         own,
-        queries=tuple(prompts),
+        queries=tuple(pieces_of(episode.task, model.tokenizer).prompts(texts)),
         labels=tuple(example.label for example in examples),
         query_ids=tuple(example.id for example in examples),
     )
@@ -92,10 +92,11 @@ def _asking(episode: Episode, examples: tuple[Any, ...], model: Model, gd_demons
 
 def _that_fit(examples: Iterator[Example], task: Task, model: Model, limit: int) -> tuple[Example, ...]:
     """The first ones that the model can see whole: a few long texts are no reason to choose no rate."""
-    room = model.max_positions - 1 - max(map(len, answer_tokens(task, model.tokenizer)))
+    pieces = pieces_of(task, model.tokenizer)
+    room = model.max_positions - max(1, len(pieces.bos)) - max(map(len, pieces.answers))
     kept: list[Example] = []
     while len(kept) < limit and (some := list(islice(examples, limit))):
-        prompts = encode([task.prompt(example) for example in some], model.tokenizer)
+        prompts = pieces.prompts([task.prompt(example) for example in some])
         kept += [example for example, prompt in zip(some, prompts, strict=True) if 0 < len(prompt) <= room]
     return tuple(kept[:limit])
 

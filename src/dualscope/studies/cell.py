@@ -48,7 +48,7 @@ class Sitting:
     place: Place
     task: str
     data: str
-    """The hash of the task's examples, template, labels and separator."""
+    """The hash of the task's examples, template, labels and separator, and of whether it is told in chat."""
     seed: int
     order: int = 0
     shots: int = 32
@@ -58,10 +58,14 @@ class Sitting:
     queries: int = 2000
     read_at: ReadAt = "prompt-end"
     gd_demonstrations: GdDemonstrations = "same"
+    chat: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {**_own(self), "place": self.place.facts}
+        own = {
+            name: value for name, value in _own(self).items() if name != "chat"
+        }  # the data's hash knows it
+        return {**own, "place": self.place.facts}
 
     @property
     def key(self) -> str:
@@ -70,7 +74,14 @@ class Sitting:
     def without_demonstrations(self) -> Sitting:
         """Where zero-shot sits: one place for all shots, orders and labels, because it sees none of them."""
         return Sitting(
-            self.place, self.task, self.data, self.seed, shots=0, queries=self.queries, read_at=self.read_at
+            self.place,
+            self.task,
+            self.data,
+            self.seed,
+            shots=0,
+            queries=self.queries,
+            read_at=self.read_at,
+            chat=self.chat,
         )
 
 
@@ -108,7 +119,7 @@ class Cell:
         sitting, place = self.sitting, self.sitting.place
         unusual = {
             name: getattr(sitting, name)
-            for name in ("balanced", "read_at", "gd_demonstrations")
+            for name in ("balanced", "read_at", "gd_demonstrations", "chat")
             if getattr(sitting, name) != getattr(Sitting, name)
         }
         if place.dtype != Place.dtype:

@@ -155,6 +155,8 @@ class Study(Strict):
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000
     read_at: ReadAt = "prompt-end"
     gd_demonstrations: GdDemonstrations = "same"
+    chat: bool = False
+    """Demonstrations as turns of a conversation, through the chat template of each model's own tokenizer."""
     metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
         None
     )

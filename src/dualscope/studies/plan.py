@@ -151,6 +151,7 @@ class Planner:
                             queries=study.queries,
                             read_at=study.read_at,
                             gd_demonstrations=study.gd_demonstrations,
+                            chat=study.chat,
                         ),
                     )
 
@@ -248,7 +249,7 @@ class Planner:
         if not isinstance(asked, str):
             return asked
         name = self._data[task.task].name
-        if asked == "recorded" and (place.model, name) in self.recorded:
+        if asked == "recorded" and not self.study.chat and (place.model, name) in self.recorded:
             return (self.recorded[place.model, name],)
         job = RateJob(
             place=replace(place, variant="trained", init_seed=None),

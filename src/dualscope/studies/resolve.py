@@ -62,7 +62,9 @@ class Resolver:
 
     def task(self, name: str) -> Task:
         if name not in self._tasks:
-            self._tasks[name] = Task.load(name, data=self.study.data, offline=self.offline)
+            self._tasks[name] = Task.load(
+                name, data=self.study.data, offline=self.offline, chat=self.study.chat
+            )
         return self._tasks[name]
 
     def _ask(self, name: str, options: Mapping[str, Any], control: Control | None) -> dict[str, Any]:

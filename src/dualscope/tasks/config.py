@@ -1,10 +1,11 @@
 """What a task file says: typed, frozen, checked where it is built."""
 
+import unicodedata
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from dualscope.core.options import Strict
 
@@ -85,6 +86,22 @@ class Splits(Strict):
     evaluation: Text = "evaluation"
 
 
+_JOINING = "._-\u200c\u200d"  # the last two stand inside words of some scripts
+
+
+def _name(name: str) -> str:
+    """Composed, so that one name is one file whatever keyboard it was typed on."""
+    name = unicodedata.normalize("NFC", name)
+    if not name[:1].isalnum() or not all(c in _JOINING or unicodedata.category(c)[0] in "LMN" for c in name):
+        raise ValueError(
+            f"{name!r} is not a name: letters and digits of any script, and . _ - after the first, are accepted"
+        )
+    return name
+
+
+Name = Annotated[Text, AfterValidator(_name)]
+
+
 class TaskConfig(Strict):
     """A task file.
 
@@ -95,7 +112,7 @@ class TaskConfig(Strict):
     ('text',)
     """
 
-    name: Text = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: Name  # letters and digits of any script
     source: SourceConfig | None = None  # not needed where demonstrations and queries are listed
     demonstrations: Listed | None = None  # used as they stand, in this order, in place of a draw
     queries: Listed | None = None
@@ -122,6 +139,22 @@ class TaskConfig(Strict):
     def columns(self, field: str) -> tuple[str, ...]:
         """The columns that may hold ``field``, the preferred one first."""
         return self.fields.get(field, (field,))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _label_among_fields(cls, data: Any) -> Any:
+        """``fields: {label: sentiment}`` means ``label: sentiment``, unless the template has a field of that name."""
+        fields = data.get("fields") if isinstance(data, dict) else None
+        if not isinstance(fields, dict) or "label" not in fields or "{label}" in str(data.get("template")):
+            return data
+        column = fields["label"]
+        if data.get("label", column) != column:
+            raise ValueError(
+                f"the label's column is named twice, by `label: {data['label']}` and by `fields: {{label: {column}}}`; "
+                "keep one of the lines"
+            )
+        rest = {name: columns for name, columns in fields.items() if name != "label"}
+        return {**data, "fields": rest, "label": column}
 
     @field_validator("template")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from dualscope.core.errors import InputError
 from dualscope.core.words import GdDemonstrations, ReadAt
 from dualscope.tasks.episode import Episode
-from dualscope.tasks.tokens import Tokens, answer_tokens, encode, separator_tokens
+from dualscope.tasks.tokens import Tokens, pieces_of
 
 NOT_IN_CONTEXT = -1
 
@@ -28,8 +28,8 @@ class Lesson:
     a prefix of context + query, and the query's own tokens are the same ids with and without the context."""
 
     episode: Episode
-    bos: Tokens  # () where the tokenizer has none
-    separator: Tokens
+    bos: Tokens  # () where the tokenizer has none; in chat, all that its template puts before the first turn
+    separator: Tokens  # in chat, what ends an answer
     demonstrations: tuple[DemonstrationTokens, ...]  # those that fit in the context, ICL's labels
     training: tuple[DemonstrationTokens, ...]  # what GD sees, GD's labels
     context: Tokens  # BOS, then every demonstration and the separator
@@ -58,13 +58,12 @@ def make_lesson(
     _check(read_at, get_args(ReadAt), "read_at")
     _check(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
     task = episode.task
-    bos: Tokens = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)
-    separator = separator_tokens(task, tokenizer)
-    answers = answer_tokens(task, tokenizer)
-    queries = encode([task.prompt(query) for query in episode.queries], tokenizer)
+    pieces = pieces_of(task, tokenizer)
+    bos, separator, answers = pieces.bos, pieces.separator, pieces.answers
+    queries = pieces.prompts([task.prompt(query) for query in episode.queries])
     _check_queries(episode, queries, len(bos), max(map(len, answers)), max_positions)
 
-    prompts = encode([task.prompt(example) for example in episode.demonstrations], tokenizer)
+    prompts = pieces.prompts([task.prompt(example) for example in episode.demonstrations])
     room = max_positions - max(map(len, queries)) - max(map(len, answers))
     context = bos
     demonstrations: list[DemonstrationTokens] = []
@@ -94,6 +93,12 @@ def make_lesson(
                 f"task '{task.name}': demonstration {taught.id} has {length} tokens, the model has "
                 f"{max_positions} positions; `gd_demonstrations: same` leaves out what does not fit"
             )
+    if task.chat:
+        from dualscope.tasks.chat import check_conversation
+
+        shown = zip(episode.demonstrations, demonstrations, strict=False)
+        said = [(task.prompt(example), task.labels[taught.label_index]) for example, taught in shown]
+        check_conversation(task, tokenizer, said, task.prompt(episode.queries[-1]), context + queries[-1])
     return Lesson(
         episode=episode,
         bos=bos,

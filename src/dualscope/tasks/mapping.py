@@ -1,6 +1,7 @@
 """From rows as the data has them to examples as the task wants them: fields renamed, labels numbered."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from dualscope.core.errors import InputError
@@ -47,18 +48,24 @@ def to_example(row: Row, config: TaskConfig, split: str, where: str, number: int
     )
 
 
-def _column(row: Row, columns: tuple[str, ...], task: str, what: str, where: str) -> Any:
+def _column(row: Row, columns: tuple[str, ...], config: TaskConfig, field: str | None, where: str) -> Any:
+    """The value of a template's field, or of the label where no field is named."""
     for column in columns:
         if column in row:
             return row[column]
+    what = "the label" if field is None else f"the template's {{{field}}}"
+    taken = {*config.label, *(column for name in config.field_names for column in config.columns(name))}
+    left = [str(column) for column in row if column not in taken]
+    likely = next(iter(get_close_matches(columns[0], left, n=1)), left[0] if left else "COLUMN")
+    line = f"label: {likely}" if field is None else f"fields: {{{field}: {likely}}}"
     raise InputError(
-        f"task '{task}': {where}: {what} needs the column {' or '.join(map(repr, columns))}; "
-        f"found {', '.join(map(str, row)) or 'none'}; map it under `fields` or `label` in the task file"
+        f"task '{config.name}': {where}: {what} needs the column {' or '.join(map(repr, columns))}; "
+        f"found {', '.join(map(str, row)) or 'none'}; name it in the task file, for example `{line}`"
     )
 
 
 def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
-    value = _column(row, config.columns(name), config.name, f"the template's {{{name}}}", where)
+    value = _column(row, config.columns(name), config, name, where)
     if isinstance(value, str):
         try:
             value.encode()
@@ -75,7 +82,7 @@ def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
 
 
 def _label(row: Row, config: TaskConfig, split: str, where: str) -> int:
-    value = _column(row, config.label, config.name, "the label", where)
+    value = _column(row, config.label, config, None, where)
     index = to_label(value, config)
     if index is not None:
         return index

@@ -29,19 +29,24 @@ class Task:
     ' Positive'
     """
 
-    def __init__(self, config: TaskConfig, source: Source | None) -> None:
+    def __init__(self, config: TaskConfig, source: Source | None, chat: bool = False) -> None:
         self.config = config
         self.source = source
+        self.chat = chat
 
     @classmethod
-    def load(cls, name: str | Path, data: str | Path | None = None, offline: bool = False) -> "Task":
+    def load(
+        cls, name: str | Path, data: str | Path | None = None, offline: bool = False, chat: bool = False
+    ) -> "Task":
         """A task of the catalog by name, or any by the path of its YAML file.
 
-        ``data`` is a folder with ``<task>/<split>.jsonl`` (or csv, tsv, parquet) to read in place of the hub.
+        ``data`` is a folder with ``<task>/<split>.jsonl`` (or csv, tsv, parquet) to read in place of the hub. With
+        ``chat``, demonstrations are turns of a conversation, written by the chat template of a model's own tokenizer.
         """
         path = _task_file(str(name))
         config = _one_split_a_file(read_config(path, TaskConfig), path.parent)
-        return cls(config, _source(config, path.parent, Path(data) if data is not None else None, offline))
+        source = _source(config, path.parent, Path(data) if data is not None else None, offline)
+        return cls(config, source, chat)
 
     @classmethod
     def from_examples(
@@ -127,7 +132,7 @@ class Task:
     def digest(self) -> str:
         """A hash of all that a task puts before a model: examples, template, label words, separator."""
         hasher = hashlib.sha256()
-        head = [self.template, self.labels, self.separator]
+        head = [self.template, self.labels, self.separator, *(["chat"] if self.chat else [])]
         splits = (self.train, self.evaluation, self.demonstrations or (), self.queries or ())
         for part in chain([head], *map(_facts, splits)):
             hasher.update(json.dumps(part, sort_keys=True).encode() + b"\n")

@@ -73,14 +73,13 @@ def record_mass(
     read = session.read if isinstance(session.read, int) else 0
     if session.prefix is None:
         # Among themselves the tokens stand from 0 on, whatever the offset of their positions.
-        first = kernel.scores(
-            row, heads(key[:, :, :1], query), rules, kernel.distances(1, 1, read, row.device)
-        )
-        weight = torch.exp(first.squeeze(-2) - total[..., None]).squeeze(-1)
-        if rules.window is not None and read >= rules.window:
-            weight = torch.zeros_like(weight)
-        session.record("bos_mass", layer, weight if session.lead else torch.zeros_like(weight))
-        session.record("demo_mass", layer, torch.zeros_like(weight))
+        away = kernel.distances(1, session.lead, read, row.device)
+        logits = kernel.scores(row, heads(key[:, :, : session.lead], query), rules, away).squeeze(-2)
+        weights = torch.exp(logits - total[..., None])
+        if rules.window is not None:
+            weights = weights.masked_fill(away[0] >= rules.window, 0.0)
+        session.record("bos_mass", layer, weights.sum(-1))
+        session.record("demo_mass", layer, torch.zeros_like(weights.sum(-1)))
         return
     keys = heads(session.prefix.keys[layer], query)
     distance = kernel.distances(1, keys.shape[-2], session.start + read, row.device)

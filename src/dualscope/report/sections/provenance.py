@@ -145,7 +145,8 @@ def _tasks(source: Source) -> dict[str, Any]:
     for entry in source.study.get("tasks", []):
         name = entry["task"] if isinstance(entry, dict) else entry
         try:
-            task = Task.load(str(name), data=Path(data) if data else None, offline=True)
+            chat = bool(source.study.get("chat"))
+            task = Task.load(str(name), data=Path(data) if data else None, offline=True, chat=chat)
             len(task.train)
         except (InputError, OSError):
             continue  # said in the report: their text is not here

@@ -213,7 +213,8 @@ class Worker:
         study = self.setting.study
         load_plugins(study.plugins)
         loaded = [
-            Task.load(entry.task, data=study.data, offline=self.setting.offline) for entry in study.tasks
+            Task.load(entry.task, data=study.data, offline=self.setting.offline, chat=study.chat)
+            for entry in study.tasks
         ]
         return {task.name: task for task in loaded}
 
