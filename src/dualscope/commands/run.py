@@ -239,11 +239,13 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
 
 def _cut_short(result: Any) -> list[str]:
     """Where a context had no room for all the demonstrations that were asked for."""
+    from dualscope.core.learning import IN_CONTEXT
+
     found: dict[tuple[str, str, int], list[int]] = {}
     stored = result.run.stored()
     for cell in result.cells:
         sitting = cell.sitting
-        if cell.learning.learner == "in-context" and cell.id in stored:
+        if cell.learning == IN_CONTEXT and cell.id in stored:
             used = result.run.rows([cell.id])["shots_used"]
             if len(used) and used[0].as_py() < sitting.shots:
                 key = (sitting.place.name, sitting.task, sitting.shots)
