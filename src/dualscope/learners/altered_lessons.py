@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dualscope.core.errors import InputError
-from dualscope.learners.same_length import as_long_as, of_the_same_length
+from dualscope.learners.same_length import LOOKED_AT, as_long_as, of_the_same_length
 from dualscope.tasks.episode import arrangement, is_listed
 from dualscope.tasks.lesson import NOT_IN_CONTEXT, DemonstrationTokens, Lesson, make_lesson
 
@@ -37,7 +37,8 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
     asked = {query.id for query in episode.queries}
     shuffled = (pool[i] for i in np.random.default_rng(seed).permutation(len(pool)))
     left = (one for one in shuffled if one.id not in asked and not is_listed(episode.task, one))
-    drawn = _take(episode, left)
+    seen = list(islice(left, LOOKED_AT * episode.shots))
+    drawn = _take(episode, chain(seen, left))
     if len(drawn) < episode.shots:
         raise InputError(
             f"task '{episode.task.name}': another draw of {episode.shots} demonstrations that are not queries is "
@@ -48,7 +49,8 @@ def redrawn(lesson: Lesson, model: Model, draw: int = 1) -> Lesson:
             f"task '{episode.task.name}': another draw of {episode.shots} demonstrations would be the same "
             f"{len(drawn)}: there are no others; ask for fewer shots"
         )
-    alike = as_long_as(lesson, left, model.tokenizer)
+    known = {example.id for example in seen}
+    alike = as_long_as(lesson, seen + [one for one in drawn if one.id not in known], model.tokenizer)
     again = replace(episode, seed=seed, order=0, demonstrations=tuple(alike))
     made = make_lesson(again, model.tokenizer, _NO_LIMIT, lesson.read_at, "all")
     return of_the_same_length(made, lesson)
