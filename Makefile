@@ -8,14 +8,17 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
 PIP     = $(BIN)/python -m pip --disable-pip-version-check install -qq
 WORKERS ?= 2
+# What takes long runs in continuous integration, and here by `make test SLOW=`.
+SLOW ?= $(if $(filter true,$(CI)),,-m "not slow")
 # Each test worker computes on one core: more threads only fight each other.
 ONE_THREAD = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test lint format bench lock browser clean
+.PHONY: help demo test lint format docs bench lock browser clean
 
 help:
 	@echo "make demo    install, measure the embedded model, print tables and write a report"
 	@echo "make test    install what tests need, then lint, types and tests"
+	@echo "make docs    build the documentation into site/"
 	@echo "make bench   run the benchmarks"
 	@echo "make lint    ruff, mypy and the order of the folders"
 	@echo "make format  put the code in our format"
@@ -25,7 +28,7 @@ demo: $(VENV)/.installed
 	$(BIN)/dualscope run
 
 test: $(VENV)/.installed-dev browser lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(SLOW)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -36,6 +39,9 @@ lint: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --quiet
 
 bench: $(VENV)/.installed-dev
 	@for file in $$(grep -l __main__ benchmarks/*.py); do name=benchmarks.$$(basename $$file .py); \
@@ -65,4 +71,4 @@ lock: $(VENV)/.installed-dev
 	@mv requirements.lock.new requirements.lock
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
