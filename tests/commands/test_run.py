@@ -125,13 +125,13 @@ def test_shards_are_summed_up_together(cli: Callable, arguments: list[Any], tmp_
 def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
     cli: Callable, arguments: list[Any], tmp_path: Path
 ) -> None:
-    from dualscope.report.source import Source
+    from dualscope.report.source import ReportedRun
 
     said = {}
     for queries in ("6", "10", "6"):
         assert cli(*arguments, "--queries", queries).code == 0
         summary = list(csv.DictReader((tmp_path / "run/summary.csv").read_text().splitlines()))
-        source = Source(tmp_path / "run")
+        source = ReportedRun(tmp_path / "run")
         assert [row["value"] for row in source.summary] == pytest.approx(
             [float(row["value"]) for row in summary], nan_ok=True
         )
@@ -140,7 +140,7 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
     assert (
         cli(*arguments, "--shots", "2").code == 0
     )  # of the first two, neither is of the last run: the newer counts
-    source = Source(tmp_path / "run")
+    source = ReportedRun(tmp_path / "run")
     rows = [
         row for table in source.tables.values() for row in table.to_pylist() if row["metric"] == "accuracy"
     ]

@@ -10,7 +10,7 @@ import pytest
 from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.words import CONTROL_ROLES
-from dualscope.findings.evidence import Evidence, Key, Setting
+from dualscope.findings.evidence import Evidence, EvidenceKey, Setting
 from dualscope.findings.verdict import RULE, Verdict, verdict
 
 NULL = Learning("null-context")
@@ -23,8 +23,8 @@ def who(name: str, **options: object) -> Learning:
     return Learning.of(name, options, control)
 
 
-def key(task: str, variant: str, learner: str | Learning, metric: str) -> Key:
-    return Key(task, variant, who(learner) if isinstance(learner, str) else learner, metric)
+def key(task: str, variant: str, learner: str | Learning, metric: str) -> EvidenceKey:
+    return EvidenceKey(task, variant, who(learner) if isinstance(learner, str) else learner, metric)
 
 
 def put(

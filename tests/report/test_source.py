@@ -8,30 +8,30 @@ from dualscope.core.errors import InputError
 from dualscope.findings import summary
 from dualscope.report import write_report
 from dualscope.report.data import Data
-from dualscope.report.source import Source
+from dualscope.report.source import ReportedRun
 from tests.report.made import make_run
 
 
 def test_a_stale_summary_is_not_believed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
-    source = Source(run)
+    source = ReportedRun(run)
     fresh = source.summary
     summary.write(source.run, [{**row, "value": 0.123} for row in fresh], ["other", "cells"])
-    assert Source(run).summary == fresh
+    assert ReportedRun(run).summary == fresh
     summary.write(source.run, [{**row, "value": 0.123} for row in fresh], source.run.stored())
-    assert {row["value"] for row in Source(run).summary} == {0.123}
+    assert {row["value"] for row in ReportedRun(run).summary} == {0.123}
 
 
 def test_a_damaged_summary_or_verdict_is_made_again(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
-    source = Source(run)
+    source = ReportedRun(run)
     fresh = source.summary, source.verdicts
     summary.write(source.run, source.summary, source.run.stored())
     text = (run / summary.FILE).read_text()
     for content in (text[:-40], text.replace("0.", "1."), "", "\0\xff"):
         (run / summary.FILE).write_text(content)
         (run / "verdict.json").write_text(content)
-        again = Source(run)
+        again = ReportedRun(run)
         assert (again.summary, again.verdicts) == fresh
 
 
@@ -46,7 +46,7 @@ def test_a_broken_cell_is_said_and_left_out(tmp_path: Path) -> None:
 
 def test_failures_are_shown(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1)
-    Source(run).run.fail("f" * 20, "out of memory <at last>\nTraceback ...")
+    ReportedRun(run).run.fail("f" * 20, "out of memory <at last>\nTraceback ...")
     text = write_report([run], tmp_path / "r.html").read_text()
     assert "out of memory &lt;at last&gt;" in text
 

@@ -12,7 +12,7 @@ import torch
 
 from dualscope.learners import LEARNERS, Learned, Learner, Options
 from dualscope.models import Model
-from dualscope.studies import Result, Study, run_study
+from dualscope.studies import RunOutcome, Study, run_study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.provenance import known, record
 
@@ -80,7 +80,7 @@ def plugin(forget: None, tmp_path: Path) -> str:
     return str(file)
 
 
-def _reasons(result: Result) -> dict[str, str]:
+def _reasons(result: RunOutcome) -> dict[str, str]:
     return {f"{failure.about.rpartition('· ')[2]}": failure.reason for failure in result.failures}
 
 

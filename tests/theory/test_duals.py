@@ -18,7 +18,7 @@ from dualscope.theory.features import (
     taylor_features,
 )
 from dualscope.theory.icl_dual import (
-    Heads,
+    HeadWeights,
     dw_icl,
     finetuning_is_an_update,
     icl_is_an_update,
@@ -59,7 +59,7 @@ seeds = st.integers(0, 10**6)
 )
 def test_icl_and_finetuning_for_any_shape(seed: int, heads: int, dim: int, demos: int, own: int) -> None:
     draw = Draw(seed)
-    layer, change = (Heads.draw(draw, heads, dim, width=6) for _ in range(2))
+    layer, change = (HeadWeights.draw(draw, heads, dim, width=6) for _ in range(2))
     context, tokens, x = draw.normal(demos, 6), draw.normal(own, 6), draw.normal(6)
     assert icl_is_an_update(layer, context, tokens, x).error < 1e-10
     assert finetuning_is_an_update(layer, change.key, change.value, tokens, x).error < 1e-10
@@ -67,19 +67,24 @@ def test_icl_and_finetuning_for_any_shape(seed: int, heads: int, dim: int, demos
 
 def test_finetuning_needs_its_second_order_term() -> None:
     draw = Draw(0)
-    heads, change, own, x = Heads.draw(draw), Heads.draw(draw), draw.normal(9, 12), draw.normal(12)
+    heads, change, own, x = (
+        HeadWeights.draw(draw),
+        HeadWeights.draw(draw),
+        draw.normal(9, 12),
+        draw.normal(12),
+    )
     gram = own.T @ own
     first = change.value @ gram @ heads.key.mT + heads.value @ gram @ change.key.mT
     q = heads.query @ x
     cut = torch.einsum("hwd,hde,he->w", heads.output, w_zsl(heads, own) + first, q)
-    tuned = Heads(heads.query, heads.key + change.key, heads.value + change.value, heads.output)
+    tuned = HeadWeights(heads.query, heads.key + change.key, heads.value + change.value, heads.output)
     assert not torch.allclose(cut, linear_attention_layer(tuned, own, x), rtol=1e-2)
 
 
 def test_demonstrations_in_any_order_are_one_update() -> None:
     """Linear attention has no order: what order does in a real model comes in through positions and depth."""
     draw = Draw(0)
-    heads, demos = Heads.draw(draw), draw.normal(20, 12)
+    heads, demos = HeadWeights.draw(draw), draw.normal(20, 12)
     shuffled = demos[torch.randperm(20, generator=draw.generator)]
     torch.testing.assert_close(dw_icl(heads, demos), dw_icl(heads, shuffled))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dualscope.theory import Verdict
+    from dualscope.theory import Judgement
 
 
 def theory(
@@ -27,7 +27,7 @@ def theory(
         raise typer.Exit(1)
 
 
-def _print_json(verdicts: "list[Verdict]", seed: int) -> None:
+def _print_json(verdicts: "list[Judgement]", seed: int) -> None:
     import json
     from math import isfinite
 
@@ -51,7 +51,7 @@ def _print_json(verdicts: "list[Verdict]", seed: int) -> None:
     typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
 
 
-def _print_table(verdicts: "list[Verdict]") -> None:
+def _print_table(verdicts: "list[Judgement]") -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

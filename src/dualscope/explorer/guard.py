@@ -29,7 +29,7 @@ HEADERS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Rules:
+class GuardRules:
     """The token of this start, and the names under which the server answers."""
 
     token: str
@@ -37,7 +37,7 @@ class Rules:
     hosts: tuple[str, ...] = LOOPBACK
 
     @classmethod
-    def new(cls, port: int, hosts: tuple[str, ...] = LOOPBACK) -> Rules:
+    def new(cls, port: int, hosts: tuple[str, ...] = LOOPBACK) -> GuardRules:
         return cls(secrets.token_urlsafe(24), port, hosts)
 
     @property
@@ -96,7 +96,7 @@ class Rules:
 class Guard:
     """Every request passes here first; every answer leaves with the headers that close the page to others."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+    def __init__(self, app: ASGIApp, rules: GuardRules) -> None:
         self.app, self.rules = app, rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

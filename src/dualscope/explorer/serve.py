@@ -14,7 +14,7 @@ import uvicorn
 
 from dualscope.core.errors import InputError
 from dualscope.explorer.explorer import Explorer
-from dualscope.explorer.guard import LOOPBACK, Rules
+from dualscope.explorer.guard import LOOPBACK, GuardRules
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.server import application
 
@@ -23,7 +23,7 @@ TRIES = 40
 
 
 @dataclass(frozen=True)
-class Place:
+class Listener:
     """A socket that listens, and how it is called."""
 
     socket: socket.socket
@@ -47,7 +47,7 @@ class Place:
 
 
 @contextmanager
-def listening(host: str, port: int | None) -> Iterator[Place]:
+def listening(host: str, port: int | None) -> Iterator[Listener]:
     """A port of one's choice, or the first free one."""
     for tried in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + TRIES):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -63,14 +63,14 @@ def listening(host: str, port: int | None) -> Iterator[Place]:
                 ) from None
             continue
         with found:
-            yield Place(found, host)
+            yield Listener(found, host)
         return
     raise InputError(
         f"no port from {FIRST_PORT} to {FIRST_PORT + TRIES - 1} is free at {host}; name one: --port"
     )
 
 
-def serve(offer: Offer, place: Place, open_browser: bool, say: Callable[[str], None]) -> None:
+def serve(offer: Offer, place: Listener, open_browser: bool, say: Callable[[str], None]) -> None:
     """Until Ctrl-C."""
     explorer = Explorer(offer)
     began = time.perf_counter()
@@ -89,9 +89,9 @@ def serve(offer: Offer, place: Place, open_browser: bool, say: Callable[[str], N
         say("stopped")
 
 
-def prepared(explorer: Explorer, place: Place) -> tuple[uvicorn.Server, str]:
+def prepared(explorer: Explorer, place: Listener) -> tuple[uvicorn.Server, str]:
     """A server that has not started, and the address that lets its page in."""
-    rules = Rules.new(place.port, place.names)
+    rules = GuardRules.new(place.port, place.names)
     server = uvicorn.Server(
         uvicorn.Config(
             application(explorer, rules),

@@ -21,7 +21,7 @@ from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
 from dualscope.explorer import state as caps
 from dualscope.explorer.explorer import Explorer
-from dualscope.explorer.guard import Guard, Rules, body_of
+from dualscope.explorer.guard import Guard, GuardRules, body_of
 from dualscope.explorer.jobs import Jobs, TooMany
 from dualscope.explorer.paste import pasted
 from dualscope.explorer.share import share
@@ -39,7 +39,7 @@ class _Request(BaseModel):
     """Which page it comes from."""
 
 
-class Asked(_Request):
+class StateRequest(_Request):
     """A request about what is on the screen."""
 
     state: State
@@ -63,7 +63,7 @@ class Pasted(_Request):
     labels: list[caps.Word] = Field(min_length=2, max_length=caps.MOST_LABELS)
 
 
-def application(explorer: Explorer, rules: Rules) -> Guard:
+def application(explorer: Explorer, rules: GuardRules) -> Guard:
     """The whole server as an ASGI application."""
     jobs = Jobs()
 
@@ -82,12 +82,12 @@ def application(explorer: Explorer, rules: Rules) -> Guard:
         return Response(found[0], media_type=f"{found[1]}; charset=utf-8")
 
     async def compute(request: Request) -> Response:
-        asked = await _read(request, Asked)
+        asked = await _read(request, StateRequest)
         job = jobs.start(asked.page, lambda watch: explorer.compute(asked.state, watch))
         return StreamingResponse(job.lines(), media_type="application/x-ndjson")
 
     async def words(request: Request) -> Response:
-        asked = await _read(request, Asked)
+        asked = await _read(request, StateRequest)
         # A line of its own: looking at words does not cancel what is being computed, and waits for it.
         job = jobs.start(f"{asked.page} words", lambda watch: explorer.words(asked.state, watch))
         return StreamingResponse(job.lines(), media_type="application/x-ndjson")
@@ -105,7 +105,7 @@ def application(explorer: Explorer, rules: Rules) -> Guard:
         )
 
     async def shared(request: Request) -> Response:
-        asked = await _read(request, Asked)
+        asked = await _read(request, StateRequest)
         explorer.offer.check_model(asked.state.model)
         explorer.offer.check_learners((*asked.state.learners, asked.state.focus))
         return JSONResponse(share(explorer, asked.state))

@@ -19,7 +19,7 @@ Word = Literal["above the controls", "not above", "not testable", "inconclusive"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AgainstControl:
     """The learner's similarity beside a control's."""
 
     control: str
@@ -58,13 +58,13 @@ class Answer:
     value: Interval
     icl_gain: Interval | None
     gd_gain: Interval | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[AgainstControl, ...]
     missing: tuple[str, ...]
     share_of_ceiling: Interval | None
     sentences: tuple[str, ...]
 
     @property
-    def decided_by(self) -> Comparison | None:
+    def decided_by(self) -> AgainstControl | None:
         """The deciding control that stands most in the learner's way, or comes nearest to it."""
         deciding = [c for c in self.comparisons if c.decides and c.difference.seeds]
         return min(deciding, key=lambda c: c.difference.mean, default=None)
@@ -97,7 +97,7 @@ def sentences_of(answer: Answer) -> Iterator[str]:
         yield f"{answer.value.seeds} seed(s) cannot decide; the rule asks for {SEEDS}."
 
 
-def _against(answer: Answer, comparison: Comparison) -> str:
+def _against(answer: Answer, comparison: AgainstControl) -> str:
     apart = comparison.difference
     if comparison.control == "untrained" and comparison.beaten:
         start = (

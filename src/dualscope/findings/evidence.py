@@ -20,7 +20,7 @@ USED = ("sim_aou", "sim_aou_mismatched", "sim_aou_orthogonal", "sim_aou_random",
 Part = tuple[tuple[str, ...], np.ndarray]  # queries, their values
 
 
-class Key(NamedTuple):
+class EvidenceKey(NamedTuple):
     """Whose values: a metric of a learner on a task, where it has a reference of its own with that."""
 
     task: str
@@ -56,12 +56,12 @@ class Evidence:
     demonstrations teach; the others are named as in the tables of queries.
 
     >>> evidence, gd = Evidence(), Learning("gd", rate=0.1)
-    >>> evidence.add(Key("sst2", "trained", gd, "sim_aou"), 0, ["a", "b"], [0.2, 0.4])
-    >>> evidence.pair(Key("sst2", "trained", gd, "sim_aou"))[0]
+    >>> evidence.add(EvidenceKey("sst2", "trained", gd, "sim_aou"), 0, ["a", "b"], [0.2, 0.4])
+    >>> evidence.pair(EvidenceKey("sst2", "trained", gd, "sim_aou"))[0]
     array([[0.2, 0.4]])
     """
 
-    values: dict[Key, dict[int, list[Part]]] = field(default_factory=dict)
+    values: dict[EvidenceKey, dict[int, list[Part]]] = field(default_factory=dict)
     roles: dict[Learning, Role] = field(default_factory=dict)
     flipped: tuple[str, ...] = ()
 
@@ -71,7 +71,7 @@ class Evidence:
         return "follows" if side in self.flipped else "correct"
 
     def add(
-        self, key: Key, seed: int, queries: Sequence[str], values: Sequence[float | None] | np.ndarray
+        self, key: EvidenceKey, seed: int, queries: Sequence[str], values: Sequence[float | None] | np.ndarray
     ) -> None:
         """Several values of the same query and seed (orders, draws of weights) are averaged."""
         part = tuple(queries), np.array(values, float)
@@ -91,10 +91,10 @@ class Evidence:
         found = [key.reference for key in self.values if key[:4] == wanted]
         return sorted((r for r in found if isinstance(r, Learning)), key=lambda reference: reference.label)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: EvidenceKey) -> bool:
         return key in self.values
 
-    def pair(self, *keys: Key) -> list[np.ndarray]:
+    def pair(self, *keys: EvidenceKey) -> list[np.ndarray]:
         """[seeds, queries] of each key, over the seeds and the queries that all of them have."""
         found = [self.values.get(key, {}) for key in keys]
         seeds = sorted(set(found[0]).intersection(*found))
@@ -148,15 +148,17 @@ class Evidence:
         for place, described in enumerate(table.schema):
             column = QueryColumn.of(described)
             if column is not None and column.metric in USED and not column.layers:
-                key = Key(task, variant, learning, column.metric, column.reference)
+                key = EvidenceKey(task, variant, learning, column.metric, column.reference)
                 self.add(key, seed, queries, table.column(place).to_pylist())
         if "prediction" in table.column_names and "label" in table.column_names:
             said, gold = (np.asarray(table[name]) for name in ("prediction", "label"))
-            self.add(Key(task, variant, learning, "correct"), seed, queries, (said == gold).astype(float))
+            self.add(
+                EvidenceKey(task, variant, learning, "correct"), seed, queries, (said == gold).astype(float)
+            )
             if self.flipped and len(gold):
                 classes = len(table["label_logprobs"][0])
                 follows = (said == (gold + 1) % classes).astype(float)
-                self.add(Key(task, variant, learning, "follows"), seed, queries, follows)
+                self.add(EvidenceKey(task, variant, learning, "follows"), seed, queries, follows)
 
 
 def _setting(cell: Mapping[str, Any]) -> Setting:

@@ -18,13 +18,13 @@ from dualscope.findings.answer import (
     PRIMARY,
     SEEDS,
     SMALL,
+    AgainstControl,
     Answer,
-    Comparison,
     Word,
     beats,
     sentences_of,
 )
-from dualscope.findings.evidence import Evidence, Key
+from dualscope.findings.evidence import Evidence, EvidenceKey
 
 CEILING = IN_CONTEXT.under("redraw")
 ALWAYS = {"zero-shot-offset": "position", "dilution": "dilution"}
@@ -83,7 +83,7 @@ def verdict(evidence: Evidence) -> Verdict:
         for task in evidence.tasks
         for learning in evidence.learnings(task)
         if evidence.roles.get(learning) == "hypothesis"
-        and Key(task, "trained", learning, PRIMARY) in evidence
+        and EvidenceKey(task, "trained", learning, PRIMARY) in evidence
     ]
     answers = tuple(_decide(draft) for draft in _corrected(drafts))
     return Verdict(answers, tuple(_summary(answers)))
@@ -94,7 +94,7 @@ class Control:
     """What a learner is compared with, and whether that decides."""
 
     name: str
-    key: Key
+    key: EvidenceKey
     taught: Learning | None = None  # who must not have learned anything for it to be a null
     always: bool = True  # it decides whether or not it learned
     decides: bool = True  # else it is shown
@@ -107,7 +107,7 @@ class _Judge:
         self.evidence = evidence
 
     def draft(self, task: str, learning: Learning) -> Answer:
-        own = Key(task, "trained", learning, PRIMARY)
+        own = EvidenceKey(task, "trained", learning, PRIMARY)
         comparisons = tuple(
             self._compare(control, own)
             for control in self._controls(task, learning)
@@ -123,7 +123,7 @@ class _Judge:
             self._gain(task, learning),
             (*comparisons, *self._beyond_dilution(own)),
             tuple(_missing(comparisons)),
-            self._share(own, Key(task, "trained", CEILING, PRIMARY)),
+            self._share(own, EvidenceKey(task, "trained", CEILING, PRIMARY)),
             (),
         )
 
@@ -133,7 +133,7 @@ class _Judge:
         return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
 
     def _controls(self, task: str, learning: Learning) -> Iterator[Control]:
-        own = Key(task, "trained", learning, PRIMARY)
+        own = EvidenceKey(task, "trained", learning, PRIMARY)
         yield Control("untrained", own._replace(variant="untrained"))
         yield Control("random-update", own._replace(learning=learning.under("random-update")))
         yield Control("mismatched", own._replace(metric="sim_aou_mismatched"))
@@ -160,17 +160,17 @@ class _Judge:
         here = self.evidence.learnings(task)
         return [who for who in here if self.evidence.roles.get(who) == "null" and who.control is None]
 
-    def _overlap(self, *keys: Key) -> bool:
+    def _overlap(self, *keys: EvidenceKey) -> bool:
         left, right = self.evidence.pair(*keys)
         return bool((np.isfinite(left) & np.isfinite(right)).any())
 
-    def _compare(self, control: Control, own: Key) -> Comparison:
+    def _compare(self, control: Control, own: EvidenceKey) -> AgainstControl:
         left, right = self.evidence.pair(own, control.key)
         apart = Estimate.of(left - right)
         teaches = (
             control.taught is not None and not control.always and self._teaches(own.task, control.taught)
         )
-        return Comparison(
+        return AgainstControl(
             control.name,
             control.decides and not teaches,
             Estimate.of(right).interval,
@@ -185,25 +185,25 @@ class _Judge:
         """A control is a null only if it teaches nothing."""
         return beats(self._gain(task, learning))
 
-    def _beyond_dilution(self, own: Key) -> Iterator[Comparison]:
+    def _beyond_dilution(self, own: EvidenceKey) -> Iterator[AgainstControl]:
         key = own._replace(metric="sim_aou_orthogonal")
         if key in self.evidence:
             left = Estimate.of(*self.evidence.pair(key))
             if left.seeds:
                 nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
-                yield Comparison(
+                yield AgainstControl(
                     "beyond dilution", True, nothing, left.interval, left.p, left.p, left.seeds_needed()
                 )
 
     def _gain(self, task: str, learning: Learning) -> Interval | None:
         learned = self.evidence.learned(learning)
-        keys = [Key(task, "trained", who, learned) for who in (learning, ZERO_SHOT)]
+        keys = [EvidenceKey(task, "trained", who, learned) for who in (learning, ZERO_SHOT)]
         if not all(key in self.evidence for key in keys):
             return None
         after, before = self.evidence.pair(*keys)
         return Estimate.of(after - before).interval if after.size else None
 
-    def _share(self, own: Key, ceiling: Key) -> Interval | None:
+    def _share(self, own: EvidenceKey, ceiling: EvidenceKey) -> Interval | None:
         # Layers that do not learn are left out of a learner's mean.
         some_layers = "layers" in own.learning.settings
         if some_layers or ceiling not in self.evidence or not self._overlap(own, ceiling):
@@ -212,7 +212,7 @@ class _Judge:
         return Estimate.of_ratio(left, right).interval
 
 
-def _missing(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _missing(comparisons: Sequence[AgainstControl]) -> Iterator[str]:
     found = {comparison.control for comparison in comparisons if comparison.decides}
     if "untrained" not in found:
         yield "untrained"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dualscope.core.errors import InputError
 from dualscope.core.files import share
-from dualscope.models.source import PICKLED, Source, find, shard_names
+from dualscope.models.source import PICKLED, ModelSource, find, shard_names
 
 
 def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
@@ -46,7 +46,7 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
     return [out / name for name in written]
 
 
-def _write(source: Source, pickles: list[Path], folder: Path) -> list[str]:
+def _write(source: ModelSource, pickles: list[Path], folder: Path) -> list[str]:
     """All files of the converted model; returns the names of its weights."""
     for path in (*source.texts(), source.file("generation_config.json")):
         if path is not None:
@@ -65,7 +65,7 @@ def _write(source: Source, pickles: list[Path], folder: Path) -> list[str]:
     return [target.name for target in written]
 
 
-def _pickles(source: Source) -> list[Path]:
+def _pickles(source: ModelSource) -> list[Path]:
     whole = source.file(PICKLED[0])
     if whole is not None:
         return [whole]

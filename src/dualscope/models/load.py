@@ -14,7 +14,7 @@ from dualscope.models import hardware, variants
 from dualscope.models.capture.positions import max_positions
 from dualscope.models.precision import dtype_of, name_of
 from dualscope.models.reading.memory import in_words, weight_bytes
-from dualscope.models.source import CONFIG, TOKENIZER, Source, find, weights_header
+from dualscope.models.source import CONFIG, TOKENIZER, ModelSource, find, weights_header
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -80,7 +80,7 @@ def load_tokenizer(name: str, offline: bool = False) -> tuple[Any, int]:
     return tokenizer, max_positions(config.get_text_config(), tokenizer)
 
 
-def _config_file(source: Source) -> Path:
+def _config_file(source: ModelSource) -> Path:
     path = source.file(CONFIG)
     if path is not None:
         return path
@@ -93,7 +93,7 @@ def _config_file(source: Source) -> Path:
     )
 
 
-def _config(source: Source, path: Path) -> Any:
+def _config(source: ModelSource, path: Path) -> Any:
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -125,7 +125,7 @@ def _config(source: Source, path: Path) -> Any:
     return config
 
 
-def _check_header(source: Source, config: Any, files: list[Path]) -> None:
+def _check_header(source: ModelSource, config: Any, files: list[Path]) -> None:
     """What the files' headers already show: layers that cannot be there, weights that are no floating numbers."""
     header = weights_header(files, source.name)
     layers = getattr(config.get_text_config(), "num_hidden_layers", None)
@@ -150,7 +150,7 @@ def _attention(config: Any) -> str:
     return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
 
 
-def _tokenizer(source: Source, folder: Path) -> Any:
+def _tokenizer(source: ModelSource, folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     if not any(source.file(name) for name in TOKENIZER):
@@ -163,7 +163,7 @@ def _tokenizer(source: Source, folder: Path) -> Any:
 
 
 def _placement(
-    source: Source, config: Any, dtype: torch.dtype, place: torch.device, automatic: bool
+    source: ModelSource, config: Any, dtype: torch.dtype, place: torch.device, automatic: bool
 ) -> dict[str, Any]:
     """Where the weights go, once it is known that they fit: keywords for ``from_pretrained``."""
     from transformers import AutoModelForCausalLM
@@ -190,7 +190,9 @@ def _placement(
     )
 
 
-def _module(source: Source, folder: Path, config: Any, dtype: torch.dtype, placement: dict[str, Any]) -> Any:
+def _module(
+    source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, placement: dict[str, Any]
+) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:

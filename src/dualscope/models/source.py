@@ -46,7 +46,7 @@ COMMIT = re.compile("[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model as the user named it, and how to reach its files.
 
     ``folder`` is set for local models; otherwise ``repository`` (with ``revision``) names one on the hub.
@@ -200,7 +200,7 @@ def weights_header(shards: Iterable[Path], model: str) -> dict[str, tuple[tuple[
     return found
 
 
-def find(name: str, offline: bool = False) -> Source:
+def find(name: str, offline: bool = False) -> ModelSource:
     """What a user's ``--model`` means: "embedded", a folder, or a hub name with an optional @revision.
 
     >>> find("EleutherAI/pythia-70m@step3000").revision
@@ -210,11 +210,11 @@ def find(name: str, offline: bool = False) -> Source:
     dualscope.core.errors.InputError: no such folder: ./nowhere/model
     """
     if name == EMBEDDED:
-        return Source(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))
+        return ModelSource(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))
     try:
         folder = Path(name).expanduser()
         if folder.is_dir():
-            return Source(name, folder=folder)
+            return ModelSource(name, folder=folder)
         if folder.is_file():
             raise InputError(
                 f"'{name}' is a file; give the folder that holds config.json and model.safetensors"
@@ -226,4 +226,4 @@ def find(name: str, offline: bool = False) -> Source:
     repository, _, revision = name.partition("@")
     if name.startswith((".", "~", "/")) or repository.count("/") > 1 or not repository:
         raise InputError(f"no such folder: {name}")
-    return Source(name, repository=repository, revision=revision or None, offline=offline)
+    return ModelSource(name, repository=repository, revision=revision or None, offline=offline)

@@ -24,7 +24,7 @@ from dualscope.regression.experiments import (
     Variants,
     VonOswald,
 )
-from dualscope.regression.results import Check, Figure, Results, Table
+from dualscope.regression.results import Check, Figure, Results, ResultTable
 
 __all__ = [
     "EXPERIMENTS",
@@ -38,8 +38,8 @@ __all__ = [
     "Mesa",
     "MomentumLanguageModels",
     "Newton",
+    "ResultTable",
     "Results",
-    "Table",
     "Variants",
     "VonOswald",
     "load",

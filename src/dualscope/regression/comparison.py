@@ -5,25 +5,25 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dualscope.regression.problems.data import Batch
+from dualscope.regression.problems.data import TaskBatch
 
 Predict = Callable[[Tensor], Tensor]  # tokens [copies, tasks, n + 1, d + 1] -> [copies, tasks]
 
 
-def half_mse(predict: Predict, batch: Batch) -> Tensor:
+def half_mse(predict: Predict, batch: TaskBatch) -> Tensor:
     """1/2 E (prediction - target)^2 for each copy: [copies]."""
     return 0.5 * (predict(batch.tokens) - batch.target).square().mean(-1)
 
 
-def sensitivity(predict: Predict, batch: Batch) -> tuple[Tensor, Tensor]:
+def sensitivity(predict: Predict, batch: TaskBatch) -> tuple[Tensor, Tensor]:
     """Predictions [copies, tasks], and d prediction / d query [copies, tasks, d]."""
     query = batch.query.detach().clone().requires_grad_()
-    predictions = predict(Batch(batch.x, batch.y, query, batch.target).tokens)
+    predictions = predict(TaskBatch(batch.x, batch.y, query, batch.target).tokens)
     (gradient,) = torch.autograd.grad(predictions.sum(), query)
     return predictions.detach(), gradient
 
 
-def alignment(first: Predict, second: Predict, batch: Batch) -> dict[str, Tensor]:
+def alignment(first: Predict, second: Predict, batch: TaskBatch) -> dict[str, Tensor]:
     """von Oswald et al.'s three measures, and the two losses; each [copies].
 
     ``prediction difference`` is the mean |difference|; ``sensitivity cosine`` and ``sensitivity distance``

@@ -47,7 +47,7 @@ def fast(device: torch.device) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainedLearner:
     """A trained learner, how its training went, and where it began."""
 
     model: Gpt2Learner
@@ -66,7 +66,7 @@ def train_on_prompts(
     curriculum: Curriculum = Curriculum(),
     attention: Mapping[str, Any] | None = None,
     watch_every: int = 100,
-) -> Learned:
+) -> TrainedLearner:
     """All seeds at once, on fresh prompts at every step; the squared error at every position is minimised."""
     model = Gpt2Learner(functions.d, points, seeds, size, attention).to(place.device)
     if place.compiled:
@@ -93,7 +93,7 @@ def train_on_prompts(
     # What the gradients were before in-context learning appears says little of those after: a short memory.
     quick_memory = replace(schedule, beta2=0.98, spectral=True)
     training = train(model, draw, loss, quick_memory, place, watch, watch_every)
-    return Learned(model.requires_grad_(False), training, start)
+    return TrainedLearner(model.requires_grad_(False), training, start)
 
 
 @torch.no_grad()

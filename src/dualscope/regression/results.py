@@ -12,7 +12,7 @@ Values = Tensor | Sequence[float]
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -55,7 +55,7 @@ class Results:
 
     experiment: str
     rows: list[dict[str, Any]] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ResultTable] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)  # steps that were done, the machine, ...
@@ -97,7 +97,10 @@ class Results:
         return cls(
             stored["experiment"],
             stored["rows"],
-            [Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for t in stored["tables"]],
+            [
+                ResultTable(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])))
+                for t in stored["tables"]
+            ],
             [Check(**check) for check in stored["checks"]],
             [Figure(**figure) for figure in stored["figures"]],
             stored["notes"],
@@ -168,7 +171,7 @@ class Results:
         self.figures.append(Figure(metric, title, **options))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self.tables.append(Table(title, tuple(columns), tuple(tuple(row) for row in rows)))
+        self.tables.append(ResultTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
 
 
 def _summary(values: Sequence[float]) -> dict[str, Any]:

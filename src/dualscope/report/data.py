@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dualscope.report.charts.layers import Key, Line, layer_lines
-from dualscope.report.source import Source
+from dualscope.report.source import ReportedRun
 from dualscope.report.subject import Subject, subjects
 
 
@@ -15,7 +15,7 @@ class Data:
     """The runs of a report, and their models."""
 
     def __init__(self, places: Sequence[str | Path]) -> None:
-        self.sources = [Source(place, name) for place, name in zip(places, _names(places), strict=True)]
+        self.sources = [ReportedRun(place, name) for place, name in zip(places, _names(places), strict=True)]
         self._lines: dict[int, dict[Key, Line]] = {}
 
     @cached_property

@@ -17,7 +17,7 @@ DASH = {"gd": "dashdot", "lcgd": "longdashdot"}
 
 
 @dataclass(frozen=True)
-class Figure:
+class PublishedFigure:
     """One published number."""
 
     source: str
@@ -42,9 +42,9 @@ class Publications:
     sources: dict[str, str]
     short: dict[str, str]
     notes: dict[str, str]
-    figures: tuple[Figure, ...]
+    figures: tuple[PublishedFigure, ...]
 
-    def find(self, task: str, metric: str, learner: str | None = None) -> list[Figure]:
+    def find(self, task: str, metric: str, learner: str | None = None) -> list[PublishedFigure]:
         """Those that may be drawn for a task and metric, and a learner if one is named.
 
         >>> [f.value for f in publications().find("sst2", "sim_aou_norm", "gd")]
@@ -62,7 +62,7 @@ class Publications:
 def publications() -> Publications:
     content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     figures = tuple(
-        Figure(**{**entry, "per_layer": tuple(entry.get("per_layer", ()))})
+        PublishedFigure(**{**entry, "per_layer": tuple(entry.get("per_layer", ()))})
         for entry in content.pop("entries")
     )
     return Publications(**content, figures=figures)

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 REGRESSION = "regression.parquet"
 
 
-class Source:
+class ReportedRun:
     """One run folder: a study's, a regression experiment's, or both."""
 
     def __init__(self, place: str | Path, name: str | None = None) -> None:

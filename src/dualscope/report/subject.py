@@ -14,7 +14,7 @@ from dualscope.core.words import VARIANTS
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.palette import colour
-from dualscope.report.source import Row, Source
+from dualscope.report.source import ReportedRun, Row
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
 UNSEEN = ("balanced", "gd_demonstrations")
@@ -23,7 +23,7 @@ OWN_REFERENCE = ("in-context", "zero-shot", None)
 
 
 @dataclass(frozen=True)
-class Setting:
+class ChartSetting:
     """What the charts hold fixed where a study varies it."""
 
     shots: int | None
@@ -37,7 +37,7 @@ class Setting:
 class Subject:
     """A model in a run, with the options of its sittings (read position, precision) if they are unusual."""
 
-    def __init__(self, source: Source, model: str, sitting: str, several_runs: bool) -> None:
+    def __init__(self, source: ReportedRun, model: str, sitting: str, several_runs: bool) -> None:
         self.source, self.model, self.sitting = source, model, sitting
         parts = [source.name] if several_runs else []
         parts += [model, *([sitting.strip("{}").replace('"', "")] if sitting != "{}" else [])]
@@ -59,7 +59,7 @@ class Subject:
         return _same_json(sitting_options(columns), json.dumps(here))
 
     @cached_property
-    def setting(self) -> Setting:
+    def setting(self) -> ChartSetting:
         rows = [row for row in self.all_rows if row["role"] != "baseline" and row["task"] != ALL_TASKS]
         labels = [row["demo_labels"] for row in rows]
         kept = "gold" if "gold" in labels or not labels else labels[0]
@@ -77,7 +77,7 @@ class Subject:
             plain = [r for r in trained if r["label"] == "gd"] or trained or own
             rates[task] = max(plain, key=lambda r: (r["value"], -r["lr"]))["lr"] if plain else None
         corrupt = next((row["corrupt"] for row in rows), "both")
-        return Setting(shots, kept, corrupt, rates, several)
+        return ChartSetting(shots, kept, corrupt, rates, several)
 
     def in_setting(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
@@ -198,7 +198,7 @@ def label_of(columns: Mapping[str, Any]) -> str:
     return learning_of(columns).label
 
 
-def subjects(sources: Sequence[Source]) -> list[Subject]:
+def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
     """Every model of every run, in the order given."""
     found = []
     for source in sources:

@@ -11,7 +11,7 @@ import numpy as np
 from dualscope.core.estimate import Estimate
 from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
-from dualscope.findings.evidence import Evidence, Key
+from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.report.subject import Subject, label_of
 
 BEST, TIE = "best", "tie"
@@ -35,7 +35,7 @@ class Marks:
             for place, field in enumerate(table.schema):
                 column = QueryColumn.of(field)
                 if column is not None and column.reference is None and not column.layers:
-                    key = Key(columns["task"], "trained", self._identity(label), column.metric)
+                    key = EvidenceKey(columns["task"], "trained", self._identity(label), column.metric)
                     found.add(key, columns["seed"], queries, table.column(place).to_pylist())
         return found
 
@@ -62,7 +62,7 @@ class Marks:
 
     def _is_tie(self, task: str, metric: str, best: str, other: str) -> bool:
         left, right = self._evidence.pair(
-            *(Key(task, "trained", self._identity(label), metric) for label in (best, other))
+            *(EvidenceKey(task, "trained", self._identity(label), metric) for label in (best, other))
         )
         if not (np.isfinite(left) & np.isfinite(right)).any():
             return True  # nothing to tell them apart by

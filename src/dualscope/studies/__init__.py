@@ -1,7 +1,7 @@
 """Studies: grids that resume, scale out and never lose a result."""
 
 from dualscope.studies.config import Study, preset_names
-from dualscope.studies.execute.runner import Result, run_study
+from dualscope.studies.execute.runner import RunOutcome, run_study
 from dualscope.studies.run_folder.storage import Run
 
-__all__ = ["Result", "Run", "Study", "preset_names", "run_study"]
+__all__ = ["Run", "RunOutcome", "Study", "preset_names", "run_study"]

@@ -16,7 +16,7 @@ LARGE = 64 * 2**20  # bytes from which a file's rows are not held in memory
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Rows by split, and how an error names the place."""
 
     def rows(self, split: str) -> list[Row]: ...

@@ -16,7 +16,7 @@ from dualscope.tasks.example import Example
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
 from dualscope.tasks.mapping import Typed, as_row, to_examples
-from dualscope.tasks.sources import DataFolderRows, FileRows, MemoryRows, Row, Source, is_large
+from dualscope.tasks.sources import DataFolderRows, FileRows, MemoryRows, Row, RowSource, is_large
 
 
 class Task:
@@ -29,7 +29,7 @@ class Task:
     ' Positive'
     """
 
-    def __init__(self, config: TaskConfig, source: Source | None, chat: bool = False) -> None:
+    def __init__(self, config: TaskConfig, source: RowSource | None, chat: bool = False) -> None:
         self.config = config
         self.source = source
         self.chat = chat
@@ -200,7 +200,7 @@ def _one_split_a_file(config: TaskConfig, folder: Path) -> TaskConfig:
     return config.model_copy(update={"splits": Splits(train=splits.train, evaluation=splits.train)})
 
 
-def _source(config: TaskConfig, folder: Path, data: Path | None, offline: bool) -> Source | None:
+def _source(config: TaskConfig, folder: Path, data: Path | None, offline: bool) -> RowSource | None:
     if config.source is None:
         return None
     if config.source.files is not None:

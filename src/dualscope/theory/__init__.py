@@ -31,7 +31,7 @@ from dualscope.theory import (
     vonoswald,
 )
 from dualscope.theory.dual_of import HeadDual, dual_of
-from dualscope.theory.identity import IDENTITIES, AtMost, Draw, Identity, TwoSides, Verdict, chosen, judge
+from dualscope.theory.identity import IDENTITIES, AtMost, Draw, Identity, Judgement, TwoSides, chosen, judge
 
 __all__ = [
     "IDENTITIES",
@@ -39,8 +39,8 @@ __all__ = [
     "Draw",
     "HeadDual",
     "Identity",
+    "Judgement",
     "TwoSides",
-    "Verdict",
     "bound",
     "chosen",
     "closed_forms",

@@ -16,7 +16,7 @@ REFERENCE = "Dai et al. 2023"
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadWeights:
     """The weights of one attention layer: query, key, value [heads, head_dim, width], output [heads, width,
     head_dim].
     """
@@ -27,18 +27,18 @@ class Heads:
     output: Tensor
 
     @classmethod
-    def draw(cls, draw: Draw, heads: int = 3, head_dim: int = 4, width: int = 12) -> "Heads":
+    def draw(cls, draw: Draw, heads: int = 3, head_dim: int = 4, width: int = 12) -> "HeadWeights":
         shape = (heads, head_dim, width)
         query, key, value = (draw.normal(*shape) / width**0.5 for _ in range(3))
         return cls(query, key, value, draw.normal(heads, width, head_dim) / head_dim**0.5)
 
 
-def w_zsl(heads: Heads, own: Tensor) -> Tensor:
+def w_zsl(heads: HeadWeights, own: Tensor) -> Tensor:
     """W_V X (W_K X)^T of every head: own [tokens, width] -> [heads, head_dim, head_dim]."""
     return (heads.value @ own.T) @ (heads.key @ own.T).mT
 
 
-def dw_icl(heads: Heads, demonstrations: Tensor) -> Tensor:
+def dw_icl(heads: HeadWeights, demonstrations: Tensor) -> Tensor:
     """sum_i (W_V x'_i)(W_K x'_i)^T, one outer product at a time: [tokens, width] -> [heads, head_dim,
     head_dim].
     """
@@ -48,17 +48,17 @@ def dw_icl(heads: Heads, demonstrations: Tensor) -> Tensor:
     return update
 
 
-def linear_attention_layer(heads: Heads, tokens: Tensor, x: Tensor) -> Tensor:
+def linear_attention_layer(heads: HeadWeights, tokens: Tensor, x: Tensor) -> Tensor:
     """A layer without softmax: tokens [n, width], x [width] -> [width], the heads' outputs summed."""
     scores = torch.einsum("hdw,nw,hd->hn", heads.key, tokens, heads.query @ x)
     return torch.einsum("hwd,hdv,nv,hn->w", heads.output, heads.value, tokens, scores)
 
 
-def icl_is_an_update(heads: Heads, demonstrations: Tensor, own: Tensor, x: Tensor) -> TwoSides:
+def icl_is_an_update(heads: HeadWeights, demonstrations: Tensor, own: Tensor, x: Tensor) -> TwoSides:
     """Left: linear attention over [X'; X]. Right: sum_h W_O (W_ZSL + dW_ICL) W_Q x. Both [width].
 
     >>> draw = Draw(0)
-    >>> heads = Heads.draw(draw)
+    >>> heads = HeadWeights.draw(draw)
     >>> icl_is_an_update(heads, draw.normal(20, 12), draw.normal(5, 12), draw.normal(12)).error < 1e-12
     True
     """
@@ -67,7 +67,7 @@ def icl_is_an_update(heads: Heads, demonstrations: Tensor, own: Tensor, x: Tenso
     return TwoSides(left, torch.einsum("hwd,hde,he->w", heads.output, matrix, heads.query @ x))
 
 
-def dw_finetuned(heads: Heads, d_key: Tensor, d_value: Tensor, own: Tensor) -> Tensor:
+def dw_finetuned(heads: HeadWeights, d_key: Tensor, d_value: Tensor, own: Tensor) -> Tensor:
     """dW_FT: what changed keys and values do to W_ZSL. d_key, d_value [heads, head_dim, width] -> [heads,
     hd, hd].
     """
@@ -76,9 +76,11 @@ def dw_finetuned(heads: Heads, d_key: Tensor, d_value: Tensor, own: Tensor) -> T
     return first_order + d_value @ gram @ d_key.mT
 
 
-def finetuning_is_an_update(heads: Heads, d_key: Tensor, d_value: Tensor, own: Tensor, x: Tensor) -> TwoSides:
+def finetuning_is_an_update(
+    heads: HeadWeights, d_key: Tensor, d_value: Tensor, own: Tensor, x: Tensor
+) -> TwoSides:
     """Left: the layer with W_K + dW_K and W_V + dW_V. Right: sum_h W_O (W_ZSL + dW_FT) W_Q x. Both [width]."""
-    tuned = Heads(heads.query, heads.key + d_key, heads.value + d_value, heads.output)
+    tuned = HeadWeights(heads.query, heads.key + d_key, heads.value + d_value, heads.output)
     matrix = w_zsl(heads, own) + dw_finetuned(heads, d_key, d_value, own)
     right = torch.einsum("hwd,hde,he->w", heads.output, matrix, heads.query @ x)
     return TwoSides(linear_attention_layer(tuned, own, x), right)
@@ -114,12 +116,12 @@ def softmax_split(scores: Tensor, values: Tensor, demonstrations: int) -> TwoSid
 
 @identity("icl-dual-form", "LinearAttn([X'; X]) = Σ_h W_O (W_ZSL + ΔW_ICL) W_Q x, 3 heads", REFERENCE)
 def _icl(draw: Draw) -> TwoSides:
-    return icl_is_an_update(Heads.draw(draw), draw.normal(40, 12), draw.normal(9, 12), draw.normal(12))
+    return icl_is_an_update(HeadWeights.draw(draw), draw.normal(40, 12), draw.normal(9, 12), draw.normal(12))
 
 
 @identity("finetuning-dual-form", "(W_V+ΔW_V) XXᵀ (W_K+ΔW_K)ᵀ q = (W_ZSL + ΔW_FT) q, 3 heads", REFERENCE)
 def _finetuned(draw: Draw) -> TwoSides:
-    heads, change = Heads.draw(draw), Heads.draw(draw)
+    heads, change = HeadWeights.draw(draw), HeadWeights.draw(draw)
     return finetuning_is_an_update(heads, change.key, change.value, draw.normal(9, 12), draw.normal(12))
 
 

@@ -150,7 +150,7 @@ def chosen(only: tuple[str, ...] = ()) -> list[Identity]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """An identity's errors in both precisions, and whether both are within what it states."""
 
     identity: Identity
@@ -163,6 +163,6 @@ class Verdict:
         return self.error <= self.identity.tolerance and self.error32 <= self.identity.tolerance32
 
 
-def judge(one: Identity, seed: int = 0) -> Verdict:
+def judge(one: Identity, seed: int = 0) -> Judgement:
     """Checks an identity in float64 and in float32 on the draw of one seed."""
-    return Verdict(one, one.sides(seed).error, one.sides(seed, torch.float32).error)
+    return Judgement(one, one.sides(seed).error, one.sides(seed, torch.float32).error)

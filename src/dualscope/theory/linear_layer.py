@@ -80,7 +80,7 @@ def descend(weight: Tensor, inputs: Tensor, targets: Tensor, loss: Loss, recipe:
 
 
 @dataclass(frozen=True)
-class Memory:
+class AttentionMemory:
     """What training left behind, as attention sees it: a value and a key for every example of every step."""
 
     values: Tensor  # [pairs, out]  e_t, scaled by what momentum and decay did to them
@@ -92,16 +92,16 @@ class Memory:
         return query @ self.start.T + linear_attention(self.values, self.keys, query)
 
 
-def attend(weight: Tensor, inputs: Tensor, targets: Tensor, loss: Loss, recipe: Recipe) -> Memory:
+def attend(weight: Tensor, inputs: Tensor, targets: Tensor, loss: Loss, recipe: Recipe) -> AttentionMemory:
     """The same training without weights: each step's outputs are read by attention over the steps before it."""
     raw: list[Tensor] = []  # -dL/d(output) of each step, [batch, out]
 
-    def memory(until: int) -> Memory:
+    def memory(until: int) -> AttentionMemory:
         kept = (1 - recipe.lr * recipe.decay) ** until
         values = [recipe.coefficient(step, until) * error for step, error in enumerate(raw)]
         rows = [i for batch in recipe.batches[:until] for i in batch]
         empty = weight.new_zeros(0, len(weight))
-        return Memory(torch.cat([empty, *values]), inputs[rows], kept * weight)
+        return AttentionMemory(torch.cat([empty, *values]), inputs[rows], kept * weight)
 
     for step, batch in enumerate(recipe.batches):
         outputs = memory(step)(inputs[list(batch)]).detach().requires_grad_()

@@ -52,12 +52,14 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     tokens: NDArray[np.int16]  # [sequences, length]
     is_label: NDArray[np.bool_]  # [sequences, length]: a label word stands here
 
 
-def draw_batch(seed: int, step: int, sequences: int, length: int, mixture: Mixture | None = None) -> Batch:
+def draw_batch(
+    seed: int, step: int, sequences: int, length: int, mixture: Mixture | None = None
+) -> TokenBatch:
     """The batch of a step, the same whenever it is asked for."""
     rng = np.random.default_rng([seed, step])
     return write_batch([draw_sequence(rng, mixture or Mixture()) for _ in range(sequences)], length, rng)
@@ -155,7 +157,7 @@ def _draw_labels(rng: np.random.Generator, n: int, members: list[tuple[int, ...]
     return tuple(chosen)
 
 
-def write_batch(sequences: list[Sequence], length: int, rng: np.random.Generator) -> Batch:
+def write_batch(sequences: list[Sequence], length: int, rng: np.random.Generator) -> TokenBatch:
     """Examples of every sequence's task, joined and cut at ``length``."""
     n = -(-length // SHORTEST_EXAMPLE)
     label, member = _draw_examples([s.mapping for s in sequences], n, rng)
@@ -169,7 +171,7 @@ def write_batch(sequences: list[Sequence], length: int, rng: np.random.Generator
         if len(rows):
             prompts = write([sequences[i] for i in rows], member[rows], rng)
             tokens[rows], is_label[rows] = _join(prompts, answers[rows], length)
-    return Batch(tokens, is_label)
+    return TokenBatch(tokens, is_label)
 
 
 def _draw_examples(mappings: list[Mapping], n: int, rng: np.random.Generator) -> tuple[Ids, Ids]:

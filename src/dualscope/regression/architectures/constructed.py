@@ -6,7 +6,7 @@ import torch
 
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.comparison import half_mse
-from dualscope.regression.problems.data import Batch
+from dualscope.regression.problems.data import TaskBatch
 from dualscope.theory import vonoswald
 
 
@@ -30,7 +30,7 @@ def gd_transformer(
     return model.requires_grad_(False)
 
 
-def best_eta(batch: Batch, steps: int, last: float = 25.0) -> float:
+def best_eta(batch: TaskBatch, steps: int, last: float = 25.0) -> float:
     """Line search on training draws (no leading dimension) for the rate of ``steps`` GD steps, to 0.1.
 
     The loss falls, then rises with the rate, so a coarse look says where to look closely.
@@ -46,7 +46,7 @@ def best_eta(batch: Batch, steps: int, last: float = 25.0) -> float:
     return min((torch.arange(-10, 11) / 10 + coarse).clamp(min=0.001).tolist(), key=loss)
 
 
-def best_eta_gamma(batch: Batch, depth: int, eta: float) -> tuple[float, float]:
+def best_eta_gamma(batch: TaskBatch, depth: int, eta: float) -> tuple[float, float]:
     """Simplex search on training draws for the two numbers of GD++, from GD's own step size."""
     from scipy.optimize import minimize
 
@@ -62,8 +62,8 @@ def best_eta_gamma(batch: Batch, depth: int, eta: float) -> tuple[float, float]:
     return float(found.x[0]), float(found.x[1])
 
 
-def repeat(batch: Batch, copies: int) -> Batch:
+def repeat(batch: TaskBatch, copies: int) -> TaskBatch:
     """The same tasks for every copy."""
-    return Batch(
+    return TaskBatch(
         *(part.expand(copies, *part.shape) for part in (batch.x, batch.y, batch.query, batch.target))
     )

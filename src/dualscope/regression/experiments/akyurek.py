@@ -25,7 +25,7 @@ from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw
 from dualscope.regression.prompt_training import (
     LONGEST,
     Curriculum,
-    Learned,
+    TrainedLearner,
     guesses_of,
     states_of,
     train_on_prompts,
@@ -133,7 +133,7 @@ class Akyurek(Experiment):
         for axis in ("layers", "width", "noise"):
             results.figure(f"mean SPD by {axis}", f"Distance from the closed forms over {axis}", log_y=True)
 
-    def _trained(self, results: Results, arm: Arm, place: Workplace) -> Learned:
+    def _trained(self, results: Results, arm: Arm, place: Workplace) -> TrainedLearner:
         learned = train_on_prompts(
             LinearFunctions(self.d, arm.noise),
             self.points,
@@ -169,7 +169,7 @@ class Akyurek(Experiment):
         found[ONE_STEP] = gradient_descent(1.0, 1)
         return found
 
-    def _compare(self, results: Results, arm: Arm, learned: Learned, place: Workplace) -> None:
+    def _compare(self, results: Results, arm: Arm, learned: TrainedLearner, place: Workplace) -> None:
         functions = LinearFunctions(self.d, arm.noise)
         test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
         mine, target = guesses_of(learned.model, test).double(), test.target.cpu().double()

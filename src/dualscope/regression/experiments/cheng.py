@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dualscope.regression.architectures.transformer import Scores
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.problems.data import Batch, generators
+from dualscope.regression.problems.data import TaskBatch, generators
 from dualscope.regression.problems.processes import GaussianProcess, Kernel, bayes
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Workplace
@@ -96,7 +96,7 @@ class Cheng(Experiment):
                 place.advance(1)
         return found
 
-    def _search(self, batch: Batch, name: Scores, depth: int) -> tuple[float, float]:
+    def _search(self, batch: TaskBatch, name: Scores, depth: int) -> tuple[float, float]:
         best = (float("inf"), 0.0, 1.0)
         for scale in SCALES if name in SCALED else (1.0,):
             predict = predictions(batch, name, depth, scale)
@@ -126,7 +126,7 @@ class Cheng(Experiment):
         results.check("nothing is below Bayes by 3 standard errors", f"nearest: {least:+.1f}", least > -3)
 
 
-def attention_matrix(batch: Batch, name: Scores, scale: float) -> Tensor:
+def attention_matrix(batch: TaskBatch, name: Scores, scale: float) -> Tensor:
     """h(x_i, x_j), i an example, j an example or the query: [tasks, n, n + 1]."""
     products = scale * batch.x @ torch.cat([batch.x, batch.query.unsqueeze(-2)], -2).mT
     if name == "softmax":
@@ -134,7 +134,7 @@ def attention_matrix(batch: Batch, name: Scores, scale: float) -> Tensor:
     return {"linear": lambda p: p, "relu": torch.relu, "exp": torch.exp}[name](products)
 
 
-def predictions(batch: Batch, name: Scores, depth: int, scale: float) -> Callable[[float], Tensor]:
+def predictions(batch: TaskBatch, name: Scores, depth: int, scale: float) -> Callable[[float], Tensor]:
     """rate -> predictions [tasks] of ``depth`` layers; the inputs never change, so neither does h."""
     matrix = attention_matrix(batch, name, scale)
     start = torch.cat([batch.y, torch.zeros_like(batch.target).unsqueeze(-1)], -1).unsqueeze(-2)

@@ -10,7 +10,7 @@ from dualscope.regression.architectures.constructed import best_eta, best_eta_ga
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
-from dualscope.regression.problems.data import Batch, Linear, draw_for, generators
+from dualscope.regression.problems.data import Linear, TaskBatch, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Training, Workplace, train
 
@@ -130,8 +130,8 @@ class VonOswald(Experiment):
             results.check("two steps: GD++ beats GD", f"{plus_plus:.4f} against {gd:.4f}", plus_plus < gd)
         return found
 
-    def _train(self, model: Transformer, depth: int, test: Batch, place: Workplace) -> Training:
-        shown_tasks = Batch(*(part[:, :1000] for part in (test.x, test.y, test.query, test.target))).to(
+    def _train(self, model: Transformer, depth: int, test: TaskBatch, place: Workplace) -> Training:
+        shown_tasks = TaskBatch(*(part[:, :1000] for part in (test.x, test.y, test.query, test.target))).to(
             place.device
         )
 
@@ -159,7 +159,7 @@ class VonOswald(Experiment):
         training: Training,
         model: Transformer,
         rivals: dict[str, Transformer],
-        test: Batch,
+        test: TaskBatch,
     ) -> None:
         """Nothing is said of a model that is still on its way: at rest, and no seed above GD's own loss."""
         with torch.no_grad():
@@ -182,7 +182,7 @@ class VonOswald(Experiment):
         depth: int,
         model: Transformer,
         rivals: dict[str, Transformer],
-        test: Batch,
+        test: TaskBatch,
     ) -> list[tuple[str, ...]]:
         rows, cosines = [], {}
         for name, rival in rivals.items():
@@ -225,7 +225,7 @@ class VonOswald(Experiment):
         return rows
 
     def _interpolated(
-        self, results: Results, label: str, model: Transformer, other: Transformer, test: Batch
+        self, results: Results, label: str, model: Transformer, other: Transformer, test: TaskBatch
     ) -> str:
         """The loss of the layers whose K^T Q and P V lie between the trained layer's and the constructed one's.
 

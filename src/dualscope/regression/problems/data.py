@@ -11,7 +11,7 @@ STEPS = 2_000_003  # more than a training has; a prime
 
 
 @dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """Many tasks at once; a leading dimension, where there is one, is the seeds'."""
 
     x: Tensor  # [..., tasks, n, d]
@@ -19,8 +19,8 @@ class Batch:
     query: Tensor  # [..., tasks, d]
     target: Tensor  # [..., tasks], without noise
 
-    def to(self, device: torch.device | str) -> "Batch":
-        return Batch(*(part.to(device) for part in (self.x, self.y, self.query, self.target)))
+    def to(self, device: torch.device | str) -> "TaskBatch":
+        return TaskBatch(*(part.to(device) for part in (self.x, self.y, self.query, self.target)))
 
     @property
     def tokens(self) -> Tensor:
@@ -33,7 +33,7 @@ class Batch:
 class Problem(Protocol):
     """A distribution of tasks."""
 
-    def draw(self, tasks: int, generator: torch.Generator) -> Batch: ...
+    def draw(self, tasks: int, generator: torch.Generator) -> TaskBatch: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Linear:
     inputs: Literal["uniform", "normal"] = "uniform"
     scales: tuple[float, ...] | None = None  # variances of normal inputs
 
-    def draw(self, tasks: int, generator: torch.Generator) -> Batch:
+    def draw(self, tasks: int, generator: torch.Generator) -> TaskBatch:
         shape = (tasks, self.n + 1, self.d)
         if self.inputs == "uniform":
             x = torch.rand(shape, generator=generator, device=generator.device) - 0.5
@@ -64,13 +64,13 @@ class Linear:
         y = exact[:, :-1]
         if self.noise:
             y = y + self.noise * torch.randn(y.shape, generator=generator, device=generator.device)
-        return Batch(x[:, :-1], y, x[:, -1], exact[:, -1])
+        return TaskBatch(x[:, :-1], y, x[:, -1], exact[:, -1])
 
 
-def draw_for(problem: Problem, tasks: int, generators: Sequence[torch.Generator]) -> Batch:
+def draw_for(problem: Problem, tasks: int, generators: Sequence[torch.Generator]) -> TaskBatch:
     """One draw per seed, stacked, so that a seed's tasks do not depend on its neighbours."""
     draws = [problem.draw(tasks, generator) for generator in generators]
-    return Batch(
+    return TaskBatch(
         *(torch.stack(part) for part in zip(*((b.x, b.y, b.query, b.target) for b in draws), strict=True))
     )
 

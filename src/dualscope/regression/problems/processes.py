@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dualscope.regression.problems.data import Batch
+from dualscope.regression.problems.data import TaskBatch
 from dualscope.regression.problems.prompts import rotations
 
 Kernel = Literal["linear", "relu", "exp"]
@@ -35,10 +35,10 @@ class GaussianProcess:
     d: int = 5
     n: int = 14
 
-    def draw(self, tasks: int, generator: torch.Generator) -> Batch:
+    def draw(self, tasks: int, generator: torch.Generator) -> TaskBatch:
         return self.draw_with_gram(tasks, generator)[0]
 
-    def draw_with_gram(self, tasks: int, generator: torch.Generator) -> tuple[Batch, Tensor]:
+    def draw_with_gram(self, tasks: int, generator: torch.Generator) -> tuple[TaskBatch, Tensor]:
         """Also the covariance of the n examples and the query, [tasks, n + 1, n + 1], which Bayes' answer
         needs.
         """
@@ -49,10 +49,10 @@ class GaussianProcess:
         root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
         white = torch.randn(tasks, self.n + 1, 1, generator=generator)
         y = (root @ white.double()).squeeze(-1).float()
-        return Batch(x[:, :-1], y[:, :-1], x[:, -1], y[:, -1]), covariance
+        return TaskBatch(x[:, :-1], y[:, :-1], x[:, -1], y[:, -1]), covariance
 
 
-def bayes(batch: Batch, covariance: Tensor) -> Tensor:
+def bayes(batch: TaskBatch, covariance: Tensor) -> Tensor:
     """The posterior mean k^T K^+ y at the query: [tasks]."""
     inner, cross = covariance[..., :-1, :-1], covariance[..., :-1, -1:]
     # A linear kernel on n > d points has no inverse; below this the spectrum is rounding.

@@ -24,7 +24,7 @@ SHAPES = {
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendKey:
     """A series in the legend: its name and how it is drawn."""
 
     name: str
@@ -38,9 +38,9 @@ class Key:
     hatched: bool = False
 
 
-def legend(chart: Chart) -> list[Key]:
+def legend(chart: Chart) -> list[LegendKey]:
     """Every named series once, in the order in which people should read them."""
-    found: dict[str, Key] = {}
+    found: dict[str, LegendKey] = {}
     for panel in chart.panels:
         traces = reversed(panel.data) if panel.by_task and "scattermode" in panel.layout else panel.data
         for trace in traces:
@@ -50,16 +50,16 @@ def legend(chart: Chart) -> list[Key]:
     return list(found.values())
 
 
-def _key(name: str, trace: dict) -> Key:
+def _key(name: str, trace: dict) -> LegendKey:
     marker, line = trace.get("marker", {}), trace.get("line", {})
     colour = str(line.get("color") or marker.get("color") or "@grey").removeprefix("@")
     if trace["type"] == "bar":
-        return Key(name, colour, bar=True, hatched=bool(marker.get("pattern", {}).get("shape")))
+        return LegendKey(name, colour, bar=True, hatched=bool(marker.get("pattern", {}).get("shape")))
     symbol = str(marker.get("symbol", "circle"))
     shape = SHAPES.get(symbol.removesuffix("-open"), SHAPES["circle"])
     if "lines" in trace["mode"]:
         has_marks = "markers" in trace["mode"]
-        return Key(
+        return LegendKey(
             name, colour, shape if has_marks else "", False, True, DASHES.get(line.get("dash", ""), "")
         )
-    return Key(name, colour, shape, symbol.endswith("-open"))
+    return LegendKey(name, colour, shape, symbol.endswith("-open"))

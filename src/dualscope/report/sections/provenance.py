@@ -11,7 +11,7 @@ import yaml
 from dualscope.core.errors import InputError
 from dualscope.report.charts.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
-from dualscope.report.source import Row, Source
+from dualscope.report.source import ReportedRun, Row
 from dualscope.report.table import Entry, Number, Table
 
 EPISODES = 1
@@ -60,13 +60,13 @@ def _where(known: Row) -> str:
     return ", ".join(f"{key} {value}" for key, value in where.items()) or "–"
 
 
-def _seeds(source: Source) -> str:
+def _seeds(source: ReportedRun) -> str:
     seeds = sorted({cell.columns["seed"] for cell in source.cells}) if source.has_cells else []
     seeds = seeds or source.regression_settings.get("seeds", [])
     return ", ".join(map(str, seeds)) or "–"
 
 
-def _failures(source: Source, head: str) -> Item:
+def _failures(source: ReportedRun, head: str) -> Item:
     failures = {**source.failures(), **{key: f"unreadable: {why}" for key, why in source.broken.items()}}
     if not failures:
         return Note(f"{head}no cell failed." if source.has_cells else f"{head}no cells: a regression run.")
@@ -74,7 +74,7 @@ def _failures(source: Source, head: str) -> Item:
     return Listing(f"{head}{len(lines)} failed cell{'s' * (len(lines) != 1)}", lines)
 
 
-def _superseded(source: Source, head: str) -> list[Item]:
+def _superseded(source: ReportedRun, head: str) -> list[Item]:
     left = source.superseded if source.has_cells else 0
     cells = f"{left} cells" if left != 1 else "1 cell"
     said = (
@@ -83,7 +83,7 @@ def _superseded(source: Source, head: str) -> list[Item]:
     return [Note(said)] if left else []
 
 
-def _rates(source: Source, head: str) -> list[Item]:
+def _rates(source: ReportedRun, head: str) -> list[Item]:
     """The curves that rates were chosen from; rate 0 is the model before any learning."""
     rows: list[list[Entry]] = []
     for choice in source.rates:
@@ -106,7 +106,7 @@ def _text(title: str, text: str) -> Listing:
     return Listing(title, (("", text),))
 
 
-def _demonstrations(source: Source, head: str) -> Iterator[Item]:
+def _demonstrations(source: ReportedRun, head: str) -> Iterator[Item]:
     """Demonstrations as text, drawn again from the data where it is still here and still the same."""
     episodes: dict[str, Row] = source.provenance.get("episodes", {})
     named = _tasks(source)
@@ -137,7 +137,7 @@ def _prompt(task: Any, identity: str) -> str:
     return task.prompt(example) if example is not None and example.id == identity else "(not found)"
 
 
-def _tasks(source: Source) -> dict[str, Any]:
+def _tasks(source: ReportedRun) -> dict[str, Any]:
     from dualscope.tasks import Task
 
     found: dict[str, Any] = {}

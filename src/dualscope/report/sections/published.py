@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
-from dualscope.report.published import Figure, publications
+from dualscope.report.published import PublishedFigure, publications
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
@@ -77,11 +77,11 @@ def _compared(subject: Subject) -> Iterator[list[Entry]]:
         yield [*head, *numbers, inside, publications().short[figure.source]]
 
 
-def _learner(figure: Figure) -> str:
+def _learner(figure: PublishedFigure) -> str:
     return figure.learner if figure.variant == "trained" else f"{figure.learner}, {figure.variant}"
 
 
-def _metric(figure: Figure) -> str:
+def _metric(figure: PublishedFigure) -> str:
     return f"{figure.metric} {UNCERTAIN}" if figure.uncertain else figure.metric
 
 

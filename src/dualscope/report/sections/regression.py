@@ -8,7 +8,7 @@ from typing import Any
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short, whiskers
 from dualscope.report.charts.palette import SPARE
 from dualscope.report.data import Data
-from dualscope.report.source import Row, Source
+from dualscope.report.source import ReportedRun, Row
 from dualscope.report.table import Badge, Entry, Number, Table
 
 SHADES = ("@blue", "@vermilion", "@green", *SPARE, "@grey")
@@ -35,7 +35,7 @@ def section(data: Data) -> Section | None:
     return Section("regression", "In-context regression", tuple(items), about)
 
 
-def _checks(source: Source) -> Iterable[Item]:
+def _checks(source: ReportedRun) -> Iterable[Item]:
     checks: list[Row] = source.provenance.get("checks", [])
     if checks:
         quick = source.provenance.get("quick", False)
@@ -54,7 +54,7 @@ def _badge(holds: bool, quick: bool) -> Badge:
     return Badge("holds", "yes") if holds else Badge("fails", "no")
 
 
-def _charts(source: Source, number: int) -> Iterable[Chart]:
+def _charts(source: ReportedRun, number: int) -> Iterable[Chart]:
     """The figures that the experiment asks for, in its order, then what no figure speaks of."""
     figures: list[Row] = list(source.provenance.get("figures", []))
     by_metric: dict[str, list[Row]] = {}
@@ -74,7 +74,7 @@ def _summaries(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["seed"] is None] or rows
 
 
-def _chart(source: Source, name: str, figure: Row, rows: list[Row], marks: list[Row]) -> Chart:
+def _chart(source: ReportedRun, name: str, figure: Row, rows: list[Row], marks: list[Row]) -> Chart:
     metric = figure["metric"]
     names = dict.fromkeys(row["series"] for row in rows)
     looks = {

@@ -16,7 +16,7 @@ from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
-from dualscope.studies.execute.worker import Setting, Work
+from dualscope.studies.execute.worker import Work, WorkerSetup
 from dualscope.studies.paths import anchored
 from dualscope.studies.plan import Plan, Planner
 from dualscope.studies.recorded import asks_for_recorded, recorded_rates
@@ -28,7 +28,7 @@ POLL = 0.5  # seconds between looks at what another process is computing
 
 
 @dataclass
-class Result:
+class RunOutcome:
     """How a run of a study went."""
 
     run: Run
@@ -80,7 +80,7 @@ class Runner:
         self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
         self.before = known.get("where", {}).get("threads")
         threads = suitable_threads(suitable, self.before)
-        self.setting = Setting(str(self.run.folder), self.study, device, offline, threads)
+        self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads)
         self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
 
     def plan(self) -> Plan:
@@ -96,10 +96,10 @@ class Runner:
         plan.cells = [cell for cells in mine for cell in cells]
         return plan
 
-    def execute(self) -> Result:
+    def execute(self) -> RunOutcome:
         """Compute what is missing. An interruption leaves a run that the same command resumes."""
         plan = self.plan()
-        result = Result(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
+        result = RunOutcome(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
         if plan.rates:
             self._settle_rates(plan, result)
             plan = self.plan()
@@ -128,7 +128,7 @@ class Runner:
             provenance.note_devices(self.run, result.computed)
         return result
 
-    def _settle_rates(self, plan: Plan, result: Result) -> None:
+    def _settle_rates(self, plan: Plan, result: RunOutcome) -> None:
         jobs = [Work(job) for job in plan.rates]
         self.begin(len(jobs), 0)
         self._do(jobs, result)
@@ -151,7 +151,7 @@ class Runner:
     def _is_done(self, cell: Cell, stored: set[str]) -> bool:
         return cell.id in stored and (not self.study.save_traces or self.run.has_trace(cell.id))
 
-    def _discard_unreadable(self, result: Result) -> None:
+    def _discard_unreadable(self, result: RunOutcome) -> None:
         """A cell whose file is damaged is as good as not there: it is said, and computed again.
 
         Where the way to it is at fault (a disk's error, a permission) nothing is deleted: it is told, and left out.
@@ -168,7 +168,7 @@ class Runner:
         result.cells = [cell for cell in result.cells if cell.id not in lost]
         result.whole = [cell for cell in result.whole if cell.id not in lost]
 
-    def _do(self, works: Sequence[Work], result: Result) -> None:
+    def _do(self, works: Sequence[Work], result: RunOutcome) -> None:
         """Have the work done; what others have claimed is waited for, and taken over if they die."""
         seen: dict[str, Outcome] = {}
 
@@ -220,7 +220,7 @@ class Runner:
         return missing
 
 
-def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> Result:
+def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:
     """Run a study from Python: ``run_study({"tasks": ["sst2"], "models": ["./model"]}, "runs/mine")``."""
     study = study if isinstance(study, Study) else Study.build(study)
     return Runner(study, out, **options).execute()

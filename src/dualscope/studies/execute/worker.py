@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setting:
+class WorkerSetup:
     """All that a worker must know, in a form that can be sent to another process or host."""
 
     run: str
@@ -66,7 +66,7 @@ class Work:
 class Worker:
     """Does work, one piece after another; keeps the model and the zero-shot traces of the last one."""
 
-    def __init__(self, setting: Setting, claims: Claims) -> None:
+    def __init__(self, setting: WorkerSetup, claims: Claims) -> None:
         self.setting, self.claims = setting, claims
         self.run = Run.create(setting.run)
         self._place: Place | None = None

@@ -9,16 +9,18 @@ from dualscope.core.registry import Registry
 
 if TYPE_CHECKING:
     from dualscope.studies.execute.outcome import Event
-    from dualscope.studies.execute.worker import Setting, Work
+    from dualscope.studies.execute.worker import Work, WorkerSetup
 
-    Engine = Callable[[Sequence[Work], Setting, int, Callable[[Event], None]], list[Work]]
+    Engine = Callable[[Sequence[Work], WorkerSetup, int, Callable[[Event], None]], list[Work]]
     """Does the work with so many jobs, tells what happens, and returns what other processes had claimed."""
 
 ENGINES: Registry[Engine] = Registry("engine")
 
 
 @ENGINES.register("local")
-def _local(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
+def _local(
+    works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
+) -> list[Work]:
     """Processes on this machine."""
     from dualscope.studies.execute.engines.local import do_all
 
@@ -26,7 +28,7 @@ def _local(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[E
 
 
 @ENGINES.register("ray")
-def _ray(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
+def _ray(works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
     """Actors on a Ray cluster: the one at RAY_ADDRESS, or one of this machine."""
     from dualscope.studies.execute.engines.ray import do_all
 

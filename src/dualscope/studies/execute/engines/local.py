@@ -15,11 +15,13 @@ from dualscope.core.folder import Folder
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event
-from dualscope.studies.execute.worker import Setting, Work, Worker
+from dualscope.studies.execute.worker import Work, Worker, WorkerSetup
 from dualscope.studies.run_folder.claims import Claims
 
 
-def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
+def do_all(
+    works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
+) -> list[Work]:
     if jobs > 1:  # also for one piece: a worker that dies does not take this process with it
         return _Pool(setting, jobs, tell).do_all(works)
     with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
@@ -38,7 +40,7 @@ class _Member:
 class _Pool:
     """Processes that are told what to do one piece at a time; a lost one is replaced."""
 
-    def __init__(self, setting: Setting, jobs: int, tell: Callable[[Event], None]) -> None:
+    def __init__(self, setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]) -> None:
         self.setting, self.jobs, self.tell = setting, jobs, tell
         # Spawned, not forked: a forked child inherits torch's threads in whatever state they are.
         self._context = multiprocessing.get_context("spawn")
@@ -102,7 +104,7 @@ class _Pool:
             member.process.join()
 
 
-def _serve(line: Connection, setting: Setting) -> None:
+def _serve(line: Connection, setting: WorkerSetup) -> None:
     """A worker process: does what it is sent until the line closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     with (

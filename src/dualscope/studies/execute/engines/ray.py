@@ -24,7 +24,7 @@ from dualscope.core.strangers import reason
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event, Outcome
-from dualscope.studies.execute.worker import Setting, Work, Worker
+from dualscope.studies.execute.worker import Work, Worker, WorkerSetup
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
 
@@ -34,7 +34,7 @@ LOOK, SILENCE, FAREWELL = 5.0, 20.0, 5.0  # seconds: between looks, for an answe
 class Actor:
     """What runs on a node: a worker, and the events of each piece of work as its answer."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: WorkerSetup) -> None:
         self.life = ExitStack()  # a lost actor's claims go stale
         self.life.enter_context(network.offline(setting.offline))
         self.life.enter_context(computing_with(setting.threads))
@@ -57,7 +57,9 @@ class ClusterLost(Exception):
     """The cluster is gone: nothing that it was given will ever be answered."""
 
 
-def do_all(works: Sequence[Work], setting: Setting, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
+def do_all(
+    works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
+) -> list[Work]:
     ray = _ray()
     if "://" not in setting.run:  # actors have a working directory of their own
         setting = replace(setting, run=str(Path(setting.run).resolve()))
@@ -146,7 +148,7 @@ def _abandon(ray: Any, others: Sequence[psutil.Process]) -> None:
 def _dispatch(
     ray: Any,
     queue: Queue,
-    setting: Setting,
+    setting: WorkerSetup,
     jobs: int,
     open_: dict[Work, None],
     tell: Callable[[Event], None],
