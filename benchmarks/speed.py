@@ -17,8 +17,10 @@ from benchmarks import lessons
 from benchmarks.reference import plain_batches, reference_flow
 from benchmarks.shapes import SHAPES, VOCABULARY, random_model
 from benchmarks.timing import machine, peak_bytes, save, seconds, show, wait
+from dualscope.core.learning import Learning
 from dualscope.learners import Bench
-from dualscope.metrics import METRICS, Case, measure
+from dualscope.metrics import METRICS
+from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
 from dualscope.models.reading.memory import weight_bytes
 from dualscope.tasks.lesson import Lesson
@@ -110,17 +112,17 @@ def episode(model: Model, lesson: Lesson) -> dict[str, float]:
     stage("zero-shot", lambda: bench.zero_shot)
     stage("in-context", lambda: bench.in_context)
     for name in ("gd", "lcgd"):
-        learned = stage(name, lambda name=name: bench.learned(name, lr=RATE))
-        case = Case(bench.zero_shot, bench.in_context, learned, name, lesson=lesson)
-        stage(f"{name}, metrics", lambda case=case: measure(case))
+        learning = Learning(name, rate=RATE)
+        stage(name, lambda learning=learning: bench.result(learning))
+        stage(f"{name}, read again and metrics", lambda learning=learning: measure_cell(bench, learning))
     return found | {"episode": sum(found.values())}
 
 
 def similarities(model: Model, lesson: Lesson, rate: float) -> tuple[dict[str, float], float]:
     bench = Bench(model, lesson)
-    learned = bench.learned("gd", lr=rate)
-    case = Case(bench.zero_shot, bench.in_context, learned, "gd", lesson=lesson)
-    rows = measure(case, ["sim_aou", "sim_aou_norm", "sim_am", "sim_am_delta"]).rows
+    names = ["sim_aou", "sim_aou_norm", "sim_am", "sim_am_delta"]
+    found = measure_cell(bench, Learning("gd", rate=rate), metrics=names)
+    rows, learned = found.rows, found.result.learned
     assert learned.log.update_norm is not None
     return {r["metric"]: r["value"] for r in rows if r["layer"] is None}, float(
         learned.log.update_norm.mean()

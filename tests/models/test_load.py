@@ -249,16 +249,18 @@ def test_the_embedded_model_needs_nothing() -> None:
 
 
 def test_several_devices_only_where_one_is_too_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dualscope.models.load import _placement
+    from dualscope.models import placement as placements
 
-    config, place = AutoConfig.from_pretrained(folder), torch.device("cuda")
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    place = torch.device("cuda")
     monkeypatch.setattr(hardware, "total_memory", lambda device: 2**17)
 
     def placement(
         count: int, automatic: bool = True, dtype: torch.dtype = torch.float32
     ) -> dict[str, object]:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-        return _placement(source.find(str(folder)), config, dtype, place, automatic)
+        return placements.placement(str(folder), empty, dtype, [place], automatic)
 
     assert placement(4, dtype=torch.bfloat16) == {"device_map": {"": place}}
     several = placement(4)

@@ -91,8 +91,10 @@ def run(
     resolved = Study.resolve({k: v for k, v in options.items() if v not in (None, [])}, study, preset)
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):  # said once, and not by every cell
-        raise InputError(f"--device {device}: expected auto, cpu, cuda, cuda:N or mps")
+    if not all(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", one) for one in device.split(",")):  # said once
+        raise InputError(
+            f"--device {device}: expected auto, cpu, cuda, cuda:N or mps, or several: cuda:0,cuda:1"
+        )
     place = out or f"runs/{study.stem if study else preset or 'quick'}"
     with Reporter(quiet=as_json) as reporter:
         runner = Runner(

@@ -17,7 +17,6 @@ from dualscope.descent.samples import Filled, Sample
 
 if TYPE_CHECKING:
     from dualscope.descent.loop import Step, Stride, Taken
-    from dualscope.models.model import Model
 
 FEWEST = 4  # steps of one width that are worth a recording
 COMMON = 128  # up to here all demonstrations are filled up to the longest; beyond, to a power of two
@@ -77,9 +76,3 @@ class Recording:
             taken = self.step(stride, [self.sample])
         torch.cuda.current_stream().wait_stream(stream)
         return taken
-
-
-def is_graphable(model: Model, batches: Sequence[Sequence[Sample]], alone: bool) -> bool:
-    """On a GPU, in an architecture whose masks we know, for one demonstration a step; ``alone``: nothing looks on."""
-    known = model.family.tested and not model.has_experts
-    return model.device.type == "cuda" and known and alone and all(len(batch) == 1 for batch in batches)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError, suggest
 from dualscope.descent.parameters import Slot, is_low, layer_of, slots_of, wide
-from dualscope.descent.shadow import shadowed
+from dualscope.descent.updates import beside, projections, shadowed
 from dualscope.models.parts import Part
 
 if TYPE_CHECKING:
@@ -46,11 +46,13 @@ class Delta(Mapping[str, Tensor]):
     def norms(self, layers: int | None = None) -> Tensor:
         """The Euclidean norm of each layer's change, [layers]; weights outside the layers do not count."""
         squares: dict[int, Tensor] = {}
+        zero = next(iter(self._changes.values())).new_zeros(())
         for name, change in self._changes.items():
             layer = layer_of(name)
             if layer is not None:
-                squares[layer] = squares.get(layer, 0.0) + change.square().sum()
-        zero = next(iter(self._changes.values())).new_zeros(())
+                # Layers may live on several devices; their norms meet on the first one's.
+                square = torch.linalg.vector_norm(change).square().to(zero.device)
+                squares[layer] = squares.get(layer, zero) + square
         n = max(squares, default=-1) + 1 if layers is None else layers
         return torch.stack([squares.get(layer, zero) for layer in range(n)]).sqrt()
 
@@ -64,7 +66,7 @@ class Delta(Mapping[str, Tensor]):
         changes = {}
         for name, change in self._changes.items():
             layer = layer_of(name)
-            changes[name] = change if layer is None else change * factors[layer]
+            changes[name] = change if layer is None else change * factors[layer].to(change.device)
         return Delta(changes)
 
     def randomised(self, seed: int, draw: int = 0) -> Delta:
@@ -96,11 +98,9 @@ class Delta(Mapping[str, Tensor]):
 
         Weights of 16 bits would swallow a small change, so there the change acts beside them: W x + dW x.
         """
-        slots = self._slots(model)
+        slots = self.slots(model)
         if acts_beside(model, slots):
-            from dualscope.descent.beside import beside
-
-            with beside(model, slots, self.to(model.device)):  # type: ignore[arg-type]
+            with beside(model, projections(slots, self.on(model, slots))):  # type: ignore[arg-type]
                 yield
             return
         if is_low(model):
@@ -112,23 +112,29 @@ class Delta(Mapping[str, Tensor]):
             for name in {slot.parameter for slot in slots}:
                 stack.callback(_put_back, parameters[name], parameters[name].detach().clone())
             for slot in slots:
-                slot.add_(parameters[slot.parameter], self[slot.name].to(model.device))
+                slot.add_(parameters[slot.parameter], self[slot.name].to(parameters[slot.parameter].device))
             with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():
                 yield
 
     def in_full(self, model: Model) -> dict[str, Tensor]:
         """By parameter, in its shape and layout; zero where a part of a fused matrix does not change."""
-        slots = self._slots(model)
+        slots = self.slots(model)
         parameters = dict(model.hf.named_parameters())
         full = {
             name: torch.zeros_like(parameters[name], dtype=wide(model.dtype), requires_grad=False)
             for name in dict.fromkeys(slot.parameter for slot in slots)
         }
         for slot in slots:
-            slot.add_(full[slot.parameter], self[slot.name].to(model.device))
+            slot.add_(full[slot.parameter], self[slot.name].to(full[slot.parameter].device))
         return full
 
-    def _slots(self, model: Model) -> list[Slot]:
+    def on(self, model: Model, slots: Sequence[Slot]) -> dict[str, Tensor]:
+        """Each slot's change, on the device of its layer."""
+        where = {slot.name: model.hf.get_parameter(slot.parameter).device for slot in slots}
+        return {name: change.to(where[name]) for name, change in self._changes.items()}
+
+    def slots(self, model: Model) -> list[Slot]:
+        """What of the model it changes; an error where the model has no such weight, or of another shape."""
         known = {slot.name: slot for slot in slots_of(model)}
         slots = []
         for name, change in self._changes.items():

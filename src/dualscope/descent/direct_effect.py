@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,12 @@ from torch import Tensor, nn
 from dualscope.core.errors import InputError
 from dualscope.descent.delta import Delta
 from dualscope.descent.parameters import wide
-from dualscope.descent.shadow import shadowed
-from dualscope.models.capture.hooks import Session, capturing
-from dualscope.models.reading.memory import batch_size, is_out_of_memory
+from dualscope.descent.updates import beside, projections
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Rows, Session, at
+from dualscope.models.parts import Part
+from dualscope.models.reading.batches import Batch, batches_of
+from dualscope.models.reading.memory import halving
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -25,54 +27,46 @@ if TYPE_CHECKING:
 def direct_attn_out(model: Model, lesson: Lesson, delta: Delta) -> Tensor:
     """attn_out of every layer with that layer's change alone, on zero-shot inputs: [queries, layers, width].
 
-    One zero-shot pass, in which each attention module runs a second time with its change; what flows on is what
-    it gave without.
+    One zero-shot pass over the batches of a reading, in which each attention module runs a second time with its
+    change; what flows on is what it gave without.
     """
-    if foreign := [name for name in delta if not name.startswith("layers.")]:
+    parts = [slot for slot in delta.slots(model) if isinstance(slot, Part)]
+    if foreign := sorted(set(delta) - {part.name for part in parts}):
         raise InputError(f"a change of keys and values is needed, and this delta also changes '{foreign[0]}'")
+    again = _Again(frozenset(part.layer for part in parts))
+
+    def read(batch: Batch) -> Tensor:
+        again.read = batch.read
+        with capturing(model, Session()):
+            model.forward(batch.tokens, keep=1)
+        return torch.stack([again.out.pop(i).to(model.device) for i in range(model.n_layers)], 1)
+
+    found: Tensor | None = None
     with ExitStack() as stack:
-        again = _Again()
         stack.enter_context(model.running())
-        stack.enter_context(shadowed(model, delta.in_full(model), active=lambda: again.running))
+        changed = projections(parts, delta.on(model, parts))
+        stack.enter_context(beside(model, changed, active=lambda: again.running))
         for layer, attention in enumerate(model.attentions):
             again.watch(layer, attention, attention.get_submodule(model.family.output), stack)
-        found: Tensor | None = None
-        for members in _by_length(lesson):
-            size = batch_size(model, len(lesson.bos) + len(lesson.own_tokens(members[0])), 0)
-            pending = [members[first : first + size] for first in range(0, len(members), size)]
-            while pending:
-                batch = pending.pop()
-                tokens = [[*lesson.bos, *lesson.own_tokens(i)] for i in batch]
-                try:
-                    with capturing(model, Session()):
-                        model.forward(torch.tensor(tokens, device=model.device), keep=1)
-                except (RuntimeError, MemoryError) as error:
-                    if not is_out_of_memory(error) or len(batch) == 1:
-                        raise
-                    pending += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
-                    continue
-                out = torch.stack([again.out[layer] for layer in range(model.n_layers)], 1).to(
-                    wide(model.dtype)
-                )
+        for batch in batches_of(model, lesson, None, None):
+            for part, out in halving(model, batch, read):
                 if found is None:
-                    found = out.new_empty(len(lesson.queries), *out.shape[1:])
-                found[torch.tensor(batch, device=out.device)] = out
+                    found = out.new_empty(len(lesson.queries), *out.shape[1:], dtype=wide(model.dtype))
+                found[torch.tensor(part.queries, device=out.device)] = out.to(found.dtype)
     assert found is not None, "a lesson has queries"
     return found
 
 
-def _by_length(lesson: Lesson) -> list[list[int]]:
-    groups = defaultdict(list)
-    for i in range(len(lesson.queries)):
-        groups[len(lesson.own_tokens(i))].append(i)
-    return [members for _, members in sorted(groups.items(), reverse=True)]
-
-
 class _Again:
-    """Runs attention modules a second time, and keeps what their output projection gives at the last token."""
+    """Runs attention modules a second time, and keeps what their output projection gives at the rows that are read.
 
-    def __init__(self) -> None:
+    A layer that does not change is not run again: what it gave is what it would give.
+    """
+
+    def __init__(self, changed: frozenset[int]) -> None:
+        self.changed = changed
         self.running = False
+        self.read: Rows = 0
         self.out: dict[int, Tensor] = {}
 
     def watch(self, layer: int, attention: nn.Module, projection: nn.Module, stack: ExitStack) -> None:
@@ -84,8 +78,9 @@ class _Again:
                 self.running = False
 
         def keep(module: nn.Module, args: Any, output: Tensor) -> None:
-            if self.running:
-                self.out[layer] = output[:, -1]
+            if self.running or layer not in self.changed:
+                self.out[layer] = at(output, self.read)
 
-        stack.callback(attention.register_forward_hook(repeat, with_kwargs=True).remove)
+        if layer in self.changed:
+            stack.callback(attention.register_forward_hook(repeat, with_kwargs=True).remove)
         stack.callback(projection.register_forward_hook(keep).remove)

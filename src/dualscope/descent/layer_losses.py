@@ -73,7 +73,7 @@ class _Middle:
         added = self.added
         assert added is not None, "a block ran without its attention"
         self.added = None
-        return added if self.adds_residual else inputs + self.scale * added
+        return added if self.adds_residual else inputs.to(added.device) + self.scale * added
 
 
 def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dualscope.descent.gradients import Dense, Gradient, Outer, dense
 from dualscope.descent.log import Log
 from dualscope.descent.parameters import layer_of, wide
 from dualscope.descent.recorder import Recorder
 from dualscope.descent.samples import Sample
-from dualscope.descent.trainable import Gradient, Weights
+from dualscope.descent.trainable import Weights
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,22 @@ def take(stride: Stride, gradient: Gradient) -> Taken:
     weights = stride.weights
     norms = weights.norms(gradient)
     adjusted = stride.adjust(gradient, stride.number, norms)
-    found = {name: value.to(weights.changes[name].dtype) for name, value in adjusted.gradient.items()}
+    found = adjusted.gradient
     if adjusted.factors is not None:
-        found = {
-            name: value if (at := layer_of(name)) is None else value * adjusted.factors[at]
-            for name, value in found.items()
-        }
+        found = {name: _scaled(value, name, adjusted.factors) for name, value in found.items()}
     weights.move(found, -stride.lr)
     stride.recorder.commit(stride.lr, adjusted.factors, adjusted.cut)
     untouched = adjusted.factors is None and not adjusted.cut
     return Taken(norms, stride.lr * (norms if untouched else weights.norms(found)), adjusted.clipped)
+
+
+def _scaled(value: Tensor | Outer, name: str, factors: Tensor) -> Tensor | Outer:
+    layer = layer_of(name)
+    if layer is None:
+        return value
+    device = value.errors.device if isinstance(value, Outer) else value.device
+    factor = factors[layer].to(device)
+    return value.scaled(factor) if isinstance(value, Outer) else value.to(factors.dtype) * factor
 
 
 # Runs the model on the samples of one step and takes it.
@@ -111,9 +118,9 @@ def mean_gradient(
     if len(batch) == 1:
         return gradient(batch[0])
     dtype = wide(weights.model.dtype)
-    total: Gradient = {}
+    total: Dense = {}
     for sample in batch:
-        for name, value in gradient(sample).items():
+        for name, value in dense(gradient(sample)).items():
             share = value.to(dtype) / len(batch)
             total[name] = total[name] + share if name in total else share
-    return total
+    return {**total}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,7 @@ class Recorder:
                 "a step that is cut element by element has no dual form: use another clip, or no dual"
             )
         for sample, layer, inputs, errors in self._pending:
-            scale = -lr if factors is None else -lr * factors[layer]
+            scale = -lr if factors is None else -lr * factors[layer].to(inputs.device)
             self._dual.append(
                 (sample, layer, inputs, {role: error * scale for role, error in errors.items()})
             )
@@ -123,28 +123,29 @@ class Recorder:
         if self.kendall and self._tokens:
             places = sorted({(index, first) for index, first, _ in self._tokens})
             for number, name in enumerate(("queries", "inputs")):
-                found[name] = torch.stack(
-                    [
-                        torch.cat([self._tokens[(*place, layer)][number] for place in places])
-                        for layer in layers
-                    ]
+                found[name] = self._stack(
+                    [self._tokens[(*place, layer)][number] for place in places] for layer in layers
                 )
         if self.dual and self._dual:
             found |= self._dual_records()
         return found
+
+    def _stack(self, by_layer: Iterable[list[Tensor]]) -> Tensor:
+        """Pieces of every layer, perhaps on several devices, as one tensor: [layers, tokens of all pieces, ...]."""
+        return torch.stack([torch.cat(pieces).to(self.model.device) for pieces in by_layer])
 
     def _dual_records(self) -> dict[str, Tensor]:
         dtype = wide(self.model.dtype)
         by_layer = [
             [entry for entry in self._dual if entry[1] == layer] for layer in range(self.model.n_layers)
         ]
-        found = {"dual_inputs": torch.stack([torch.cat([e[2] for e in own]) for own in by_layer]).to(dtype)}
+        found = {"dual_inputs": self._stack([e[2] for e in own] for own in by_layer).to(dtype)}
         for role in ("key", "value"):
             part = next(p for p in self._weights() if p.role == role)
             width = part.get(self.model.hf.get_parameter(part.parameter)).shape[0]
             empty = {id(e): e[2].new_zeros(len(e[2]), width) for own in by_layer for e in own}
-            found[f"errors_{role}"] = torch.stack(
-                [torch.cat([e[3].get(role, empty[id(e)]) for e in own]) for own in by_layer]
+            found[f"errors_{role}"] = self._stack(
+                [e[3].get(role, empty[id(e)]) for e in own] for own in by_layer
             ).to(dtype)
         lengths = [(e[0].index, len(e[0].tokens)) for e in by_layer[0]]
         device = found["dual_inputs"].device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from dualscope.descent.delta import Delta
+from dualscope.descent.delta import Delta, acts_beside
+from dualscope.descent.gradients import Dense, Gradient, Outer, squared_norms
 from dualscope.descent.parameters import Slot, is_low, wide
-from dualscope.descent.shadow import shadowed
+from dualscope.descent.updates import Projection, beside, projections, shadowed
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 # Gradients of float16 activations underflow: below 6e-8 there is nothing. So they are computed this much larger.
 _HALF_SCALE = 1024.0
 
-Gradient = dict[str, Tensor]  # slot name -> canonical [out, in] or [out]
+
+def weights_for(model: Model, slots: Sequence[Slot], tangent: bool = False) -> Weights:
+    """The weights to train: changed in place, or beside where that is cheaper (a GPU) or needed (16 bits)."""
+    at_side = not tangent and acts_beside(model, slots)
+    return BesideWeights(model, slots) if at_side else Weights(model, slots, tangent)
 
 
 class Weights:
@@ -36,7 +41,7 @@ class Weights:
     def __init__(self, model: Model, slots: Sequence[Slot], tangent: bool = False) -> None:
         self.model, self.slots, self.tangent = model, list(slots), tangent
         self.beside = tangent or is_low(model)
-        self.changes: Gradient = {}
+        self.changes: Dense = {}
         self.leaves: dict[str, Tensor] = {}  # parameter name -> what gradients are taken of
         self._originals: dict[str, Tensor] = {}
         self._indices: dict[tuple[int | None, ...], Tensor] = {}
@@ -81,26 +86,17 @@ class Weights:
         With ``seed`` (the derivative of a scalar with respect to ``loss``) that scalar's gradient.
         """
         slots = [slot for slot in self.slots if layer is None or slot.layer == layer]
-        names = list(dict.fromkeys(self._leaf(slot) for slot in slots))
+        names = list(dict.fromkeys(slot.parameter for slot in slots))
+        found = self._grad(loss, [*(self.leaves[name] for name in names), *also], seed)
+        by_name = dict(zip(names, found, strict=False))
+        return {slot.name: slot.get(by_name[slot.parameter]) for slot in slots}, found[len(names) :]
+
+    def _grad(self, loss: Tensor, of: Sequence[Tensor], seed: Tensor | None) -> Sequence[Tensor]:
         scale = _HALF_SCALE if self.model.dtype == torch.float16 else 1.0
         if scale != 1.0:
             seed = torch.full_like(loss, scale) if seed is None else seed * scale
-        found = torch.autograd.grad(
-            loss, [*(self.leaves[n] for n in names), *also], seed, allow_unused=True, materialize_grads=True
-        )
-        if scale != 1.0:
-            found = tuple(value.float() / scale for value in found)
-        by_name = dict(zip(names, found, strict=False))
-        shares = {slot.name: self._share(slot, by_name[self._leaf(slot)]) for slot in slots}
-        return shares, found[len(names) :]
-
-    def _leaf(self, slot: Slot) -> str:
-        """The name of the leaf that holds a slot."""
-        return slot.parameter
-
-    def _share(self, slot: Slot, gradient: Tensor) -> Tensor:
-        """A slot's share of its leaf's gradient."""
-        return slot.get(gradient)
+        found = torch.autograd.grad(loss, list(of), seed, allow_unused=True, materialize_grads=True)
+        return found if scale == 1.0 else tuple(value.float() / scale for value in found)
 
     @contextmanager
     def along_change(self) -> Iterator[None]:
@@ -117,31 +113,51 @@ class Weights:
     def move(self, direction: Gradient, size: float = 1.0) -> None:
         """Add size x direction to the weights, by slot; slots that it does not name stay."""
         moved = [slot for slot in self.slots if slot.name in direction]
-        for slot in moved:
-            self.changes[slot.name].add_(direction[slot.name], alpha=size)
+        self._change(direction, size)
+        self._put_together({slot.parameter for slot in moved})
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """As if no step had been taken."""
+        for change in self.changes.values():
+            change.zero_()
+        self._put_together(self.leaves.keys())
+
+    def _put_together(self, parameters: Collection[str]) -> None:
+        """A fused matrix is made anew from all of its slots, also from those that did not move now."""
         if self.tangent:
             return
-        for name in dict.fromkeys(slot.parameter for slot in moved):
+        for name in parameters:
             leaf = self.leaves[name]
             if self.beside:
                 leaf.zero_()
             else:
                 leaf.copy_(self._originals[name])
-        # A fused matrix is put together anew from all of its slots, also from those that did not move now.
-        touched = {slot.parameter for slot in moved}
         for slot in self.slots:
-            if slot.parameter in touched:
+            if slot.parameter in parameters:
                 slot.add_(self.leaves[slot.parameter].detach(), self.changes[slot.name])
+
+    def _change(self, direction: Gradient, size: float) -> None:
+        values = {name: value for name, value in direction.items() if isinstance(value, Tensor)}
+        by_device: dict[torch.device, list[str]] = {}
+        for name in values:
+            by_device.setdefault(self.changes[name].device, []).append(name)
+        for names in by_device.values():
+            torch._foreach_add_([self.changes[n] for n in names], [values[n] for n in names], alpha=size)
+        for name, value in direction.items():
+            if isinstance(value, Outer):
+                value.add_to(self.changes[name], size)
 
     @torch.no_grad()
     def norms(self, values: Gradient) -> Tensor:
         """The norm of each layer's share (weights and biases together), [layers], left on the device."""
-        squares = torch.zeros(self.model.n_layers, dtype=wide(self.model.dtype), device=self.model.device)
+        device = self.model.device
+        squares = torch.zeros(self.model.n_layers, dtype=wide(self.model.dtype), device=device)
         inside = [slot for slot in self.slots if slot.layer is not None and slot.name in values]
         if inside:
-            layers = self._index(tuple(slot.layer for slot in inside))
-            found = torch.stack(torch._foreach_norm([values[slot.name] for slot in inside]))
-            squares.index_add_(0, layers, found.to(squares.dtype).square())
+            found = squared_norms([values[slot.name] for slot in inside])
+            together = torch.stack([square.to(device, squares.dtype) for square in found])
+            squares.index_add_(0, self._index(tuple(slot.layer for slot in inside)), together)
         return squares.sqrt()
 
     def _index(self, layers: tuple[int | None, ...]) -> Tensor:
@@ -157,8 +173,8 @@ class Weights:
             parameter = self._originals.get(slot.parameter)
             if parameter is None:  # it acts beside the weights, which never moved
                 parameter = self.model.hf.get_parameter(slot.parameter).detach()
-            before[slot.name] = slot.get(parameter).to(wide(self.model.dtype))
-        return self.norms(self.changes) / self.norms(before)
+            before[slot.name] = slot.get(parameter)
+        return self.norms({**self.changes}) / self.norms(before)
 
     def delta(self) -> Delta:
         """The change so far, as a copy."""
@@ -169,6 +185,53 @@ class Weights:
             for name, original in self._originals.items():
                 self.leaves[name].copy_(original)
         self._originals = {}
+
+
+class BesideWeights(Weights):
+    """Key and value parts that change beside the weights, and whose gradients are not multiplied out."""
+
+    projections: Sequence[Projection] = ()
+
+    def __enter__(self) -> BesideWeights:
+        with ExitStack() as stack:
+            stack.enter_context(self.model.running())
+            for parameter in self.model.hf.parameters():
+                stack.callback(parameter.requires_grad_, parameter.requires_grad)
+                parameter.requires_grad_(False)
+            for slot in self.slots:
+                own = slot.get(self.model.hf.get_parameter(slot.parameter).detach())
+                self.changes[slot.name] = torch.zeros(
+                    own.shape, dtype=wide(self.model.dtype), device=own.device
+                )
+            self.projections = projections(self.slots, self.changes, watch=True)  # type: ignore[arg-type]
+            stack.enter_context(beside(self.model, self.projections))
+            self._stack = stack.pop_all()
+        return self
+
+    def gradient(
+        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+    ) -> _Split:
+        own = [p for p in self.projections if layer is None or p.layer == layer]
+        seen = [p.seen for p in own if p.seen is not None]
+        assert len(seen) == len(own), "a projection did not run"
+        found = self._grad(loss, [*(output for _, output in seen), *also], seed)
+        dtype = wide(self.model.dtype)
+        gradient: Gradient = {}
+        for projection, (inputs, _), errors in zip(own, seen, found, strict=False):
+            errors = errors.to(dtype)
+            rows = inputs.flatten(0, -2).to(dtype)
+            for part in projection.parts:
+                share = projection.share(part, errors)
+                gradient[part.name] = Outer(share, rows if part.kind == "weight" else None)
+            projection.seen = None
+        return gradient, found[len(own) :]
+
+    def move(self, direction: Gradient, size: float = 1.0) -> None:
+        with torch.no_grad():
+            self._change(direction, size)
+
+    def delta(self) -> Delta:
+        return Delta(self.changes)
 
 
 _Split = tuple[Gradient, Sequence[Tensor]]

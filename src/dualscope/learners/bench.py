@@ -12,6 +12,7 @@ from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Reread, Result
+from dualscope.models.hardware import total_memory
 from dualscope.models.parity import assure, check_tokens
 from dualscope.models.reading.other_order import other_order
 from dualscope.models.reading.prefix import Prefix
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
 REREAD_QUERIES, REREAD_BATCH = 10, 5  # for the signal to noise: a few queries, at an unusual batch size
+KEPT = 1 / 8  # of a device's memory, for the changes that learners have made
 _RECORDS = frozenset({"kendall", "dual", "direct"})  # what learners add; all else is asked of the reading
 
 
@@ -141,6 +143,7 @@ class Bench:
         """The same, of a learner that is identified already."""
         learning = self._without_idle_rate(learning)
         if learning not in self._learned:
+            self._make_room()
             self._learned[learning] = self._learn(learning)
         return Result(learning, role_of(learning), self._learned[learning])
 
@@ -171,6 +174,15 @@ class Bench:
         if learning.rate is None or LEARNERS[learning.name].needs_rate:
             return learning
         return Learning(learning.name, learning.control, learning.options)
+
+    def _make_room(self) -> None:
+        """Changes of weights that are only kept go to the CPU where they would fill much of the device."""
+        device = self.model.device
+        kept = {key: one.delta for key, one in self._learned.items() if one.delta is not None}
+        held = sum(c.nbytes for delta in kept.values() for c in delta.values() if c.device.type != "cpu")
+        if held > KEPT * total_memory(device):
+            for key, delta in kept.items():
+                self._learned[key] = replace(self._learned[key], change=delta.to("cpu"))
 
     def _add_direct(self, learned: Learned) -> None:
         delta = learned.delta

@@ -8,9 +8,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from dualscope.descent.gradients import Gradient, dense
 from dualscope.descent.loop import Adjust, Adjusted
 from dualscope.descent.parameters import layer_of
-from dualscope.descent.trainable import Gradient
 from dualscope.learners.lcgd import LcgdOptions, descend_locally
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
@@ -51,18 +51,18 @@ def clipper(clip: Clip, threshold: float) -> Adjust:
     def adjust(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
         if clip == "elementwise":
             cut = torch.zeros_like(norms)
-            for name, value in gradient.items():
+            whole = dense(gradient)
+            for name, value in whole.items():
                 layer = layer_of(name)
                 assert layer is not None
-                cut[layer] += (value.abs() > threshold).any()
-            clipped = {name: value.clamp(-threshold, threshold) for name, value in gradient.items()}
+                cut[layer] += (value.abs() > threshold).any().to(cut.device)
+            clipped: Gradient = {name: value.clamp(-threshold, threshold) for name, value in whole.items()}
             return Adjusted(clipped, cut=True, clipped=(cut > 0).to(norms.dtype))
         if clip == "global-l2":
             size = norms.norm()
         else:
-            size = (
-                torch.stack(torch._foreach_norm(list(gradient.values()), float("inf"))).max().to(norms.dtype)
-            )
+            largest = [value.abs().max().to(norms) for value in dense(gradient).values()]
+            size = torch.stack(largest).max()
         factor = (threshold / size).clamp(max=1.0)
         return Adjusted(
             gradient, factor.expand_as(norms), clipped=(factor < 1).to(norms.dtype).expand_as(norms)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Objective, Sample
-from dualscope.descent.trainable import Gradient
 from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 

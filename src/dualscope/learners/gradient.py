@@ -12,15 +12,17 @@ from pydantic import Field
 
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
-from dualscope.descent.beside import weights_for
-from dualscope.descent.cuda_graphs import is_graphable, replayed
+from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
+from dualscope.descent.manners import Manner, checkpointed, manners
 from dualscope.descent.parameters import Slot, Whole
 from dualscope.descent.recorder import Recorder
-from dualscope.descent.samples import ordered, samples
+from dualscope.descent.samples import Sample, ordered, samples
+from dualscope.descent.trainable import weights_for
 from dualscope.learners.learner import Learned
 from dualscope.learners.tangent_read import read_along
 from dualscope.models.capture.hooks import Session, capturing
+from dualscope.models.reading.memory import is_out_of_memory, release
 
 if TYPE_CHECKING:
     from dualscope.descent.log import Log
@@ -67,42 +69,63 @@ class Course:
     tangent: bool = False
 
     @contextmanager
-    def run(self, bench: Bench, want: frozenset[str]) -> Iterator[tuple[Weights, Log]]:
-        """Train on the demonstrations; inside, the weights are moved. Afterwards they are as before."""
-        model, lesson, options = bench.model, bench.lesson, self.options
-        sequences = samples(self.training, lesson.bos, model.device, options.loss)
+    def run(self, bench: Bench, want: frozenset[str]) -> Iterator[tuple[Weights, Log, tuple[str, ...]]]:
+        """Train on the demonstrations; inside, the weights are moved. Afterwards they are as before.
+
+        Gives the weights, how the training went, and what was given up because memory was short.
+        """
+        model, batches = bench.model, self._batches(bench)
+        slots = self.options.slots(model) if self.slots is None else self.slots
+        learning = frozenset(
+            (part.layer, part.role)
+            for part in model.parts()
+            if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
+        )
+        simple, watched = self.adjust is unchanged and not self.tangent, bool(want & {"kendall", "dual"})
+        given_up: list[str] = []
+        with weights_for(model, slots, self.tangent) as weights:
+            for manner in manners(model, batches, simple, watched):
+                session = Session(
+                    plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ())
+                )
+                recorder = Recorder(model, session, "kendall" in want, "dual" in want, learning)
+                try:
+                    log = log_of(weights, self._take_steps(weights, recorder, batches, manner), recorder)
+                    break
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error) or manner.last:
+                        raise
+                weights.reset()
+                release(model.device)
+                given_up.append(manner.given_up)
+            yield weights, log, tuple(given_up)
+
+    def _batches(self, bench: Bench) -> list[list[Sample]]:
+        lesson, options = bench.lesson, self.options
+        sequences = samples(self.training, lesson.bos, bench.model.device, options.loss)
         order = ordered(len(sequences), options.order, lesson.episode.seed)
         batches = [[sequences[i]] for i in order]
         if self.by_token:
             batches = [[one] for batch in batches for one in batch[0].by_token()]
         if options.full_batch:
             batches = [[sample for batch in batches for sample in batch]]
-        session = Session(plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ()))
-        slots = options.slots(model) if self.slots is None else self.slots
-        recorder = Recorder(
-            model,
-            session,
-            kendall="kendall" in want,
-            dual="dual" in want,
-            learning=frozenset(
-                (part.layer, part.role)
-                for part in model.parts()
-                if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
-            ),
-        )
-        step = self.step
-        with weights_for(model, slots, self.tangent) as weights:
-            taken: list[Taken] = []
-            with ExitStack() as stack:
-                stack.enter_context(capturing(model, session))
-                if recorder.on:
-                    stack.enter_context(recorder.watching())
-                plain = self.adjust is unchanged and not self.tangent and not recorder.on
-                if is_graphable(model, batches, plain):
-                    step = replayed(step, batches, options.epochs)
-                for batch in batches * options.epochs:
-                    taken.append(step(Stride(weights, recorder, self.lr, len(taken), self.adjust), batch))
-            yield weights, log_of(weights, taken, recorder)
+        return batches
+
+    def _take_steps(
+        self, weights: Weights, recorder: Recorder, batches: list[list[Sample]], manner: Manner
+    ) -> list[Taken]:
+        """Recorded graphs, and the memory they hold, go when this returns: before the queries are read."""
+        epochs, taken = self.options.epochs, list[Taken]()
+        with ExitStack() as stack:
+            stack.enter_context(capturing(weights.model, recorder.session))
+            if recorder.on:
+                stack.enter_context(recorder.watching())
+            if manner.checkpointed:
+                stack.enter_context(checkpointed(weights.model))
+            step = replayed(self.step, batches, epochs) if manner.recorded else self.step
+            for batch in batches * epochs:
+                taken.append(step(Stride(weights, recorder, self.lr, len(taken), self.adjust), batch))
+        return taken
 
 
 def descend(
@@ -119,7 +142,7 @@ def descend(
     """Train on the demonstrations, read the queries with the weights moved, and put the weights back."""
     model, lesson = bench.model, bench.lesson
     course = Course(training, lr, options, step, adjust, slots, by_token, tangent)
-    with course.run(bench, bench.want) as (weights, log):
+    with course.run(bench, bench.want) as (weights, log, given_up):
         delta = weights.delta()
         if tangent:
             trace = read_along(weights, lesson, bench.zero_shot, bench.read_want)
@@ -128,9 +151,10 @@ def descend(
 
     def again(few: Lesson) -> Trace:
         """The training too: where it is sensitive, rounding in a step reaches further than in any reading."""
-        with course.run(bench, frozenset()) as (weights, _):
+        with course.run(bench, frozenset()) as (weights, _, _):
             return read_along(weights, few, bench.zero_shot_again) if tangent else model.read(few)
 
     # In float64 that is never far, and the time is saved; the linearised model is no change of weights, so it is
     # always run again.
-    return Learned(trace, delta, log, again=again if tangent or model.dtype != torch.float64 else None)
+    once_more = again if tangent or model.dtype != torch.float64 else None
+    return Learned(trace, delta, log, again=once_more, notes=given_up)

@@ -9,10 +9,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from dualscope.descent.gradients import Gradient
 from dualscope.descent.layer_losses import visiting
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, mean_gradient, take, unchanged
 from dualscope.descent.samples import Objective, Sample
-from dualscope.descent.trainable import Gradient
 from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 

@@ -48,6 +48,7 @@ class Learned:
     by_context: bool = False  # what changed is what stands before the queries
     predictions_only: bool = False  # the attention is the untouched model's
     is_rounding: bool = False  # by construction nothing changes: what is seen of it is rounding
+    notes: tuple[str, ...] = ()  # what was given up where memory was short
 
     @property
     def delta(self) -> Delta | None:

@@ -8,11 +8,11 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from dualscope.descent.beside import weights_for
 from dualscope.descent.delta import Delta
+from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Sample
-from dualscope.descent.trainable import Gradient
+from dualscope.descent.trainable import weights_for
 from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner
 from dualscope.learners.tangent_read import read_along

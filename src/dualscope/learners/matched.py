@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Adjust, Adjusted
-from dualscope.descent.trainable import Gradient
 from dualscope.learners.gd import gd_step
 from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.lcgd import LocalOptions, descend_locally

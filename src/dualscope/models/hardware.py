@@ -32,6 +32,21 @@ def resolve(name: str) -> torch.device:
     return device
 
 
+def resolve_all(name: str) -> list[torch.device]:
+    """One device, or several, over which a model's layers are split in this order.
+
+    >>> resolve_all("cpu")
+    [device(type='cpu')]
+    >>> resolve_all("cpu,cpu")
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: device 'cpu,cpu': each device is named once
+    """
+    found = [resolve(part.strip()) for part in name.split(",")]
+    if len(set(found)) < len(found):
+        raise InputError(f"device '{name}': each device is named once")
+    return found
+
+
 def total_memory(device: torch.device) -> int:
     """Bytes of memory that the device has in all, used or not."""
     if device.type == "cuda":

@@ -12,8 +12,8 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.capture.positions import max_positions
+from dualscope.models.placement import placement
 from dualscope.models.precision import dtype_of, name_of
-from dualscope.models.reading.memory import in_words, weight_bytes
 from dualscope.models.source import CONFIG, TOKENIZER, ModelSource, find, weights_header
 
 if TYPE_CHECKING:
@@ -30,15 +30,16 @@ def load(
 ) -> "Model":
     """A causal language model and its tokenizer: safetensors only, no remote code, in eval mode.
 
-    ``name`` is "embedded", a folder, or a name on the hub with an optional ``@revision``.
+    ``name`` is "embedded", a folder, or a name on the hub with an optional ``@revision``; ``device`` one device, or
+    several, over which the layers are split (``cuda:0,cuda:1``).
     """
     from dualscope.models.model import Model
 
     variants.check(variant)
-    weights_dtype, place = dtype_of(dtype), hardware.resolve(device)
-    if dtype == "tf32" and place.type != "cuda":
-        raise InputError(f"dtype 'tf32' needs a CUDA device, not '{place.type}'; use float32")
-    if dtype == "float64" and place.type == "mps":
+    weights_dtype, places = dtype_of(dtype), hardware.resolve_all(device)
+    if dtype == "tf32" and (wrong := [place for place in places if place.type != "cuda"]):
+        raise InputError(f"dtype 'tf32' needs a CUDA device, not '{wrong[0].type}'; use float32")
+    if dtype == "float64" and any(place.type == "mps" for place in places):
         raise InputError("dtype 'float64' does not exist on MPS; use --device cpu or float32")
     source = find(name, offline)
     written = _config_file(source)
@@ -47,9 +48,9 @@ def load(
     files = source.weights()
     with network.offline():  # what is needed is here now, and nothing that the files name is fetched
         _check_header(source, config, files)
-        placement = _placement(source, config, weights_dtype, place, automatic=device == "auto")
+        where = placement(name, _empty(source, config), weights_dtype, places, automatic=device == "auto")
         tokenizer = _tokenizer(source, written.parent)
-        hf = _module(source, written.parent, config, weights_dtype, placement)
+        hf = _module(source, written.parent, config, weights_dtype, where)
     if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
         hf.set_experts_implementation("eager")  # the grouped product of experts knows no float64
     if getattr(config, "dualscope_attention", None) is not None:
@@ -162,37 +163,15 @@ def _tokenizer(source: ModelSource, folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _placement(
-    source: ModelSource, config: Any, dtype: torch.dtype, place: torch.device, automatic: bool
-) -> dict[str, Any]:
-    """Where the weights go, once it is known that they fit: keywords for ``from_pretrained``."""
+def _empty(source: ModelSource, config: Any) -> Any:
+    """The model without its weights, on the meta device."""
     from transformers import AutoModelForCausalLM
 
     with reading(f"model '{source.name}': its config.json"), torch.device("meta"):
-        plain = AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
-        need = weight_bytes(plain, dtype)
-    room = hardware.total_memory(place)
-    if need < 0.9 * room:
-        return {"device_map": {"": place}}
-    several = torch.cuda.device_count() if automatic and place.type == "cuda" else 1
-    if several > 1:
-        everywhere = {i: hardware.total_memory(torch.device("cuda", i)) for i in range(several)}
-        if need < 0.8 * sum(everywhere.values()):
-            # Never the CPU or the disk: weights that come and go cannot be trained.
-            return {
-                "device_map": "auto",
-                "max_memory": {i: int(0.85 * size) for i, size in everywhere.items()},
-            }
-        room = sum(everywhere.values())
-    raise InputError(
-        f"model '{source.name}' needs {in_words(need)} for its {name_of(dtype)} weights, and '{place}' has "
-        f"{in_words(room)} in all; use --dtype bfloat16, another --device, or a smaller model"
-    )
+        return AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
 
 
-def _module(
-    source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, placement: dict[str, Any]
-) -> Any:
+def _module(source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, where: dict[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
@@ -207,7 +186,7 @@ def _module(
                 dtype=dtype,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # an error of ours, below, which says which
-                **placement,
+                **where,
             )
     except torch.OutOfMemoryError as error:
         raise InputError(

@@ -92,6 +92,11 @@ class Model:
     def device(self) -> torch.device:
         return self.hf.device
 
+    @property
+    def devices(self) -> list[torch.device]:
+        """Where its weights are: one device, or several where a large model is split by layers."""
+        return list(dict.fromkeys(parameter.device for parameter in self.hf.parameters()))
+
     @cached_property
     def config(self) -> Any:
         return self.hf.config.get_text_config()
@@ -224,14 +229,15 @@ class Model:
             module = _submodule(self.hf, path)
             hidden = hidden if module is None else module(hidden)
         head = self.hf.get_output_embeddings()
+        hidden = hidden.to(head.weight.device)
         if rows is None:
             logits = head(hidden)
         else:
-            bias = getattr(head, "bias", None)
+            bias, rows = getattr(head, "bias", None), rows.to(hidden.device)
             logits = nn.functional.linear(hidden, head.weight[rows], None if bias is None else bias[rows])
-        if scale := getattr(
-            self.hf, "logit_scale", None
-        ):  # Cohere; MPT's config has one that its model ignores
+        logits = logits.to(self.device)
+        # Cohere; MPT's configuration has one that its model ignores.
+        if scale := getattr(self.hf, "logit_scale", None):
             logits = logits * scale
         if scale := getattr(self.config, "logits_scaling", None):  # Granite
             logits = logits / scale

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
 FEWEST = 64  # queries of a batch of mixed lengths before a shorter length may start a new one
+FEWEST_TOKENS = {"cuda": 8192}  # and tokens: below, a GPU waits for work, and what is filled up costs nothing
 SHORTEST = 0.8  # of the batch's longest
 
 
@@ -76,8 +77,9 @@ def _mixed(
     while by_length:
         longest = len(lesson.queries[by_length[0]])
         size = batch_size or default_batch_size(model, len(lead) + longest, len(prefix or ()))
-        enough = [i for i in by_length[FEWEST:size] if len(lesson.queries[i]) >= SHORTEST * longest]
-        queries = by_length[: min(FEWEST, size)] + enough
+        fewest = max(FEWEST, FEWEST_TOKENS.get(model.device.type, 0) // (len(lead) + longest))
+        enough = [i for i in by_length[fewest:size] if len(lesson.queries[i]) >= SHORTEST * longest]
+        queries = by_length[: min(fewest, size)] + enough
         by_length = by_length[len(queries) :]
         rows = [[*lead, *lesson.queries[i]] for i in queries]
         full = [row + [0] * (len(rows[0]) - len(row)) for row in rows]

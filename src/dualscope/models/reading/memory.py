@@ -4,12 +4,20 @@ The batch size is a function of the model, the lengths and the device's total me
 be free: float32 sums change in their last digits with the batch size, and a run must repeat itself.
 """
 
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
 from dualscope.models.hardware import total_memory
+
+if TYPE_CHECKING:
+    from dualscope.models.reading.batches import Batch
+
+T = TypeVar("T")
 
 SHARE = 0.5  # of the memory beside the weights; the rest is the allocator's, the prefix's and the traces'
 MOST_QUERIES = 512
@@ -25,6 +33,7 @@ class _Sized(Protocol):
     def device(self) -> torch.device: ...
 
     dtype: torch.dtype
+    counters: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
     """How many queries of ``own_tokens`` are read at once after a shared context: a power of two."""
     need = estimate(model.hf, model.dtype, own_tokens, context_tokens)
     room = SHARE * (total_memory(model.device) - need.weights - need.context)
-    most_tokens = MOST_TOKENS[model.device.type] // max(own_tokens, 1)
+    most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(own_tokens, 1)
     most = max(1, min(int(room // need.query), most_tokens, MOST_QUERIES))
     return 1 << (most.bit_length() - 1)
 
@@ -107,3 +116,30 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error)  # the CPU allocator and MPS raise plain RuntimeErrors
     return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+def halving(model: _Sized, batch: "Batch", work: "Callable[[Batch], T]") -> "Iterator[tuple[Batch, T]]":
+    """A batch's result; where memory runs out, those of its halves, as often as needed."""
+    pending = [batch]
+    while pending:
+        part = pending.pop()
+        try:
+            result = work(part)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(part.queries) == 1:
+                raise
+            model.counters["oom retries"] += 1
+            half = len(part.queries) // 2
+            pending += [part.part(slice(half, None)), part.part(slice(half))]
+        else:
+            model.counters["batches"] += 1
+            yield part, result
+            continue
+        release(model.device)  # outside the handler: there the error still holds the batch's tensors
+
+
+def release(device: torch.device) -> None:
+    """Give unused memory back to the device, after something did not fit."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

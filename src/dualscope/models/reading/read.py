@@ -1,7 +1,7 @@
 """Reading queries: in batches, after BOS or after a shared prefix."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of
-from dualscope.models.reading.memory import is_out_of_memory
+from dualscope.models.reading.memory import halving
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
@@ -56,7 +56,7 @@ def read(reading: Reading, batch_size: int | None) -> Trace:
     gathered: dict[str, Tensor] = {}
     with model.running():
         for batch in batches_of(model, lesson, reading.prefix, batch_size):
-            for part, values in _with_retries(reading, batch):
+            for part, values in halving(model, batch, partial(read_batch, reading)):
                 _scatter(gathered, values, part.queries, len(lesson.queries))
     lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
     return Trace(
@@ -67,27 +67,6 @@ def read(reading: Reading, batch_size: int | None) -> Trace:
         query_ids=lesson.query_ids,
         extras=gathered,
     )
-
-
-def _with_retries(reading: Reading, batch: Batch) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
-    """On out-of-memory this batch alone is halved, as often as needed."""
-    model = reading.model
-    pending = [batch]
-    while pending:
-        part = pending.pop()
-        try:
-            values = read_batch(reading, part)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(part.queries) == 1:
-                raise
-            model.counters["oom retries"] += 1
-            if model.device.type == "cuda":
-                torch.cuda.empty_cache()
-            half = len(part.queries) // 2
-            pending += [part.part(slice(half, None)), part.part(slice(half))]
-            continue
-        model.counters["batches"] += 1
-        yield part, values
 
 
 def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
@@ -151,7 +130,8 @@ class _Scores:
 
     def __init__(self, answers: tuple[tuple[int, ...], ...], first: Tensor) -> None:
         self.lengths = torch.tensor([len(answer) for answer in answers], device=first.device)
-        self.sums = first[..., 0, [answer[0] for answer in answers]]
+        tokens = torch.tensor([answer[0] for answer in answers], device=first.device)
+        self.sums = first[..., 0, :].index_select(-1, tokens)
 
     def add(self, label: int, tokens: tuple[int, ...], logprobs: Tensor) -> None:
         rows = torch.arange(len(tokens), device=logprobs.device)

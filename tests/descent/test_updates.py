@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from dualscope.descent import beside, cuda_graphs, delta
+from dualscope.descent import cuda_graphs, delta, manners, trainable
 from dualscope.descent.loop import Step, Stride, Taken
 from dualscope.descent.samples import Filled, Sample
 from dualscope.learners import Bench, gradient
@@ -19,7 +19,7 @@ LR = 0.3
 
 @pytest.fixture
 def always_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (delta, beside):
+    for module in (delta, trainable):
         monkeypatch.setattr(module, "acts_beside", lambda model, slots: True)
 
 
@@ -37,7 +37,7 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return take
 
-    monkeypatch.setattr(gradient, "is_graphable", lambda *_: True)
+    monkeypatch.setattr(manners, "is_graphable", lambda *_: True)
     monkeypatch.setattr(gradient, "replayed", filled_up)
 
 
@@ -47,7 +47,7 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_beside_is_the_same_as_in_place(family: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     aside = tiny_bench(family).learned(learner, LR)
     with monkeypatch.context() as patch:
-        for module in (delta, beside):
+        for module in (delta, trainable):
             patch.setattr(module, "acts_beside", lambda model, slots: False)
         inside = tiny_bench(family).learned(learner, LR)
     assert aside.delta is not None
@@ -84,7 +84,7 @@ def test_filling_up_changes_nothing(
 ) -> None:
     filled = tiny_bench(family).learned(learner, LR, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(gradient, "is_graphable", lambda *_: False)
+        patch.setattr(manners, "is_graphable", lambda *_: False)
         plain = tiny_bench(family).learned(learner, LR, **options)
     assert filled.delta is not None
     assert plain.delta is not None
@@ -108,7 +108,7 @@ def test_replayed_on_a_gpu(family: str, learner: str, monkeypatch: pytest.Monkey
     model.hf.cuda()
     model = Model(model.hf, model.tokenizer)
     replayed = Bench(model, lesson).learned(learner, LR)
-    monkeypatch.setattr(gradient, "is_graphable", lambda *_: False)
+    monkeypatch.setattr(manners, "is_graphable", lambda *_: False)
     plain = Bench(model, lesson).learned(learner, LR)
     assert len({id(r) for r in recorded}) == 1
     assert recorded[0].graph is not None

@@ -1,0 +1,134 @@
+"""How much memory an episode takes, by part, from shapes alone. No torch.
+
+The formulas count what our own passes hold at their worst moment; `python -m benchmarks.scale` sets them beside
+measured peaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+FULL = 4  # bytes of what is kept in float32 whatever the weights have: changes, traces, log-probabilities
+STEP = 16  # demonstrations are filled up to a multiple of so many tokens
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model's size matters for memory."""
+
+    parameters: int
+    layers: int
+    width: int
+    heads: int
+    kv_width: int  # of the keys of all heads; the values' is the same
+    inner: int  # of the wide layer of the MLP
+    vocabulary: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], parameters: int) -> Shape:
+        """From a config.json (or its text part) and the number of weights.
+
+        >>> Shape.of({"n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50}, 1000)
+        Shape(parameters=1000, layers=2, width=8, heads=2, kv_width=8, inner=32, vocabulary=50)
+        """
+        config = config.get("text_config") or config
+
+        def first(*names: str, default: int) -> int:
+            return next((int(config[key]) for key in names if config.get(key)), default)
+
+        width = first("hidden_size", "n_embd", "d_model", default=1)
+        heads = first("num_attention_heads", "n_head", "attention_heads", "num_heads", default=1)
+        head = first("head_dim", default=width // heads)
+        return cls(
+            parameters,
+            first("num_hidden_layers", "n_layer", "num_layers", default=1),
+            width,
+            heads,
+            first("num_key_value_heads", default=heads) * head,
+            first("intermediate_size", "n_inner", "ffn_dim", default=4 * width),
+            first("vocab_size", default=1),
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked of a model in one episode."""
+
+    queries: int
+    query_tokens: int  # of the longest query
+    context_tokens: int = 0
+    demonstration_tokens: int = 0  # of the longest demonstration; 0: nothing is trained
+    batch: int = 1  # queries that are read at once
+    traces: int = 3  # that are held at once: zero-shot, in-context, and the learner's own
+    beside: bool = True  # the change acts beside the weights (a GPU, or 16 bits), else in place
+    recorded: bool = False  # the steps of a training run are a CUDA graph
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes, by part."""
+
+    weights: int
+    context: int  # its keys and values
+    changes: int  # of the weights that learn
+    gradients: int
+    activations: int  # of a batch that is read, or of a training step: whichever needs more
+    graphs: int
+    traces: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, int]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+
+def footprint(shape: Shape, itemsize: int, task: Task) -> Footprint:
+    """Of one learner on one episode, of a model whose weights have ``itemsize`` bytes.
+
+    >>> shape = Shape(parameters=10**9, layers=24, width=2048, heads=32, kv_width=2048, inner=8192, vocabulary=50_000)
+    >>> found = footprint(shape, 2, Task(queries=100, query_tokens=50, demonstration_tokens=50, batch=100))
+    >>> found.weights, found.changes  # 24 layers, keys and values, 2048 x 2048, float32
+    (2000000000, 805306368)
+    """
+    wide = max(itemsize, FULL)
+    learned = 2 * shape.layers * shape.kv_width * shape.width
+    trains = task.demonstration_tokens > 0
+    step = training_bytes(shape, itemsize, -(-task.demonstration_tokens // STEP) * STEP) if trains else 0
+    trace = shape.layers * (2 * shape.width + shape.heads * task.query_tokens) * wide
+    return Footprint(
+        weights=shape.parameters * itemsize,
+        context=2 * shape.layers * shape.kv_width * task.context_tokens * itemsize,
+        # In place there is a copy of the weights too, to put them back.
+        changes=trains * learned * (wide if task.beside else wide + itemsize),
+        gradients=trains * (0 if task.beside else learned * wide),
+        activations=max(reading_bytes(shape, itemsize, task), step),
+        graphs=step if task.recorded else 0,
+        traces=task.traces * task.queries * trace,
+    )
+
+
+def reading_bytes(shape: Shape, itemsize: int, task: Task) -> int:
+    """A batch that is read: one block's tensors at a time, what is recorded of every layer, and the logits."""
+    wide = max(itemsize, FULL)
+    block = max(2 * shape.width + 3 * shape.inner, 10 * shape.width)
+    recorded = shape.layers * (2 * shape.width + shape.heads * task.query_tokens) * (itemsize + wide)
+    logits = shape.vocabulary * (itemsize + 2 * wide)
+    return task.batch * (task.query_tokens * block * itemsize + recorded + logits)
+
+
+def training_bytes(shape: Shape, itemsize: int, tokens: int) -> int:
+    """A step on one demonstration: what every layer keeps for the backward pass, and the logits."""
+    wide = max(itemsize, FULL)
+    norms = 2 * shape.width * wide
+    attention = (4 * shape.width + 4 * shape.kv_width) * itemsize
+    mlp = 3 * shape.inner * itemsize
+    outer = (
+        2 * (2 * shape.kv_width + shape.width) * wide
+    )  # errors and inputs, and the same stacked for their norms
+    logits = shape.vocabulary * (2 * itemsize + 3 * wide)
+    return tokens * (shape.layers * (norms + attention + mlp + outer) + logits)
