@@ -99,7 +99,9 @@ def episode(model: Model, lesson: Lesson) -> Stages:
         work = asked + training[name]
         found = stages.run(name, lambda learning=learning: bench.result(learning), work).learned
         # The training once more, in another order of summation, for the signal to noise; then every default metric.
-        stages.run(f"{name}, again and metrics", lambda learning=learning: measure_cell(bench, learning), work)
+        stages.run(
+            f"{name}, again and metrics", lambda learning=learning: measure_cell(bench, learning), work
+        )
         for note in found.notes:
             print(f"{name}: {note}")
     return stages
