@@ -107,15 +107,16 @@ def test_gradients_are_seen_in_the_same_shape(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_set_writes_what_get_reads(family: str) -> None:
+def test_add_changes_what_get_reads(family: str) -> None:
     hf, tokenizer = tiny_model(family)
     model = Model(hf, tokenizer)
     parameters = dict(hf.named_parameters())
     for part in model.parts(roles=("query", "key", "value")):
         tensor = parameters[part.parameter].data
-        value = torch.randn(part.get(tensor).shape)
-        part.set_(tensor, value)
-        assert torch.equal(part.get(tensor), value)
+        before = part.get(tensor).clone()
+        change = torch.randn(before.shape)
+        part.add_(tensor, change)
+        assert torch.equal(part.get(tensor), before + change)
 
 
 def test_rows_of_shared_and_of_own_keys() -> None:

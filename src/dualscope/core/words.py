@@ -18,7 +18,6 @@ Precision = Literal["float64", "float32", "tf32", "bfloat16", "float16"]
 
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 ROLES: tuple[Role, ...] = get_args(Role)
-CONTROLS: tuple[Control, ...] = get_args(Control)
 CONTROL_ROLES: dict[Control, Role] = {
     "redraw": "ceiling",
     "reorder": "ceiling",

@@ -108,8 +108,3 @@ class Part:
         """Add a change, [out, in] or [out], to the part in place."""
         view = self.view(tensor)
         view.add_(change.view(view.shape).to(view.dtype))
-
-    def set_(self, tensor: Tensor, value: Tensor) -> None:
-        """Overwrite the part in place."""
-        view = self.view(tensor)
-        view.copy_(value.view(view.shape))

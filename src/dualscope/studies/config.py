@@ -286,8 +286,3 @@ def read_preset(name: str) -> dict[str, Any]:
     fields, _ = read_yaml(PRESETS / f"{name}.yaml")
     fields.pop("about", None)
     return fields
-
-
-def preset_about(name: str) -> str:
-    """One sentence about a preset, for `dualscope list presets`."""
-    return str(read_yaml(PRESETS / f"{name}.yaml")[0].get("about", ""))

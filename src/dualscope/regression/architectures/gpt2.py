@@ -1,6 +1,5 @@
 """GPT-2 blocks, transformers' own, as in-context learners of functions: several copies (one a seed) as one module."""
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,14 +109,6 @@ class Gpt2Learner(nn.Module):
                 found += [Block(start + i * width, rows, width, columns) for i in range(pieces)]
             start += shape.numel()
         return found
-
-    def copy_of(self, number: int) -> "Copy":
-        """One copy as an ordinary module around transformers' GPT2Model."""
-        one: Copy = copy.deepcopy(self.__dict__["template"]).to_empty(device=self.flat.device)
-        one.to(self.flat.dtype).load_state_dict({name: value[number] for name, value in self.named().items()})
-        for name, value in one.named_buffers():
-            value.copy_(self.get_buffer(name.replace(".", "/")))
-        return one
 
     def _grouped(self) -> list[dict[str, Tensor]]:
         """The weights outside of blocks, then those of each block under its own names."""

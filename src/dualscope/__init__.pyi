@@ -1,0 +1,28 @@
+"""The public names and where they live: the one list, for editors, type checkers and the package itself."""
+
+from .core.errors import InputError as InputError
+from .descent.delta import Delta as Delta
+from .learners.bench import Bench as Bench
+from .learners.learner import LEARNERS as LEARNERS
+from .learners.learner import Learned as Learned
+from .learners.learner import Learner as Learner
+from .learners.rate import choose_rate as choose_rate
+from .metrics.case import Case as Case
+from .metrics.catalog import METRICS as METRICS
+from .metrics.rows import measure as measure
+from .models.model import Model as Model
+from .models.trace import Trace as Trace
+from .results.compare import Comparison as Comparison
+from .results.compare import compare as compare
+from .studies.config import Study as Study
+from .studies.execute.runner import run_study as run_study
+from .studies.run_folder.storage import Run as Run
+from .tasks.catalog import catalog_names as catalog_names
+from .tasks.episode import Episode as Episode
+from .tasks.example import Example as Example
+from .tasks.generators import GENERATORS as GENERATORS
+from .tasks.lesson import Lesson as Lesson
+from .tasks.lesson import make_lesson as make_lesson
+from .tasks.task import Task as Task
+
+__version__: str
