@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.core.errors import InputError
-from dualscope.models.convert import convert
+from dualscope.models.files.convert import convert
 from tests.models.tiny import tiny_model
 
 

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMa
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
 from dualscope.models import Model, hardware, source
-from dualscope.models.digest import digest_of_files
+from dualscope.models.files.digest import digest_of_files
 from tests.models.lessons import random_lesson
 from tests.models.test_convert import pickled
 from tests.models.tiny import tiny_model

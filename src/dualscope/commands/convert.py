@@ -13,7 +13,7 @@ def convert(
     offline: bool = OFFLINE,
 ) -> None:
     """Turn a checkpoint that has only pickled weights into safetensors, without running what is in it."""
-    from dualscope.models.convert import convert as convert_model
+    from dualscope.models.files.convert import convert as convert_model
 
     written = convert_model(name, out, offline)
     typer.echo(f"wrote {', '.join(path.name for path in written)} to {out}; use it with --model {out}")

@@ -25,3 +25,22 @@ def suggest(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"{hint}Known: {', '.join(names) or 'none'}."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device, or the machine, ran out of memory.
+
+    Torch has an error of its own for a GPU, known here by its name; where the CPU's allocator or MPS has nothing left,
+    it raises a plain RuntimeError.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("MPS backend out of memory"))
+    (True, True)
+    >>> is_out_of_memory(RuntimeError("shapes differ"))
+    False
+    """
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
+    )

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dualscope.core.files import share
 from dualscope.core.owner import Owner
 
 ASIDE = "aside"
@@ -248,3 +247,10 @@ class RemoteFolder(Folder):
 
     def sweep(self, stale: float) -> None:
         return None
+
+
+def share(file: Path) -> None:
+    """The permissions of any new file: safetensors makes its files for their owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    file.chmod(0o666 & ~mask)

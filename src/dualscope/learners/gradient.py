@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from pydantic import Field
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import Options
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
@@ -22,7 +22,7 @@ from dualscope.descent.trainable import weights_for
 from dualscope.learners.learner import Learned
 from dualscope.learners.tangent_read import read_along
 from dualscope.models.capture.hooks import Session, capturing
-from dualscope.models.reading.memory import is_out_of_memory, release
+from dualscope.models.reading.memory import release
 
 if TYPE_CHECKING:
     from dualscope.descent.log import Log

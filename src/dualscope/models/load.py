@@ -12,9 +12,9 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.capture.positions import max_positions
+from dualscope.models.files.source import CONFIG, TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement
 from dualscope.models.precision import dtype_of, name_of
-from dualscope.models.source import CONFIG, TOKENIZER, ModelSource, find, weights_header
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

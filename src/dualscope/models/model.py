@@ -17,8 +17,8 @@ from dualscope.models.capture.activations import stepwise, without_jvp
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.positions import max_positions
 from dualscope.models.capture.session import Session
-from dualscope.models.digest import digest_of_files, digest_of_module
 from dualscope.models.families import Family, family_of
+from dualscope.models.files.digest import digest_of_files, digest_of_module
 from dualscope.models.parts import Part, Role, rows_of
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace

@@ -16,7 +16,7 @@ from dualscope.core.companions import companions
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
 from dualscope.core.rows import MetricRow
-from dualscope.studies.recorded import recorded_rates
+from dualscope.studies.rates import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dualscope.models.source import EMBEDDED
+from dualscope.models.files.source import EMBEDDED
 
 
 def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -16,13 +16,18 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.core.errors import InputError
-from dualscope.core.files import share
+from dualscope.core.folder import share
 from dualscope.tasks.synthetic.lexicon import LEXICON
 from dualscope.training.balance import rebalance
-from dualscope.training.checkpoint import load_checkpoint, load_state, save_checkpoint
+from dualscope.training.checkpoint import (
+    ignore_interrupts,
+    load_checkpoint,
+    load_state,
+    save_checkpoint,
+    uninterrupted,
+)
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate
-from dualscope.training.interruption import ignore_interrupts, uninterrupted
 from dualscope.training.settings import Settings
 from dualscope.training.tokenizer import make_tokenizer
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
+from dualscope.core.errors import is_out_of_memory
 from dualscope.models.hardware import total_memory
 
 if TYPE_CHECKING:
@@ -104,18 +105,6 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
     most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(own_tokens, 1)
     most = max(1, min(int(room // need.query), most_tokens, MOST_QUERIES))
     return 1 << (most.bit_length() - 1)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device, or the machine, ran out of memory.
-
-    >>> is_out_of_memory(torch.OutOfMemoryError("out of memory")), is_out_of_memory(RuntimeError("shape"))
-    (True, False)
-    """
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error)  # the CPU allocator and MPS raise plain RuntimeErrors
-    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
 def halving(model: _Sized, batch: "Batch", work: "Callable[[Batch], T]") -> "Iterator[tuple[Batch, T]]":

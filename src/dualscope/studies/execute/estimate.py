@@ -10,7 +10,7 @@ from statistics import mean
 
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of
-from dualscope.models.source import CONFIG, find, weights_header
+from dualscope.models.files.source import CONFIG, find, weights_header
 from dualscope.studies.cell import Cell
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Literal
 
-from dualscope.core.errors import InputError, NotFiniteError
+from dualscope.core.errors import InputError, NotFiniteError, is_out_of_memory
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -51,16 +51,6 @@ Event = Outcome | Started | Waiting
 def is_full_disk(error: BaseException) -> bool:
     """Also where it is safetensors, which has errors of its own, that could not write."""
     return (isinstance(error, OSError) and error.errno in FULL) or "No space left on device" in str(error)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Torch raises a plain RuntimeError when the CPU's allocator has nothing left."""
-    text = str(error).lower()
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
-    )
 
 
 def reason_for(error: BaseException) -> str:

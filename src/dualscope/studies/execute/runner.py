@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.models.identity import is_here, model_digest
+from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import provenance, rates
 from dualscope.studies.cell import Cell
 from dualscope.studies.config import Study
@@ -19,7 +19,7 @@ from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.worker import Work, WorkerSetup
 from dualscope.studies.paths import anchored
 from dualscope.studies.plan import Plan, Planner
-from dualscope.studies.recorded import asks_for_recorded, recorded_rates
+from dualscope.studies.rates import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
-from dualscope.models.identity import model_digest
+from dualscope.models.files.digest import model_digest
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.config import Study
 from dualscope.studies.execute.outcome import (

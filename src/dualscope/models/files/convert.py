@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from dualscope.core.errors import InputError
-from dualscope.core.files import share
-from dualscope.models.source import PICKLED, ModelSource, find, shard_names
+from dualscope.core.folder import share
+from dualscope.models.files.source import PICKLED, ModelSource, find, shard_names
 
 
 def convert(name: str, out: Path, offline: bool = False) -> list[Path]:

@@ -1,0 +1,1 @@
+"""A model's files: where they are, what they hash to, and pickled ones made into safetensors."""

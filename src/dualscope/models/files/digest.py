@@ -1,0 +1,96 @@
+"""A fingerprint of a model: two runs with the same digest used the same numbers. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dualscope.core.folder import Folder
+from dualscope.models.files.source import find
+
+if TYPE_CHECKING:  # a finished study is recognised by its files' digests without importing torch
+    import torch
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def model_digest(name: str, offline: bool = False) -> str:
+    """A hash of a model's weights, configuration and tokenizer; the files are fetched if need be."""
+    source = find(name, offline)
+    files = [*source.weights(), *source.texts()]
+    known = {file.name: _remembered(file) for file in files}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def is_here(name: str) -> bool:
+    """Whether a model's files can be read without fetching anything."""
+    source = find(name, offline=True)
+    return source.folder is not None or source.file("config.json") is not None
+
+
+def _remembered(file: Path) -> str:
+    """A file's digest, remembered between runs while its path, inode, size and times of change are as they were.
+
+    The inode's own time (ctime) is there because anybody can set the other one back.
+    """
+    real = file.resolve()
+    state = real.stat()
+    key = f"{real}|{state.st_ino}|{state.st_size}|{state.st_mtime_ns}|{state.st_ctime_ns}"
+    cache = Folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dualscope")
+    try:
+        known = dict(json.loads(cache.read("digests.json")))
+    except (OSError, ValueError):  # none yet, or not ours: a cache may always be made anew
+        known = {}
+    if key not in known:
+        known[key] = digest_of_files([real])
+        try:
+            cache.write("digests.json", json.dumps(known).encode())
+            cache.sweep(60.0)
+        except OSError:  # a read-only home: hash again next time
+            pass
+    return str(known[key])
+
+
+def digest_of_files(files: Iterable[Path]) -> str:
+    """sha256 over the sha256 of each file's content, in the order of their names.
+
+    The hub's cache keeps large files under their own sha256, so a cached model of any size costs nothing.
+    """
+    whole = hashlib.sha256()
+    for file in sorted(files, key=lambda file: file.name):
+        whole.update(_content(file).encode())
+    return whole.hexdigest()
+
+
+def _content(file: Path) -> str:
+    real = file.resolve()
+    if real.parent.name == "blobs" and _SHA256.fullmatch(real.name):
+        return real.name
+    with real.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_of_module(module: torch.nn.Module) -> str:
+    """sha256 over the names, shapes, dtypes and bytes of a module's parameters, for a model built in memory.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> before = digest_of_module(layer)
+    >>> _ = torch.nn.init.zeros_(layer.bias)
+    >>> before == digest_of_module(layer), len(before)
+    (False, 64)
+    """
+    import torch
+
+    whole = hashlib.sha256()
+    for name, tensor in module.named_parameters():
+        whole.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        # Viewed as bytes, because numpy has no bfloat16.
+        flat = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        whole.update(flat.numpy().data)
+    return whole.hexdigest()
