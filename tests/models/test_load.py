@@ -10,7 +10,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMa
 
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.models import Model, hardware, source
+from dualscope.models import Model, hardware
+from dualscope.models.files import source
 from dualscope.models.files.digest import digest_of_files
 from tests.models.lessons import random_lesson
 from tests.models.test_convert import pickled
