@@ -15,8 +15,8 @@ from dualscope.models.files import source
 from dualscope.models.files.digest import digest_of_files
 from tests.models.lessons import random_lesson
 from tests.models.test_convert import pickled
-from tests.models.tiny import tiny_model
-from tests.models.unlisted import unlisted_model
+from tests.models.tiny import random_model, tiny_model
+from tests.models.unlisted import REFUSED, unlisted_model
 
 
 @pytest.fixture
@@ -270,3 +270,13 @@ def test_several_devices_only_where_one_is_too_small(folder: Path, monkeypatch: 
     for count, automatic in ((1, True), (4, False)):
         with pytest.raises(InputError, match=r"has 0.1 MiB in all"):
             placement(count, automatic)
+
+
+def test_what_cannot_be_measured_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    kind, config, _ = REFUSED["mamba"]
+    hf = random_model(kind, config)
+    hf.config.save_pretrained(tmp_path)  # and no weights at all
+    with pytest.raises(
+        InputError, match=r"model '.*': the architecture 'mamba' carries its context in a recurrent"
+    ):
+        Model.load(str(tmp_path), device="cpu")

@@ -67,9 +67,9 @@ BY_STRUCTURE = (
 def _falcon(family: Family, config: Any) -> Family:
     if config.alibi:
         raise InputError(
-            "this Falcon has ALiBi positions, which transformers rounds to bfloat16: how far a token is then depends "
-            "on where it stands, so a query without context has no counterpart; take one with rotary positions "
-            "(falcon-7b, falcon-40b, falcon2)"
+            "this Falcon has ALiBi positions, which transformers rounds to bfloat16 (and its eager attention counts "
+            "twice): how far a token is then depends on where it stands, so a query without context has no "
+            "counterpart; take one with rotary positions (falcon-7b, falcon-40b, falcon2)"
         )
     return family
 

@@ -44,11 +44,12 @@ def load(
     source = find(name, offline)
     written = _config_file(source)
     config = _config(source, written)
+    empty = _empty(source, config)
     source.texts()
     files = source.weights()
     with network.offline():  # what is needed is here now, and nothing that the files name is fetched
         _check_header(source, config, files)
-        where = placement(name, _empty(source, config), weights_dtype, places, automatic=device == "auto")
+        where = placement(name, empty, weights_dtype, places, automatic=device == "auto")
         tokenizer = _tokenizer(source, written.parent)
         hf = _module(source, written.parent, config, weights_dtype, where)
     if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
@@ -164,11 +165,19 @@ def _tokenizer(source: ModelSource, folder: Path) -> Any:
 
 
 def _empty(source: ModelSource, config: Any) -> Any:
-    """The model without its weights, on the meta device."""
+    """The model without its weights, on the meta device; one that cannot be measured is refused before they are
+    fetched."""
     from transformers import AutoModelForCausalLM
 
-    with reading(f"model '{source.name}': its config.json"), torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
+    from dualscope.models.families import family_of
+
+    with network.offline(), reading(f"model '{source.name}': its config.json"), torch.device("meta"):
+        hf = AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
+    try:
+        family_of(hf)
+    except InputError as error:
+        raise InputError(f"model '{source.name}': {error}") from error
+    return hf
 
 
 def _module(source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, where: dict[str, Any]) -> Any:

@@ -104,7 +104,8 @@ def assure(model: Model, lesson: "Lesson") -> None:
 def _eager(model: Model) -> Iterator[None]:
     """transformers' own plain attention, in place of its fused ones; a variant of ours stays what it is."""
     before = model.hf.config._attn_implementation
-    if before not in ("sdpa", "flash_attention_2", "flex_attention"):
+    changeable = model.hf._can_set_attn_implementation()  # else transformers would only warn
+    if before not in ("sdpa", "flash_attention_2", "flex_attention") or not changeable:
         yield
         return
     model.hf.set_attn_implementation("eager")
