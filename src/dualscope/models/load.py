@@ -44,12 +44,12 @@ def load(
     source = find(name, offline)
     written = _config_file(source)
     config = _config(source, written)
-    empty = _empty(source, config)
+    _check_architecture(source, config)
     source.texts()
     files = source.weights()
     with network.offline():  # what is needed is here now, and nothing that the files name is fetched
         _check_header(source, config, files)
-        where = placement(name, empty, weights_dtype, places, automatic=device == "auto")
+        where = placement(name, _empty(source, config), weights_dtype, places, automatic=device == "auto")
         tokenizer = _tokenizer(source, written.parent)
         hf = _module(source, written.parent, config, weights_dtype, where)
     if weights_dtype == torch.float64 and hasattr(hf, "set_experts_implementation"):
@@ -127,6 +127,18 @@ def _config(source: ModelSource, path: Path) -> Any:
     return config
 
 
+def _check_architecture(source: ModelSource, config: Any) -> None:
+    """What no entry of the family table could describe is refused before its weights are fetched."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    from dualscope.models.structure import refuse
+
+    try:
+        refuse(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], config.model_type, config.get_text_config())
+    except InputError as error:
+        raise InputError(f"model '{source.name}': {error}") from error
+
+
 def _check_header(source: ModelSource, config: Any, files: list[Path]) -> None:
     """What the files' headers already show: layers that cannot be there, weights that are no floating numbers."""
     header = weights_header(files, source.name)
@@ -165,19 +177,11 @@ def _tokenizer(source: ModelSource, folder: Path) -> Any:
 
 
 def _empty(source: ModelSource, config: Any) -> Any:
-    """The model without its weights, on the meta device; one that cannot be measured is refused before they are
-    fetched."""
+    """The model without its weights, on the meta device."""
     from transformers import AutoModelForCausalLM
 
-    from dualscope.models.families import family_of
-
-    with network.offline(), reading(f"model '{source.name}': its config.json"), torch.device("meta"):
-        hf = AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
-    try:
-        family_of(hf)
-    except InputError as error:
-        raise InputError(f"model '{source.name}': {error}") from error
-    return hf
+    with reading(f"model '{source.name}': its config.json"), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config))
 
 
 def _module(source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, where: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ _CHOOSING = ("indexed_attention", "compressed_sparse_attention", "heavily_compre
 
 
 def refuse(hf: Any, kind: str, config: Any) -> None:
-    """Architectures that no entry could describe, each with its reason."""
+    """Architectures that no entry could describe, each with its reason. ``hf`` is a module, or its class."""
     layers = _layer_kinds(config)
     others = {name: n for name, n in layers.items() if name not in _SOFTMAX}
     which = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in others.items())
