@@ -33,9 +33,8 @@ copy it again
     except InputError:
         raise
     except BaseException as error:
-        if (
-            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
-        ):  # of a library in Rust
+        # A library in Rust raises its PanicException, which is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise InputError(
             f"{what}: cannot be read ({reason(error)}){f'; {advice}' if advice else ''}"

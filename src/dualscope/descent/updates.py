@@ -39,9 +39,8 @@ class Projection:
         self.path = parts[0].parameter.rpartition(".")[0]
         self.parts, self.changes, self.watch = list(parts), changes, watch
         self.layer = parts[0].layer
-        self.seen: tuple[Tensor, Tensor] | None = (
-            None  # the last input and output, where gradients were computed
-        )
+        # The last input and output, where gradients were computed.
+        self.seen: tuple[Tensor, Tensor] | None = None
         self._weights = [part for part in parts if part.kind == "weight"]
         self._biases = [part for part in parts if part.kind == "bias"]
 

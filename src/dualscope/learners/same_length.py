@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from dualscope.tasks.example import Example
     from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 
-LOOKED_AT = (
-    64  # candidates a demonstration: enough for one of the same length, without tokenising a whole data set
-)
+# Candidates a demonstration: enough for one of the same length, without tokenising a whole data set.
+LOOKED_AT = 64
 
 
 def as_long_as(lesson: Lesson, candidates: Sequence[Example], tokenizer: Any) -> list[Example]:

@@ -127,8 +127,7 @@ def training_bytes(shape: Shape, itemsize: int, tokens: int) -> int:
     norms = 2 * shape.width * wide
     attention = (4 * shape.width + 4 * shape.kv_width) * itemsize
     mlp = 3 * shape.inner * itemsize
-    outer = (
-        2 * (2 * shape.kv_width + shape.width) * wide
-    )  # errors and inputs, and the same stacked for their norms
+    # Errors and inputs, and the same stacked for their norms.
+    outer = 2 * (2 * shape.kv_width + shape.width) * wide
     logits = shape.vocabulary * (2 * itemsize + 3 * wide)
     return tokens * (shape.layers * (norms + attention + mlp + outer) + logits)

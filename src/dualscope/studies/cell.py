@@ -62,9 +62,8 @@ class Sitting:
 
     @property
     def facts(self) -> dict[str, Any]:
-        own = {
-            name: value for name, value in _own(self).items() if name != "chat"
-        }  # the data's hash knows it
+        # The data's hash knows of the chat.
+        own = {name: value for name, value in _own(self).items() if name != "chat"}
         return {**own, "place": self.place.facts}
 
     @property

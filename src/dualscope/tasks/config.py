@@ -117,13 +117,11 @@ class TaskConfig(Strict):
     demonstrations: Listed | None = None  # used as they stand, in this order, in place of a draw
     queries: Listed | None = None
     splits: Splits = Splits()
-    fields: dict[str, Columns] = Field(
-        default_factory=dict
-    )  # template field -> the column that holds it, or alternatives
+    # By field of the template: the column that holds it, or alternatives.
+    fields: dict[str, Columns] = Field(default_factory=dict)
     label: Columns = ("label",)  # the column of the label, or alternatives
-    label_values: tuple[str | int | bool, ...] | None = (
-        None  # the data's own labels, in the order of `labels`
-    )
+    # The data's own labels, in the order of `labels`.
+    label_values: tuple[str | int | bool, ...] | None = None
     template: Text
     labels: tuple[Text, ...] = Field(min_length=2)
     separator: Text | None = None  # between demonstrations; the tokenizer's EOS where none is given
@@ -208,9 +206,8 @@ class TaskConfig(Strict):
         return self
 
     def _check_splits(self) -> None:
-        if (
-            self.source is None or self.source.hub is not None
-        ):  # only the hub knows the splits of its data sets
+        # Only the hub knows the splits of its data sets.
+        if self.source is None or self.source.hub is not None:
             return
         known = set(self.source.files or ("train", "evaluation"))
         for role in ("train", "evaluation"):

@@ -71,9 +71,8 @@ def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
             value.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"task '{config.name}': {where}: field '{name}' has half a character, "
-                f"{value[error.start]!r} at position {error.start} (a lone surrogate); "
-                f"write the whole character, or leave it out"
+                f"task '{config.name}': {where}: field '{name}' has half a character, {value[error.start]!r} "
+                f"at position {error.start} (a lone surrogate); write the whole character, or leave it out"
             ) from None
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):

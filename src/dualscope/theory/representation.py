@@ -22,9 +22,8 @@ from dualscope.theory.identity import Draw, TwoSides, identity
 from dualscope.theory.softmax_dual import Head, dual_model
 from dualscope.theory.variants import negative_output
 
-Pairs = Callable[
-    [Tensor, Tensor], Tensor
-]  # W phi(k_i) [n, d_v] and v_i [n, d_v] -> a loss, or the values [n, d_v]
+# W phi(k_i) [n, d_v] and v_i [n, d_v] -> a loss, or the values [n, d_v].
+Pairs = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ class Negative(Variant):
     beta: float = Field(default=0.1, allow_inf_nan=False)
 
     def values(self, key: Tensor, value: Tensor, others: Tensor) -> Tensor:
-        likeness = (
-            (key @ key.mT).detach().masked_fill(~others, torch.inf)
-        )  # the choice itself has no gradient
+        # The choice itself has no gradient.
+        likeness = (key @ key.mT).detach().masked_fill(~others, torch.inf)
         least = likeness.topk(min(self.k, key.shape[-2]), dim=-1, largest=False)
         chosen = torch.zeros_like(likeness).scatter(
             -1, least.indices, torch.isfinite(least.values).to(likeness.dtype)

@@ -11,7 +11,7 @@ gelu_tanh = partial(nn.functional.gelu, approximate="tanh")
 
 
 def bloom_gelu(x: Tensor) -> Tensor:
-    """A function of tensors, where the module is one of a custom backward."""
+    """Bloom's GELU as plain operations: transformers' own, an autograd function, has no forward-mode derivative."""
     from transformers.models.bloom.modeling_bloom import bloom_gelu_forward
 
     return bloom_gelu_forward(x)

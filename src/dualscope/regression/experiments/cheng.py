@@ -53,9 +53,8 @@ class Cheng(Experiment):
         return len(DATA) * len(self.seeds) * len(ATTENTION)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
-        table: dict[
-            tuple[str, str], tuple[float, float]
-        ] = {}  # of the deepest: mean over seeds, standard error
+        # Of the deepest: the mean over seeds and its standard error.
+        table: dict[tuple[str, str], tuple[float, float]] = {}
         rows = []
         for data in DATA:
             found = self._errors(data, place)

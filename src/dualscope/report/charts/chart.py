@@ -13,8 +13,7 @@ from dualscope.report.table import Badge, Number, Table
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot, as plotly's plain data. Colours are names that start with @: the page has them, light and "
-    "dark."""
+    """One plot, as plotly's plain data. Colours are names that start with @: the page has them, light and dark."""
 
     data: Sequence[dict[str, Any]]
     layout: dict[str, Any] = field(default_factory=dict)
@@ -23,8 +22,7 @@ class Panel:
     task: str | None = None
     """The task it is about: the page's filter hides it with that task."""
     by_task: bool = False
-    """Whether each point belongs to the task that its trace's `ids` name: the filter then takes points "
-    "out."""
+    """Whether each point belongs to the task that its trace's `ids` name: the filter then takes points out."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +131,7 @@ def plain(text: str) -> str:
 
 
 def short(value: float | None, digits: int = 5) -> float | None:
-    """A number for a plot: few digits, because pages are read and not computed with; None where not "
-    "finite."""
+    """A number for a plot: few digits, because pages are read and not computed with; None where not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")

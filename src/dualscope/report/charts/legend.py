@@ -1,5 +1,4 @@
-"""One legend for all panels of a chart, drawn by the page and not by the plots, so that it is never cut "
-"off."""
+"""One legend for all panels of a chart, drawn by the page and not by the plots, so that it is never cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(b) What the learners get right."""
+"""What the learners get right."""
 
 from __future__ import annotations
 
@@ -53,11 +53,9 @@ def _accuracies(data: Data) -> Chart:
         "accuracies",
         "Accuracy by task",
         "The share of queries that each learner predicts correctly on the trained model, with 95 % "
-        "intervals over seeds "
-        "and queries. The table has every learner and variant.",
+        "intervals over seeds and queries. The table has every learner and variant.",
         "ICL and GD should both stand to the right of zero-shot; where one does not, it learned nothing "
-        "there, and "
-        "likeness on that task means nothing.",
+        "there, and likeness on that task means nothing.",
         panels,
         table,
         ("accuracy",),
@@ -121,11 +119,9 @@ def _early_exit(data: Data) -> Chart | None:
         "early-exit",
         "Accuracy read off each layer",
         "Every layer's residual at the read position, put through the final norm and the unembedding, as if "
-        "the model "
-        "ended there.",
+        "the model ended there.",
         "Where a line begins to rise, the answer begins to be readable. Two learners that learn alike "
-        "should rise in "
-        "the same layers.",
+        "should rise in the same layers.",
         panels,
         Table.build(["model", "task", "learner", "variant", "layer", "accuracy"], rows),
         ("accuracy_at_layer",),

@@ -1,4 +1,4 @@
-"""(f) Are the gradient learners the same thing?"""
+"""Are the gradient learners the same thing?"""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def section(data: Data) -> Section | None:
                 "alpha-by-task",
                 "alpha by task",
                 "The cosine between the changes of the attention maps under two gradient learners, on the "
-                "trained "
-                "model. The table has all variants and controls.",
+                "trained model. The table has all variants and controls.",
                 f"1: both move attention the same way. Published: {_published()}, for GD and LCGD.",
                 panels,
                 Table.build(["model", "task", "learner", "against", "variant", "alpha"], rows),

@@ -45,8 +45,7 @@ def section(data: Data) -> Section | None:
         items.append(mass)
     about = (
         "Any two changes are a little alike. Here is what everything that is not the claim scores on the "
-        "same measures, and "
-        "how far each number is above rounding."
+        "same measures, and how far each number is above rounding."
     )
     return Section("controls", "Controls, ceilings, noise", tuple(items), about)
 
@@ -229,11 +228,9 @@ def _mass(data: Data) -> Chart | None:
         "mass",
         "Where attention goes",
         "The softmax weight of the read position on the demonstrations, and on the first token (BOS), in "
-        "the context, mean "
-        "over heads and queries.",
+        "the context, mean over heads and queries.",
         "Where the weight on demonstrations is near 0, the context can change little there directly; what "
-        "differs came from "
-        "below.",
+        "differs came from below.",
         panels,
         Table.build(["model", "task", "learner", "metric", "variant", "layer", "weight"], rows),
         ("demo_mass", "bos_mass"),

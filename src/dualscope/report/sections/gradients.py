@@ -1,4 +1,4 @@
-"""(g) Where the gradients are: layer by demonstration."""
+"""Where the gradients are: layer by demonstration."""
 
 from __future__ import annotations
 
@@ -80,12 +80,11 @@ def _chart(data: Data, number: int, task: str, found: list[tuple[Subject, Stored
         f"gradients-{number}",
         f"Gradient norms on {task}",
         "The norm of the gradient of each layer's key and value projections at each step (one demonstration "
-        "a step), in "
-        f"one episode: seed {found[0][1].columns['seed']}. The colours are logarithmic, the same in all "
-        "maps.",
+        f"a step), in one episode: seed {found[0][1].columns['seed']}. The colours are logarithmic, the same "
+        "in all maps.",
         "A row that stays bright is a layer that learns most; a column that is bright is a demonstration "
-        "that surprised "
-        "the model. GD's gradients shrink on their way down; LCGD gives every layer its own loss.",
+        "that surprised the model. GD's gradients shrink on their way down; LCGD gives every layer its own "
+        "loss.",
         tuple(panels),
         Table.build(["model", "task", "learner", "seed", "layer", "step", "grad_norm"], rows),
         ("grad_norm",),

@@ -1,4 +1,4 @@
-"""(h) Do both attend to the same demonstration tokens?"""
+"""Do both attend to the same demonstration tokens?"""
 
 from __future__ import annotations
 
@@ -77,11 +77,9 @@ def _chart(data: Data, groups: list[list[Series]]) -> Chart:
         "kendall-by-task",
         "Kendall's tau by task",
         "The rank correlation, over demonstration tokens, of ICL's attention scores with the scores that "
-        "the fine-tuned "
-        "model's update gives the same tokens; mean over layers and the first queries.",
-        "0 is none in common; the grey marks are what chance, smoothness and recency alone give. "
-        f"Published: {said} "
-        "(Dai et al. 2023, mean over their tasks).",
+        "the fine-tuned model's update gives the same tokens; mean over layers and the first queries.",
+        "0 is none in common; the grey marks are what chance, smoothness and recency alone give. Published: "
+        f"{said} (Dai et al. 2023, mean over their tasks).",
         panels,
         Table.build(["model", "task", "learner", "variant", "metric", "value"], rows),
         ("kendall", "kendall_dual"),

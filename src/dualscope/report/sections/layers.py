@@ -1,4 +1,4 @@
-"""(e) Likeness layer by layer."""
+"""Likeness layer by layer."""
 
 from __future__ import annotations
 
@@ -66,14 +66,11 @@ def _chart(data: Data, metric: str) -> Chart | None:
     return Chart(
         f"layers-{metric}",
         f"{metric} by layer",
-        f"The cosine between {METRICS[metric]}: in-context learning against each gradient learner, mean "
-        "over queries and "
-        "seeds. Bars: 95 %, from the spread over seeds and each seed's interval over queries. Dotted: the "
-        "same on "
-        "untrained weights; their intervals are in the table.",
+        f"The cosine between {METRICS[metric]}: in-context learning against each gradient learner, mean over "
+        "queries and seeds. Bars: 95 %, from the spread over seeds and each seed's interval over queries. "
+        "Dotted: the same on untrained weights; their intervals are in the table.",
         "1 is the same direction, 0 is none in common. A layer counts for the claim where the solid line is "
-        "clear of "
-        "the dotted one of its colour.",
+        "clear of the dotted one of its colour.",
         panels,
         Table.build(["model", "task", "learner", "variant", "layer", metric], rows),
         (metric,),

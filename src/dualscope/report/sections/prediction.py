@@ -1,4 +1,4 @@
-"""(c) Do both learners change the same predictions?"""
+"""Do both learners change the same predictions?"""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ METRICS = {
     "jaccard_corrected": "The overlap above what two independent sets of changes of these sizes would "
     "share: 0 is chance.",
     "label_change_correlation": "How the log-probabilities of the labels move, query by query: the "
-    "correlation of ICL's and "
-    "the learner's changes.",
+    "correlation of ICL's and the learner's changes.",
 }
 PARTS = {
     "both, right": (("partition_same_right",), "@green", ""),
@@ -84,8 +83,7 @@ def _chart(data: Data, metric: str) -> Chart | None:
         f"{metric} by task",
         f"{METRICS[metric]} Intervals: 95 %. A task where the set is empty has no value.",
         "1 is full agreement. A learner that changes almost everything, or almost nothing, agrees by "
-        "accident: look at "
-        "the partition below and at jaccard_corrected.",
+        "accident: look at the partition below and at jaccard_corrected.",
         panels,
         Table.build(["model", "task", "learner", metric], rows),
         (metric,),
@@ -112,8 +110,8 @@ def _partition(data: Data) -> Chart | None:
         "partition",
         "Who changed what",
         "The queries whose prediction differs from zero-shot's, by who changed them and whether the new "
-        "label is right "
-        "(plain) or wrong (hatched); as shares of all queries, mean over seeds. The table has the counts.",
+        "label is right (plain) or wrong (hatched); as shares of all queries, mean over seeds. The table "
+        "has the counts.",
         "Green is common ground. Blue and orange are what one learner does and the other does not.",
         tuple(panels),
         Table.build(["model", "task", "learner", *PARTS, "neither"], rows),

@@ -1,4 +1,4 @@
-"""(k) What is needed to repeat it: versions, settings, demonstrations and prompts as text, failures."""
+"""What is needed to repeat it: versions, settings, demonstrations and prompts as text, failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(j) The papers' figures beside these: what was reproduced, and by how much it differs."""
+"""The papers' figures beside these: what was reproduced, and by how much it differs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def section(data: Data) -> Section | None:
         if known.checkpoint not in models:
             items.append(
                 Note(
-                    f"None of these models is the papers' ({known.checkpoint}): a difference is a "
-                    "difference between models, "
-                    "not a failed reproduction. The preset `rethinking` or `revisited` runs the papers' "
-                    "protocol.",
+                    f"None of these models is the papers' ({known.checkpoint}): a difference is a difference "
+                    "between models, not a failed reproduction. The preset `rethinking` or `revisited` runs "
+                    "the papers' protocol.",
                     "warning",
                 )
             )
@@ -49,8 +48,7 @@ def section(data: Data) -> Section | None:
         items.append(
             Note(
                 "None of these runs has a task of the papers (sst2, sst5, mr, subj, agnews, cb), so there "
-                "is nothing to compare. "
-                "The embedded tasks resemble them, and are other tasks.",
+                "is nothing to compare. The embedded tasks resemble them, and are other tasks.",
                 "missing",
             )
         )

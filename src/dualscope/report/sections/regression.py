@@ -29,8 +29,8 @@ def section(data: Data) -> Section | None:
         items += _charts(source, number)
     about = (
         "Small transformers trained on regression problems in their context: can, and do, attention layers "
-        "compute steps of "
-        "gradient descent? This is the shallow claim, and says nothing about language models."
+        "compute steps of gradient descent? This is the shallow claim, and says nothing about language "
+        "models."
     )
     return Section("regression", "In-context regression", tuple(items), about)
 

@@ -1,4 +1,4 @@
-"""(d) How alike the changes are: attention outputs and attention maps."""
+"""How alike the changes are: attention outputs and attention maps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from dualscope.report.ties import Marks
 METRICS = {
     "sim_aou": "How alike the two changes of the attention output are: the primary measure.",
     "sim_aou_norm": "The older measure: attention outputs scaled to unit norm first. It is biased: "
-    "independent random "
-    "updates score above 0.",
+    "independent random updates score above 0.",
     "sim_aou_centered": "What is left of sim_aou without the drift that all queries share.",
     "sim_am": "How alike the attention maps are after learning; to be read beside sim_am_zero_shot, which "
-    "needs no "
-    "fine-tuning.",
+    "needs no fine-tuning.",
     "sim_am_delta": "How alike the two changes of the attention maps are.",
 }
 
@@ -71,12 +69,11 @@ def _chart(data: Data, metric: str, marks: dict[int, Marks]) -> Chart | None:
     return Chart(
         f"similarity-{metric}",
         f"{metric} by task",
-        f"{METRICS[metric]} Filled: the trained model. Hollow: the same learner on untrained weights, and "
-        "on trained "
-        "embeddings with all else untrained. Bars: 95 % intervals over seeds and queries.",
+        f"{METRICS[metric]} Filled: the trained model. Hollow: the same learner on untrained weights, and on "
+        "trained embeddings with all else untrained. Bars: 95 % intervals over seeds and queries.",
         "A filled dot says something only to the right of the hollow ones of its colour. In the table, the "
-        "best "
-        "learner of a task is marked, and as a tie where the paired interval of the difference contains 0.",
+        "best learner of a task is marked, and as a tie where the paired interval of the difference "
+        "contains 0.",
         panels,
         _table(data, metric, marks),
         (metric, *(("sim_am_zero_shot",) if metric == "sim_am" else ())),

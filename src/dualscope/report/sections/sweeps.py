@@ -1,4 +1,4 @@
-"""(i) What happens when the study varies something: rate, shots, labels, order."""
+"""What happens when the study varies something: rate, shots, labels, order."""
 
 from __future__ import annotations
 
@@ -75,8 +75,7 @@ AXES = (
         _labels,
         lambda s, row: _same(s, row, "shots") and _same_rate(s, row),
         reads="With flipped or random labels GD learns something else. If ICL does not follow, it does not "
-        "learn from labels as "
-        "GD does.",
+        "learn from labels as GD does.",
     ),
 )
 
@@ -220,8 +219,7 @@ def _orders(data: Data) -> Chart | None:
         "Sensitivity to the order of demonstrations",
         "One dot for each seed and order of the same demonstrations, on the trained model.",
         "How wide a learner's dots spread is how much order alone matters. GD visits demonstrations in "
-        "order, and ICL reads "
-        "them in order; if both were the same, the same orders would help both.",
+        "order, and ICL reads them in order; if both were the same, the same orders would help both.",
         tuple(panels),
         Table.build(["model", "task", "learner", "metric", "seed", "order", "value"], rows),
         ("sim_aou", "accuracy"),

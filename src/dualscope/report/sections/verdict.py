@@ -1,4 +1,4 @@
-"""(a) The verdict: what the rows allow to be said, by a rule that is printed beside it."""
+"""The verdict: what the rows allow to be said, by a rule that is printed beside it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ DENIED = ("not above", "not testable")
 WORDS = {word: "not above the controls" if word == "not above" else word for word in KINDS}
 EMBEDDED = (
     "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured "
-    "on. Its "
-    "verdict shows what this tool does; it says nothing about large language models."
+    "on. Its verdict shows what this tool does; it says nothing about large language models."
 )
 STRONG = (
     "This verdict is about the strong claim: layer by layer, the context changes attention as gradient "
-    "descent would. "
-    "The shallow claim, that both learn the same function or that some transformer can be built to descend, "
-    "is another "
-    "matter and is kept apart: {where}."
+    "descent would. The shallow claim, that both learn the same function or that some transformer can be "
+    "built to descend, is another matter and is kept apart: {where}."
 )
 
 
@@ -172,14 +169,11 @@ def _chart(data: Data) -> Chart | None:
     return Chart(
         "controls-beside",
         "Likeness beside its controls",
-        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls "
-        "score: the untrained "
-        "model, a random update of the same size, other queries' updates, contexts that teach nothing. The "
-        "ceiling is "
-        "ICL against ICL with other demonstrations.",
+        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls score: "
+        "the untrained model, a random update of the same size, other queries' updates, contexts that teach "
+        "nothing. The ceiling is ICL against ICL with other demonstrations.",
         "The claim needs the filled dot clear to the right of every control; how far it is from the ceiling "
-        "is how "
-        "much of ICL's own consistency it reaches.",
+        "is how much of ICL's own consistency it reaches.",
         tuple(panels),
         Table.build(["model", "task", "learner", "what", PRIMARY], rows),
         (PRIMARY, "sim_aou_mismatched", "sim_aou_to_null"),

@@ -184,9 +184,8 @@ class Worker:
             logging.disable_progress_bar()  # the run has bars of its own
             self._model = self._zero_shot = None
             _release_memory()
-            if (
-                model_digest(place.model, self.setting.offline) != place.weights
-            ):  # ids would lie about the rows
+            # Else the cells' ids would lie about their rows.
+            if model_digest(place.model, self.setting.offline) != place.weights:
                 raise CellError(
                     f"the files of '{place.name}' changed after the study was planned: run it again"
                 )

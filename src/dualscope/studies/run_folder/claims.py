@@ -37,9 +37,8 @@ class Claims:
         self.folder = folder
         self.heartbeat, self.stale = heartbeat, stale
         self._held: set[str] = set()
-        self._seen: dict[
-            str, tuple[float, float]
-        ] = {}  # when a claim was last touched, and since when we know
+        # When a claim was last touched, and since when we know that.
+        self._seen: dict[str, tuple[float, float]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_fresh, name="claims", daemon=True)
 
@@ -127,9 +126,8 @@ class Claims:
     def _keep_fresh(self) -> None:
         while not self._stop.wait(self.heartbeat):
             for key in list(self._held):
-                with contextlib.suppress(
-                    OSError
-                ):  # missed once; there is time for several before it is stale
+                # One touch may be missed: there is time for several before the claim is stale.
+                with contextlib.suppress(OSError):
                     self.folder.touch(f"claims/{key}")
 
 

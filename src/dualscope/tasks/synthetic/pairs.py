@@ -40,9 +40,8 @@ def write_pairs(relation: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
     # Three different pairs of opposites: what the premise says first, second, and what it does not speak of.
     pair = rng.random((n, len(_OPPOSITES))).argsort(axis=1)[:, :3]
     side = rng.integers(0, 2, (n, 3))
-    about = np.where(
-        relation % _NOT == 2, 2, rng.integers(0, 2, n)
-    )  # which of the three the hypothesis is about
+    # Which of the three the hypothesis is about.
+    about = np.where(relation % _NOT == 2, 2, rng.integers(0, 2, n))
     row = np.arange(n)
     said_side = side[row, about] ^ (relation % _NOT == 1)
     fill = {
