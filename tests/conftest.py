@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from dualscope.tasks import Task
 
@@ -18,6 +19,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
 TEMPLATE = "Sentence: {sentence} Label:"
+
+settings.register_profile("dualscope", deadline=None)  # a busy machine is no failure
+settings.load_profile("dualscope")
 
 
 @pytest.fixture(scope="session")

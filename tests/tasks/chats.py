@@ -51,6 +51,18 @@ _CHANNELS = (
     + _END
     + "{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"
 )
+_THOUGHTLESS = (  # earlier answers have empty thoughts, and an answer that is asked for may think
+    "<s>"
+    + _LOOP
+    + "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] }}{% else %}"
+    + "{{ '<|assistant|>\n<think></think>\n' + message['content'] }}{% endif %}"
+    + _END
+    + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+_QWEN3 = (  # the last answer shows its thoughts, earlier ones do not
+    _CHATML.replace("+ '\n' + message", "+ '\n' }}{% if loop.last and message['role'] == 'assistant' %}"
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}{{ message")
+)  # fmt: skip
 
 GOOD: dict[str, str] = {
     "chatml": _CHATML,
@@ -63,6 +75,9 @@ GOOD: dict[str, str] = {
     + _LLAMA2.replace("bos_token + '[INST] '", "'[INST] '").replace("+ ' ' +", "+"),
     "phi 3": _PHI3,
     "gpt-oss": _CHANNELS,
+    "glm": _THOUGHTLESS,
+    "qwen 3": _QWEN3,
+    "begins with a blank line": "\n\n" + _CHATML,
 }
 
 BAD: dict[str, tuple[str, str]] = {

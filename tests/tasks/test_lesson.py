@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from dualscope import InputError, Task
@@ -82,7 +82,7 @@ def test_both_learners_are_taught_the_same(tokenizer, texts, seed, order, positi
     try:
         lesson = make_lesson(episode, tokenizer, positions)
     except InputError:
-        return  # nothing fits, and it says so
+        reject()  # nothing fits, and it says so
     assert lesson.training == lesson.demonstrations
     assert lesson.shots_used == len(lesson.demonstrations) <= lesson.shots == len(texts)
 
@@ -95,7 +95,7 @@ def test_the_budget_is_kept_and_used(tokenizer, texts, positions):
     try:
         lesson = make_lesson(episode, tokenizer, positions)
     except InputError:
-        return
+        reject()
     tail = max(map(len, lesson.queries)) + max(map(len, lesson.answers))
     assert len(lesson.context) + tail <= positions
     if lesson.shots_used < lesson.shots:

@@ -19,7 +19,7 @@ from dualscope.tasks.tokens import Pieces, Tokens, check_answers, encode
 DATE = "26 Jul 2024"
 _SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%B %d, %Y': 'July 26, 2024'}"
-    f".get(format, '{DATE}') }}}}{{%- endmacro -%}}"
+    f".get(format, '{DATE}') }}}}{{%- endmacro +%}}"
 )
 _ASKED, _SAID = ("QUESTIONone", "QUESTIONtwo", "QUESTIONthree"), ("ANSWERone", "ANSWERtwo")
 
