@@ -25,8 +25,7 @@ TEMPLATE = "Sentence: {text} Label:"
 
 
 def chat_task(examples: list[tuple[str, int]] = EXAMPLES, template: str = TEMPLATE) -> Task:
-    task = Task.from_examples(examples, labels=LABELS, template=template)
-    return Task(task.config, task.source, chat=True)
+    return Task.from_examples(examples, labels=LABELS, template=template, chat=True)
 
 
 def lesson_of(tokenizer: Any, task: Task | None = None) -> Lesson:
@@ -137,11 +136,11 @@ def test_other_tokens_than_the_templates_own_are_told() -> None:
         "{% for message in messages %}{{ ('sitive: ' if message['role'] == 'user' else ' ') + message['content'] }}"
         "{% endfor %}"
     )
-    task = Task.from_examples(EXAMPLES, labels=["Ne", "Po"], template=TEMPLATE)
+    task = Task.from_examples(EXAMPLES, labels=["Ne", "Po"], template=TEMPLATE, chat=True)
     with pytest.warns(
         UserWarning, match=r"cut into turns the conversation has \d+ tokens, as a whole \d+; the first"
     ):
-        lesson_of(chat_tokenizer(template=template), Task(task.config, task.source, chat=True))
+        lesson_of(chat_tokenizer(template=template), task)
 
 
 def test_chat_is_part_of_what_a_task_puts_before_a_model() -> None:
@@ -177,8 +176,8 @@ def test_chat_needs_a_model_with_a_template(cli: Cli) -> None:
 
 def test_a_study_in_chat(model: Path, tmp_path: Path, cli: Cli) -> None:
     def run(name: str, place: object, *more: str) -> tuple[int, str, str]:
-        study = "--task embedded-sst2 --learner gd --shots 2 --seeds 1 --queries 4 --lr 0.1 --variant trained"
-        rest = "--device cpu --no-report --jobs 1"
+        study = "--task embedded-sst2 --learner gd --learner gd:redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
+        rest = "--variant trained --device cpu --no-report --jobs 1"
         return cli("run", "--model", place, *study.split(), *rest.split(), "--out", tmp_path / name, *more)
 
     assert run("plain", model)[0] == 0

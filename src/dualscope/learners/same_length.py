@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from dualscope.tasks.tokens import answer_tokens, encode
+from dualscope.tasks.tokens import pieces_of
 
 if TYPE_CHECKING:
     from dualscope.tasks.example import Example
@@ -52,10 +52,10 @@ def as_long_as(lesson: Lesson, candidates: Sequence[Example], tokenizer: Any) ->
 def _by_length(lesson: Lesson, examples: Sequence[Example], tokenizer: Any) -> dict[int, list[Example]]:
     """Examples by the tokens of prompt and label, each in the order given."""
     task = lesson.episode.task
-    answers, found = answer_tokens(task, tokenizer), dict[int, list["Example"]]()
-    prompts = encode([task.prompt(example) for example in examples], tokenizer)
+    pieces, found = pieces_of(task, tokenizer), dict[int, list["Example"]]()
+    prompts = pieces.prompts([task.prompt(example) for example in examples])
     for example, prompt in zip(examples, prompts, strict=True):
-        found.setdefault(len(prompt) + len(answers[example.label]), []).append(example)
+        found.setdefault(len(prompt) + len(pieces.answers[example.label]), []).append(example)
     return found
 
 

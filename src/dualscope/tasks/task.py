@@ -57,6 +57,7 @@ class Task:
         template: str,
         name: str = "examples",
         separator: str | None = None,
+        chat: bool = False,
     ) -> "Task":
         """A task of one's own examples, in memory.
 
@@ -78,7 +79,9 @@ class Task:
             "source": {"files": {"examples": name}},
         }
         config = validated(TaskConfig, fields, f"task '{name}'")
-        return cls(config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"))
+        return cls(
+            config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"), chat
+        )
 
     @property
     def name(self) -> str:
