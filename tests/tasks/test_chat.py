@@ -176,7 +176,9 @@ def test_chat_needs_a_model_with_a_template(cli: Cli) -> None:
 
 def test_a_study_in_chat(model: Path, tmp_path: Path, cli: Cli) -> None:
     def run(name: str, place: object, *more: str) -> tuple[int, str, str]:
-        study = "--task embedded-sst2 --learner gd --learner gd:redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
+        study = (
+            "--task embedded-sst2 --learner gd --learner gd:redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
+        )
         rest = "--variant trained --device cpu --no-report --jobs 1"
         return cli("run", "--model", place, *study.split(), *rest.split(), "--out", tmp_path / name, *more)
 
