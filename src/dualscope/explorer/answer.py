@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dualscope.core.learning import Learning
+from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.rows import MetricRow
 from dualscope.report.charts.chart import short
 from dualscope.report.charts.curves import curve
 from dualscope.report.charts.layers import Line
@@ -36,9 +37,9 @@ def predictions(trace: Trace) -> dict[str, Any]:
     return found
 
 
-def likeness(rows: Iterable[Mapping[str, Any]], name: str, dash: str = "solid") -> dict[str, Any]:
+def likeness(rows: Iterable[MetricRow], learning: Learning) -> dict[str, Any]:
     """Per metric: its mean, its layers, its heads, and the line that draws the layers."""
-    kept = [row for row in rows if row["step"] is None and row["reference"] == "in-context"]
+    kept = [row for row in rows if row["step"] is None and row["reference"] == IN_CONTEXT.label]
     found: dict[str, Any] = {}
     for metric in LAYERED:
         own = [row for row in kept if row["metric"] == metric]
@@ -54,7 +55,7 @@ def likeness(rows: Iterable[Mapping[str, Any]], name: str, dash: str = "solid") 
             "mean": next((_number(row["value"]) for row in own if row["layer"] is None), None),
             "layers": [_number(row["value"]) for row in layers],
             "heads": [heads[layer] for layer in sorted(heads)],
-            "line": curve(name, line, colour(Learning(name)), dash, bars=False),
+            "line": curve(learning.label, line, colour(learning), "dot" if learning.control else "solid", bars=False),
         }
     return found
 

@@ -6,15 +6,17 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.learners.bench import Bench
+from dualscope.learners.learner import LEARNERS
 from dualscope.models.parity import assure
 
 if TYPE_CHECKING:
-    from dualscope.learners.bench import Bench
-    from dualscope.learners.learner import Learned
     from dualscope.tasks.lesson import Lesson
 
+WORTH_KEEPING = 2e9  # tokens x parameters of a context's beginning: some 50 ms on two cores
 KEPT = 48  # results of one desk: a slider goes back and forth
+WATCHED = frozenset({"attention", "dual", "layer_inputs"})  # what looking at words needs
 
 
 @dataclass
@@ -24,58 +26,69 @@ class Desk:
     bench: Bench
     earlier: Bench | None = None  # the screen before this one
     shortened: dict[int, Bench] = field(default_factory=dict)
+    recent: OrderedDict[tuple[Learning, int | None], None] = field(default_factory=OrderedDict)
     _watched: Desk | None = None
-    recent: OrderedDict[tuple[str, float | None, int | None], None] = field(default_factory=OrderedDict)
 
-    def learned(self, name: str, rate: float, steps: int | None) -> tuple[Bench, Learned]:
-        """What a learner makes of the lesson; of a gradient learner, after ``steps`` of its demonstrations."""
-        from dualscope.learners import LEARNERS
-
-        if LEARNERS[name].role != "baseline":  # zero-shot answers at once
+    def bench_for(self, learning: Learning, steps: int | None) -> Bench:
+        """Where a learner learns: a gradient learner on the first ``steps`` demonstrations, others on all."""
+        if learning != ZERO_SHOT:  # which answers at once
             self._take_over()
-        needs = LEARNERS[name].needs_rate
-        steps = steps if needs and steps is not None and steps < len(self.bench.lesson.training) else None
-        lr, bench = rate if needs else None, self.after(steps)
-        self.recent[name, lr, steps] = None
-        self.recent.move_to_end((name, lr, steps))
+        taught = len(self.bench.lesson.training)
+        cut = steps if LEARNERS[learning.name].needs_rate and steps is not None and steps < taught else None
+        self.recent[learning, cut] = None
+        self.recent.move_to_end((learning, cut))
         while len(self.recent) > KEPT:
-            (old, old_lr, old_steps), _ = self.recent.popitem(last=False)
-            self.after(old_steps).forget(Learning(old, rate=old_lr))
-        return bench, bench.learned(name, lr)
+            (old, old_cut), _ = self.recent.popitem(last=False)
+            self._after(old_cut).forget(old)
+        return self._after(cut)
 
     def watched(self) -> Desk:
         """The same lesson on a bench that also records every weight of attention and the update's dual form."""
-        from dualscope.explorer.words import WANT
-        from dualscope.learners.bench import Bench
-
         if self._watched is None:
-            bench = Bench(self.bench.model, self.bench.lesson, want=WANT)
+            bench = Bench(self.bench.model, self.bench.lesson, want=WATCHED)
             if "prefix" in self.bench.__dict__:
                 bench.prefix = self.bench.prefix
             self._watched = Desk(bench)
         return self._watched
 
-    def after(self, steps: int | None) -> Bench:
-        """SGD takes one demonstration a step, so its k-th step is where it arrives when taught the first k."""
-        from dualscope.learners.bench import Bench
-
+    def _after(self, steps: int | None) -> Bench:
         if steps is None:
             return self.bench
         if steps not in self.shortened:
-            whole = self.bench
-            lesson = replace(whole.lesson, training=whole.lesson.training[:steps])
-            short = Bench(whole.model, lesson, want=whole.want, zero_shot=whole.zero_shot)
-            short.prefix = whole.prefix  # the context holds all demonstrations
-            short.keep(IN_CONTEXT, whole.result(IN_CONTEXT).learned)
-            self.shortened[steps] = short
+            self.shortened[steps] = FirstSteps(self.bench, steps)
         return self.shortened[steps]
 
     def _take_over(self) -> None:
-        """What an earlier screen has computed and this one shares: the beginning of the context."""
+        """What an earlier screen has computed and this one shares: the beginning of the context.
+
+        Continued sums round otherwise in their last digits than whole ones do, so this is done where it saves
+        something that can be felt.
+        """
         known, self.earlier = self.earlier, None
-        if known is not None and "prefix" in known.__dict__ and "prefix" not in self.bench.__dict__:
-            assure(self.bench.model, self.bench.lesson)
-            self.bench.prefix = self.bench.model.prefix(self.bench.lesson.context, known.prefix)
+        if known is None or "prefix" not in known.__dict__ or "prefix" in self.bench.__dict__:
+            return
+        model, context = self.bench.model, self.bench.lesson.context
+        if known.prefix.shared_with(context) * model.hf.num_parameters() >= WORTH_KEEPING:
+            assure(model, self.bench.lesson)
+            self.bench.prefix = model.prefix(context, known.prefix)
+
+
+class FirstSteps(Bench):
+    """Gradient learners are taught the first demonstrations alone; the context holds all of them.
+
+    SGD takes one demonstration a step, so this is where it stands after so many steps.
+    """
+
+    def __init__(self, whole: Bench, steps: int) -> None:
+        lesson = replace(whole.lesson, training=whole.lesson.training[:steps])
+        super().__init__(whole.model, lesson, whole.want, zero_shot=whole.zero_shot)
+        self.steps = steps
+        self.keep(IN_CONTEXT, whole.result(IN_CONTEXT).learned)
+        self.prefix = whole.prefix
+
+    def with_lesson(self, lesson: Lesson) -> Bench:
+        """Under a control too."""
+        return super().with_lesson(replace(lesson, training=lesson.training[: self.steps]))
 
 
 def same_queries(one: Lesson, other: Lesson) -> bool:

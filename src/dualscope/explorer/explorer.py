@@ -8,8 +8,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import IN_CONTEXT
-from dualscope.explorer.answer import band, likeness, predictions
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.words import Control
+from dualscope.explorer.answer import LAYERED, band, likeness, predictions
 from dualscope.explorer.desk import Desk, same_queries
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.pieces import unknown_words
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
 
+CONTROLS: tuple[Control, ...] = ("redraw", "random-labels", "random-update")
 KEPT = 4  # desks of past edits
 SHOWN = 8  # unknown words that are named
 
@@ -57,36 +59,28 @@ class Explorer:
     def compute(self, state: State, watch: Watch) -> None:
         """Tell of every learner on the screen as soon as it has learned, then of the controls of the one in focus."""
         began = time.perf_counter()
-        desk, notes = self._sit(state, watch)
+        desk, notes = self._sit(state)
+        focus = learning_of(state.focus, state)
+        controls = []
         with watched(desk.bench.model, watch):
             watch.tell(_lesson_of(desk.bench, notes))
-            for name in dict.fromkeys(("zero-shot", "in-context", *state.learners)):
-                self._tell_of(desk, state, name, None, watch)
-            found = [
-                self._tell_of(desk, state, name, control, watch)
-                for control, name in self.controls(state.focus).items()
-            ]
-            controls = [one for one in found if one is not None]
+            for learning in (ZERO_SHOT, IN_CONTEXT, *(learning_of(name, state) for name in state.learners)):
+                self._tell_of(desk, state, learning, watch)
+            for control in CONTROLS:
+                told = self._tell_of(desk, state, focus.under(control), watch)
+                controls += [told] if told is not None else []
         watch.tell({"event": "band", "of": state.focus, **band(controls)})
         watch.tell({"event": "done", "seconds": time.perf_counter() - began})
 
     def words(self, state: State, watch: Watch) -> None:
         """Tell which words a head looks at, in context and after the learner in focus has learned."""
-        desk, _ = self._sit(state, watch)
+        desk, _ = self._sit(state)
         with watched(desk.bench.model, watch):
             watch.begin("words")
-            watch.tell({"event": "words", **words_of(desk, state)})
+            learning = learning_of(state.focus, state)
+            watch.tell({"event": "words", **words_of(desk.watched(), state, learning)})
 
-    @staticmethod
-    def controls(focus: str) -> dict[str, str]:
-        """The controls of a learner, and the learner that is each."""
-        return (
-            {"redraw": "gd-redraw", "random-labels": "gd-random-labels", "random-update": "random-update"}
-            if focus == "gd"
-            else {}
-        )
-
-    def _sit(self, state: State, watch: Watch) -> tuple[Desk, list[str]]:
+    def _sit(self, state: State) -> tuple[Desk, list[str]]:
         self.offer.check_learners((*state.learners, state.focus))
         model = self.model(state.model)
         with warnings.catch_warnings(record=True) as caught:
@@ -96,7 +90,7 @@ class Explorer:
 
     def _desk(self, state: State, model: Model) -> Desk:
         from dualscope.learners.bench import Bench
-        from dualscope.metrics import METRICS, expand
+        from dualscope.metrics import METRICS
 
         task = self.task(state)
         key = f"{state.seed} {task.config.model_dump_json()}"
@@ -104,11 +98,9 @@ class Explorer:
             shots, queries = len(state.demonstrations), len(state.queries)
             episode = Episode.draw(task, shots=shots, seed=state.seed, queries=queries)
             lesson = make_lesson(episode, model.tokenizer, model.max_positions)
-            want = frozenset({"exits"}).union(*(METRICS[name].wants for name in expand()))
+            want = frozenset({"exits"}).union(*(METRICS[name].wants for name in LAYERED))
             last = next(reversed(self._desks.values()), None)
-            known = (
-                last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
-            )
+            known = last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
             bench = Bench(model, lesson, want=want, zero_shot=known)
             self._desks[key] = Desk(bench, None if last is None else last.bench)
         self._desks.move_to_end(key)
@@ -116,47 +108,46 @@ class Explorer:
             self._desks.popitem(last=False)
         return self._desks[key]
 
-    def _tell_of(
-        self, desk: Desk, state: State, name: str, control: str | None, watch: Watch
-    ) -> dict[str, Any] | None:
+    def _tell_of(self, desk: Desk, state: State, learning: Learning, watch: Watch) -> dict[str, Any] | None:
         """One learner that cannot learn here is told, and the others go on."""
-        learner = name if control is None else state.focus
-        watch.begin(learner if control is None else f"{learner}, {control}")
+        watch.begin(learning.label)
+        who = {"learner": learning.name, "control": learning.control}
         try:
-            found = self._answer(desk, state, name, control)
+            found = {"event": "learned", **who, **_answer(desk, state, learning)}
         except InputError as error:
-            watch.tell({"event": "refused", "learner": learner, "control": control, "reason": str(error)})
+            watch.tell({"event": "refused", **who, "reason": str(error)})
             return None
         watch.tell(found)
         return found
 
-    def _answer(self, desk: Desk, state: State, name: str, control: str | None) -> dict[str, Any]:
-        from dualscope.learners import LEARNERS, identify
-        from dualscope.metrics.measured import measure_cell
 
-        began = time.perf_counter()
-        bench, learned = desk.learned(name, state.rate, state.steps)
-        learning = identify(name, rate=state.rate if LEARNERS[name].needs_rate else None)
-        reference = None if LEARNERS[name].role == "baseline" else IN_CONTEXT
-        rows = measure_cell(bench, learning, reference=reference, per_head=True).rows
-        return {
-            "event": "learned",
-            "learner": name if control is None else state.focus,
-            "control": control,
-            "role": LEARNERS[name].role,
-            "seconds": time.perf_counter() - began,
-            **predictions(learned.trace),
-            "likeness": likeness(rows, name if control is None else f"{state.focus}, {control}"),
-        }
+def learning_of(name: str, state: State) -> Learning:
+    """A learner of the screen, at the screen's rate where it has one."""
+    from dualscope.learners import LEARNERS, identify
+
+    return identify(name, rate=state.rate if LEARNERS[name].needs_rate else None)
+
+
+def _answer(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
+    from dualscope.metrics.measured import measure_cell
+
+    began = time.perf_counter()
+    bench = desk.bench_for(learning, state.steps)
+    # Zero-shot and in-context are where likeness is taken from and to: compared with nothing, they answer at once.
+    reference = None if learning in (ZERO_SHOT, IN_CONTEXT) else IN_CONTEXT
+    measured = measure_cell(bench, learning, reference=reference, metrics=LAYERED, per_head=True)
+    return {
+        "role": measured.result.role,
+        "seconds": time.perf_counter() - began,
+        **predictions(measured.result.trace),
+        "likeness": likeness(measured.rows, learning),
+    }
 
 
 def _lesson_of(bench: Bench, notes: list[str]) -> dict[str, Any]:
     lesson, tokenizer = bench.lesson, bench.model.tokenizer
     if lesson.shots_used < lesson.shots:
-        notes = [
-            f"{lesson.shots_used} of {lesson.shots} demonstrations fit in the context; GD sees these too.",
-            *notes,
-        ]
+        notes = [f"{lesson.shots_used} of {lesson.shots} demonstrations fit in the context; GD sees these too.", *notes]
     if unknown := unknown_words(lesson, tokenizer):
         more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
         notes = [*notes, f"Words that this model does not know: {', '.join(unknown[:SHOWN])}{more}."]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from dualscope.explorer.explorer import CONTROLS, Explorer
 from dualscope.explorer.state import State
 
-if TYPE_CHECKING:
-    from dualscope.explorer.explorer import Explorer
 
 SEEDS = 5
 TASK, STUDY = "typed.yaml", "study.yaml"
@@ -40,11 +39,7 @@ def task_file(explorer: Explorer, state: State) -> str:
 
 
 def study_file(explorer: Explorer, state: State) -> str:
-    learners: list[Any] = list(state.learners)
-    source = explorer.task(state).source
-    for control, name in explorer.controls(state.focus).items():
-        if source is not None or control != "redraw":
-            learners.append(name)
+    drawable = explorer.task(state).source is not None  # without a source there is no other draw
     fields: dict[str, Any] = {
         "models": [state.model],
         "variants": ["trained"],
@@ -52,7 +47,9 @@ def study_file(explorer: Explorer, state: State) -> str:
         "seeds": SEEDS,
         "shots": len(state.demonstrations),
         "queries": len(state.queries),
-        "learners": learners,
+        "learners": list(state.learners),
+        # Held against in-context learning, as on the page.
+        "controls": [{"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"],
         "lr": [state.rate],
         "per_head": True,
     }

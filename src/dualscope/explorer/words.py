@@ -13,23 +13,24 @@ from dualscope.explorer.pieces import pieces
 from dualscope.explorer.state import State
 
 if TYPE_CHECKING:
+    from dualscope.core.learning import Learning
     from dualscope.explorer.desk import Desk
     from dualscope.learners.bench import Bench
     from dualscope.learners.learner import Learned
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
-WANT = frozenset({"attention", "dual", "layer_inputs"})
 Weights = list[
     list[float] | None
 ]  # a part of the text each: BOS, every demonstration, the query; None: not seen
 
 
-def words_of(desk: Desk, state: State) -> dict[str, Any]:
+def words_of(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
     """The text in parts, and how each way of learning weighs its words, for one query, layer and head."""
     lesson, model = desk.bench.lesson, desk.bench.model
     query, layer, head = _place(state, model, lesson)
-    bench, learned = desk.watched().learned(state.focus, state.rate, state.steps)
+    bench = desk.bench_for(learning, state.steps)
+    learned = bench.result(learning).learned
     reading = _Reading(lesson, query, layer, head)
     found = [
         _named("in-context", "in context", reading.of_context(bench)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from dualscope.core.errors import NotFiniteError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.metrics.case import Case
+from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.rows import measure
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def measure_cell(
     own = bench.result(learning)
     _check_finite(own)
     seed = bench.lesson.episode.seed
+    twice = any(METRICS[name].reads_twice for name in expand(metrics))
     case = Case(
         zero_shot=bench.zero_shot,
         own=own,
@@ -53,7 +55,7 @@ def measure_cell(
         seed=seed,
         lesson=bench.lesson,
         others=tuple(bench.result(other) for other in companions),
-        reread=bench.reread(own.learned),
+        reread=bench.reread(own.learned) if twice else None,
     )
     found = measure(case, metrics=metrics, per_head=per_head, per_query=per_query, subset=subset, seed=seed)
     return Measured(own, found.rows, found.queries)

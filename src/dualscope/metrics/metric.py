@@ -29,6 +29,7 @@ class Metric:
     wants: frozenset[str] = frozenset()  # what the traces or the log must hold besides the usual
     by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
     written_as: Callable[..., Any] | None = None  # the function that a person wrote, where `compute` wraps it
+    reads_twice: bool = False  # needs a few queries in another order of summation, which is another learning
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -43,7 +44,9 @@ def always(case: Case) -> bool:
     return True
 
 
-def family(compute: Compute, applies: Applies, by_subset: bool = True) -> Callable[..., Metric]:
+def family(
+    compute: Compute, applies: Applies, by_subset: bool = True, reads_twice: bool = False
+) -> Callable[..., Metric]:
     """Registers the metrics that one function computes: ``add(name, formula, about, default=True)``."""
 
     def add(
@@ -54,7 +57,17 @@ def family(compute: Compute, applies: Applies, by_subset: bool = True) -> Callab
         wants: Iterable[str] = (),
         applies: Applies = applies,
     ) -> Metric:
-        found = Metric(name, about, formula, compute, applies, default, frozenset(wants), by_subset)
+        found = Metric(
+            name,
+            about,
+            formula,
+            compute,
+            applies,
+            default,
+            frozenset(wants),
+            by_subset,
+            reads_twice=reads_twice,
+        )
         return METRICS.add(name, found)
 
     return add

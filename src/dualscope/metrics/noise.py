@@ -106,7 +106,7 @@ def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 _applies = lambda case: case.reread is not None and not case.is_baseline and case.has_attention  # noqa: E731
-_add = family(_snr, _applies)
+_add = family(_snr, _applies, reads_twice=True)
 _add(
     "snr",
     "sum |d| / sum |d - d'|, d = g.attn_out - z.attn_out, d' the same with all sums in another order",

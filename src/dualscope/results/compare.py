@@ -91,7 +91,7 @@ class Comparison:
 
 def compare(
     model: Model | str | Path,
-    task: Task | str | Path,
+    task: Task | Episode | str | Path,
     learners: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("gd", "lcgd"),
     shots: int = 32,
     seed: int = 0,
@@ -107,6 +107,8 @@ def compare(
 
     ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
     one may stand alone. ``lcgd:random-labels`` is a learner under a control.
+    An `Episode` (of your own demonstrations and queries: `Episode.of`) may stand in place of the task; ``shots``,
+    ``seed`` and ``queries`` are then its own.
     Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
 
@@ -130,6 +132,12 @@ def compare(
             raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
         lr = float(lr)
     model = Model.load(str(model)) if isinstance(model, str | Path) else model
+    given = task if isinstance(task, Episode) else None
+    if given is not None:
+        shots, seed, queries = given.shots, given.seed, len(given.queries)
+        if episode:
+            raise InputError(f"an episode is given, so '{next(iter(episode))}' has been decided already")
+    task = task.task if isinstance(task, Episode) else task
     task = task if isinstance(task, Task) else Task.load(task, data=data)
     asked = [_asked(entry) for entry in ([learners] if isinstance(learners, str | Mapping) else learners)]
     named = [identify(name, options, control) for name, control, options in asked]
@@ -141,7 +149,7 @@ def compare(
                 model, task, [seed], shots, queries=queries, balanced=bool(episode.get("balanced"))
             ).rate
         )
-    drawn = Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
+    drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
     chosen = expand(metrics)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
