@@ -8,7 +8,7 @@ function bar(word, i, answer, right) {
   const share = answer?.probabilities[query()]?.[i] ?? null;
   const said = answer?.predictions[query()] === i;
   const logprob = answer?.logprobs[query()]?.[i];
-  return h("div", { class: `bar${said ? " said" : ""}`, title: logprob === undefined ? undefined : `mean log-probability of its tokens: ${logprob?.toFixed(4)}` },
+  return h("div", { class: `bar${said ? " said" : ""}`, "data-share": share, title: logprob === undefined ? undefined : `mean log-probability of its tokens: ${logprob?.toFixed(4)}` },
     h("span", { class: "name" }, word, right && h("span", { class: "tick", title: "the right answer" }, " ✓")),
     h("span", { class: "track" }, h("span", { class: "fill", style: { width: `${100 * (share ?? 0)}%` } })),
     h("span", { class: "share" }, percent(share)));
