@@ -11,7 +11,7 @@ import torch
 
 from dualscope import Episode, Model, Task, compare
 from dualscope.explorer import desk
-from dualscope.explorer.explorer import Explorer
+from dualscope.explorer.explorer import CONTROLS, Explorer
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.share import share
 from dualscope.explorer.state import State
@@ -168,13 +168,22 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
     (tmp_path / "study.yaml").write_text(made["study"].replace("seeds: 5", "seeds: 1"))
     run_study(Study.resolve(file=tmp_path / "study.yaml"), tmp_path / "run")
     rows = Run.open(tmp_path / "run").table(metric="sim_aou").to_pylist()
-    page = computed(explorer, task="embedded-sst2")
-    for name in LEARNERS:
-        layers = {
-            row["layer"]: row["value"] for row in rows if row["learner"] == name and row["layer"] is not None
-        }
-        wanted = [layers[layer] for layer in sorted(layers)]
-        np.testing.assert_allclose(page[name]["likeness"]["sim_aou"]["layers"], wanted, rtol=0, atol=CLOSE)
+    told: list[dict[str, Any]] = []
+    explorer.compute(given, Watch(told.append))
+    pairs = [("gd", None), ("lcgd", None), *(("gd", control) for control in CONTROLS)]
+    for name, control in pairs:
+        page = next(
+            e
+            for e in told
+            if (e.get("learner"), e.get("control")) == (name, control) and e["event"] == "learned"
+        )
+        mine = [
+            row
+            for row in rows
+            if (row["learner"], row["control"]) == (name, control) and row["layer"] is not None
+        ]
+        wanted = [row["value"] for row in sorted(mine, key=lambda row: row["layer"])]
+        np.testing.assert_allclose(page["likeness"]["sim_aou"]["layers"], wanted, rtol=0, atol=CLOSE)
 
 
 def test_the_python_it_shows_runs_and_agrees(explorer: Explorer, tmp_path: Path) -> None:

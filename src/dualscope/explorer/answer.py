@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.rows import MetricRow
@@ -22,6 +22,7 @@ LAYERED = (
     "sim_aou",
     "sim_am_delta",
 )  # the change of attention's output, and of its scores (which have heads)
+_ENDS: tuple[Literal["value", "low", "high"], ...] = ("value", "low", "high")
 DIGITS = 9  # float32's: the page rounds for people, not here
 
 
@@ -48,14 +49,17 @@ def likeness(rows: Iterable[MetricRow], learning: Learning) -> dict[str, Any]:
             continue
         heads: dict[int, list[float | None]] = {}
         for row in own:
-            if row["head"] is not None:
+            if row["head"] is not None and row["layer"] is not None:
                 heads.setdefault(row["layer"], []).append(_number(row["value"]))
-        line = Line(*(tuple(row[key] for row in layers) for key in ("layer", "value", "low", "high")))
+        ends = [tuple(row[key] for row in layers) for key in _ENDS]
+        line = Line(tuple(row["layer"] for row in layers if row["layer"] is not None), *ends)
         found[metric] = {
             "mean": next((_number(row["value"]) for row in own if row["layer"] is None), None),
             "layers": [_number(row["value"]) for row in layers],
             "heads": [heads[layer] for layer in sorted(heads)],
-            "line": curve(learning.label, line, colour(learning), "dot" if learning.control else "solid", bars=False),
+            "line": curve(
+                learning.label, line, colour(learning), "dot" if learning.control else "solid", bars=False
+            ),
         }
     return found
 

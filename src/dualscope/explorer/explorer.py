@@ -100,7 +100,9 @@ class Explorer:
             lesson = make_lesson(episode, model.tokenizer, model.max_positions)
             want = frozenset({"exits"}).union(*(METRICS[name].wants for name in LAYERED))
             last = next(reversed(self._desks.values()), None)
-            known = last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
+            known = (
+                last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
+            )
             bench = Bench(model, lesson, want=want, zero_shot=known)
             self._desks[key] = Desk(bench, None if last is None else last.bench)
         self._desks.move_to_end(key)
@@ -147,7 +149,10 @@ def _answer(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
 def _lesson_of(bench: Bench, notes: list[str]) -> dict[str, Any]:
     lesson, tokenizer = bench.lesson, bench.model.tokenizer
     if lesson.shots_used < lesson.shots:
-        notes = [f"{lesson.shots_used} of {lesson.shots} demonstrations fit in the context; GD sees these too.", *notes]
+        notes = [
+            f"{lesson.shots_used} of {lesson.shots} demonstrations fit in the context; GD sees these too.",
+            *notes,
+        ]
     if unknown := unknown_words(lesson, tokenizer):
         more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
         notes = [*notes, f"Words that this model does not know: {', '.join(unknown[:SHOWN])}{more}."]

@@ -11,7 +11,6 @@ import yaml
 from dualscope.explorer.explorer import CONTROLS, Explorer
 from dualscope.explorer.state import State
 
-
 SEEDS = 5
 TASK, STUDY = "typed.yaml", "study.yaml"
 
@@ -49,7 +48,9 @@ def study_file(explorer: Explorer, state: State) -> str:
         "queries": len(state.queries),
         "learners": list(state.learners),
         # Held against in-context learning, as on the page.
-        "controls": [{"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"],
+        "controls": [
+            {"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"
+        ],
         "lr": [state.rate],
         "per_head": True,
     }
