@@ -52,6 +52,7 @@ export function draw() {
   $("focus-name").textContent = state.focus;
   fill($("likeness-legend"), legend());
   Plots.draw($("likeness-plot"), traces(), layout());
+  fill($("withheld"), [...answers.withheld].map(([control, reason]) => h("span", {}, `No ${control}: ${reason}. `)));
   fill($("layers"), Array.from({ length: layers }, (_, layer) => h("button", {
     type: "button", "aria-pressed": String(layer === state.view.layer), "aria-label": `Layer ${layer}`,
     onclick: () => { look({ layer: layer === state.view.layer ? null : layer }); $("layers").children[layer]?.focus(); },

@@ -15,10 +15,11 @@ function take(event) {
   if (event.event === "learned") {
     const where = event.control ? answers.controls : answers.learned;
     where.set(event.control ?? event.learner, event);
-    if (!event.control) { answers.refused.delete(event.learner); answers.waiting.delete(event.learner); }
+    if (event.control) answers.withheld.delete(event.control);
+    else { answers.refused.delete(event.learner); answers.waiting.delete(event.learner); }
   }
   if (event.event === "refused") {
-    if (event.control) answers.controls.delete(event.control);
+    if (event.control) { answers.controls.delete(event.control); answers.withheld.set(event.control, event.reason); }
     else { answers.refused.set(event.learner, event.reason); answers.learned.delete(event.learner); answers.waiting.delete(event.learner); }
   }
   if (event.event === "band") answers.band = event;
@@ -32,7 +33,7 @@ export async function compute() {
   const own = running = new AbortController();
   delete document.documentElement.dataset.settled;
   answers.waiting = new Set(onScreen());
-  if (answers.band && answers.band.of !== state.focus) { answers.band = null; answers.controls.clear(); }
+  if (answers.band && answers.band.of !== state.focus) { answers.band = null; answers.controls.clear(); answers.withheld.clear(); }
   status("…");
   told({ event: "waiting" });
   try {

@@ -6,7 +6,7 @@ export const on = (what, listener) => listeners[what].push(listener);
 const say = (what, detail) => listeners[what].forEach(listener => listener(detail));
 
 export let state = start.state;
-export const answers = { learned: new Map(), refused: new Map(), controls: new Map(), waiting: new Set(), lesson: null, band: null };
+export const answers = { learned: new Map(), refused: new Map(), controls: new Map(), withheld: new Map(), waiting: new Set(), lesson: null, band: null };
 
 // A change of what is computed. `shape` says that lists have other entries and are drawn again.
 export function change(patch, shape = true) {
