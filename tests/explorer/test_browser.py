@@ -191,12 +191,12 @@ def test_open_a_layer_a_head_and_the_words(visit: Visit) -> None:
         "#tokens-rows .reading:nth-child(1) .token", "all => all.map(one => Number(one.dataset.weight))"
     )
     assert sum(weights) == pytest.approx(1, abs=1e-3)
-    page.click(
-        "#likeness-plot .main-svg >> nth=0", position={"x": 5, "y": 5}
-    )  # beside the lines: nothing breaks
     page.click("#layers button:nth-child(3)")
     assert page.is_hidden("#heads")
     assert page.is_hidden("#tokens")
+    page.locator("#likeness-plot .points path").nth(1).click(force=True)  # a point of a line
+    page.wait_for_selector("#heads:not([hidden])")
+    assert visit.store("store.state.view.layer") == 1
 
 
 def test_the_band_is_the_controls_reach(visit: Visit) -> None:

@@ -64,6 +64,7 @@ export function runs() {
   const remember = debounced(async () => {
     const fits = await write(state);
     document.documentElement.dataset.address = fits ? "whole" : "none";
+    $("too-long").hidden = fits;
   }, 250);
   on("state", () => { delete document.documentElement.dataset.settled; later(); remember(); });
   on("view", remember);
