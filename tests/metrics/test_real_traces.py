@@ -38,7 +38,7 @@ def test_every_metric_has_its_material(family: str) -> None:
     gd = replace(gd, reread=bench.reread(gd.learned))
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
     rows = measure(gd, every).rows + measure(bench_case(bench, "in-context"), every).rows
-    missing = set(every) - {row["metric"] for row in rows} - {"clipped_steps", "confidence"}
+    missing = set(every) - {row["metric"] for row in rows} - {"clipped_steps"}
     assert not missing
     for row in rows:
         if row["metric"] in ("sim_am_delta", "alpha", "snr_scores") and row["layer"] == 0:

@@ -274,7 +274,7 @@ def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _report(result: Any) -> str | None:
     """Write report.html where there is something new to say."""
     folder = result.run.folder
-    target = folder.path("report.html")
+    target = str(folder.path("report.html"))
     if "://" in target:
         return None  # a report of a remote run is made by `dualscope report`
     if result.computed or not folder.exists("report.html"):

@@ -19,6 +19,9 @@ class Registry(Generic[T]):
     >>> greetings["helo"]
     Traceback (most recent call last):
     dualscope.core.errors.InputError: unknown greeting 'helo': did you mean hello? Known: hello.
+    >>> greetings.remove("hello")
+    >>> "hi" in greetings
+    False
     """
 
     def __init__(self, noun: str) -> None:
@@ -32,6 +35,12 @@ class Registry(Generic[T]):
         self._items[name] = item
         self._aliases.update(dict.fromkeys(aliases, name))
         return item
+
+    def remove(self, name: str) -> None:
+        """Forget a name and its aliases: a notebook's cell that registers it can then be run again."""
+        name = self.canonical(name)
+        del self._items[name]
+        self._aliases = {alias: of for alias, of in self._aliases.items() if of != name}
 
     def register(self, name: str, *aliases: str) -> Callable[[T], T]:
         """As a decorator: ``@LEARNERS.register("gd", "ft")``."""

@@ -38,7 +38,8 @@ def quantiles(draws: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.n
         right = np.take_along_axis(ordered, above[None], 0)[0]
         share = place - below
         with np.errstate(invalid="ignore"):  # an infinite signal to noise: inf - inf
-            return np.where(left == right, left, left + (right - left) * share)
+            found: np.ndarray = np.where(left == right, left, left + (right - left) * share)
+            return found
 
     return at((1 - level) / 2), at((1 + level) / 2)
 
@@ -46,7 +47,8 @@ def quantiles(draws: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.n
 def ratio(numerator: np.ndarray | float, denominator: np.ndarray | float) -> np.ndarray:
     """Division in which an empty denominator gives NaN (0/0), as every share of nothing should."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(numerator) / np.asarray(denominator)
+        found: np.ndarray = np.asarray(numerator) / np.asarray(denominator)
+        return found
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

@@ -66,4 +66,5 @@ class Dual:
 
     def attention(self, inputs: Tensor, role: Role) -> Tensor:
         """The norm of what each training token contributes, |e_t| |x'_t . x|: [queries, layers, tokens]."""
-        return self.scores(inputs).abs() * self.errors[role].norm(dim=-1)
+        found: Tensor = self.scores(inputs).abs() * self.errors[role].norm(dim=-1)
+        return found

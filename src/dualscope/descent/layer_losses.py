@@ -77,11 +77,13 @@ class _Middle:
 
 
 def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    return args[0] if args else kwargs["hidden_states"]
+    found: Tensor = args[0] if args else kwargs["hidden_states"]
+    return found
 
 
 def _first(output: Any) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output
+    found: Tensor = output[0] if isinstance(output, tuple) else output
+    return found
 
 
 def _map_first(output: Any, function: Callable[[Tensor], Tensor]) -> Any:

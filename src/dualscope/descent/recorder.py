@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
 from dualscope.descent.parameters import wide
-from dualscope.models.capture.hooks import Session
-from dualscope.models.capture.session import as_rows
+from dualscope.models.capture.session import Session, as_rows
 
 if TYPE_CHECKING:
     from dualscope.descent.samples import Sample

@@ -89,7 +89,7 @@ class Projection:
             if not torch.is_grad_enabled():
                 self.add_(output, args[0])
                 return output
-            output = _Beside.apply(output, args[0], self)
+            output = _Beside.apply(output, args[0], self)  # type: ignore[no-untyped-call]
             if self.watch:
                 # In the lowest layer that learns nothing before has a gradient; the graph begins here.
                 output = output if output.requires_grad else output.requires_grad_()
@@ -185,7 +185,8 @@ def _again(module: nn.Module, own: Mapping[str, Tensor]) -> Callable[..., Tensor
             change = functional_call(module, {**rest, **own}, tuple(a.to(dtype) for a in args))
         finally:
             running = False
-        return (output.to(dtype) + change).to(output.dtype)
+        found: Tensor = (output.to(dtype) + change).to(output.dtype)
+        return found
 
     return hook
 

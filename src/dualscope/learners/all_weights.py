@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from dualscope.core.errors import InputError
+from dualscope.core.options import Options
 from dualscope.descent.parameters import Slot, Whole, is_low
 from dualscope.learners.gd import gd_step
 from dualscope.learners.gradient import DescentOptions, descend
-from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
+from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

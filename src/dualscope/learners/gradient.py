@@ -21,7 +21,8 @@ from dualscope.descent.samples import Sample, ordered, samples
 from dualscope.descent.trainable import weights_for
 from dualscope.learners.learner import Learned
 from dualscope.learners.tangent_read import read_along
-from dualscope.models.capture.hooks import Session, capturing
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
 from dualscope.models.reading.memory import release
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from dualscope.learners.learner import LEARNERS, Learned, Learner, Options
+from dualscope.core.options import Options
+from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

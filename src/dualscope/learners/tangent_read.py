@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def linearised(value: Tensor) -> Tensor:
     """f + J.delta, from a tensor that carries its derivative; a tensor that carries none does not change."""
     primal, tangent = forward_ad.unpack_dual(value)
-    return primal if tangent is None else primal + tangent
+    found: Tensor = primal if tangent is None else primal + tangent
+    return found
 
 
 @torch.no_grad()

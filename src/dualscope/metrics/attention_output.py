@@ -126,7 +126,8 @@ def of_heads(z: Tensor, bias: Tensor | None) -> Tensor:
 def change_norm(z: Tensor, g: Tensor) -> Tensor:
     """How large the change is beside the output itself."""
     z, g = wide(z), wide(g)
-    return torch.linalg.vector_norm(g - z, dim=-1) / torch.linalg.vector_norm(z, dim=-1)
+    found: Tensor = torch.linalg.vector_norm(g - z, dim=-1) / torch.linalg.vector_norm(z, dim=-1)
+    return found
 
 
 _DRAWS: dict[str, Draw] = {

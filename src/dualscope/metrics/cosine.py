@@ -29,7 +29,8 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
 
 def unit(vectors: Tensor) -> Tensor:
     """Scaled to norm 1 along the last axis; a zero vector becomes NaN."""
-    return vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    found: Tensor = vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return found
 
 
 def layer_slices(values: Tensor, limit: int | None = None) -> Iterator[slice]:

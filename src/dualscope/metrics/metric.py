@@ -14,6 +14,7 @@ from dualscope.metrics.values import PerQuery, Values
 
 Compute = Callable[[Case, frozenset[str]], Iterable[Values]]
 Applies = Callable[[Case], bool]
+OfCase = Callable[[Case], Tensor]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ def family(
     return add
 
 
-def simple_metric(name: str, formula: str, about: str, applies: Applies | None = None) -> Callable:
+def simple_metric(
+    name: str, formula: str, about: str, applies: Applies | None = None
+) -> Callable[[OfCase], OfCase]:
     """Registers a function of a case as a metric: the short way, for ``--plugin`` and notebooks.
 
     The function returns one number per query, [queries], [queries, layers] or [queries, layers, heads]; rows,
@@ -84,9 +87,10 @@ def simple_metric(name: str, formula: str, about: str, applies: Applies | None =
     ...     return case.trace.label_logprobs.exp().amax(-1)
     >>> METRICS["confidence"].about
     'the largest label probability'
+    >>> METRICS.remove("confidence")
     """
 
-    def register(function: Callable[[Case], Tensor]) -> Callable[[Case], Tensor]:
+    def register(function: OfCase) -> OfCase:
         def compute(case: Case, names: frozenset[str]) -> list[Values]:
             reference = case.against.learning if case.is_pair else None
             return [PerQuery(name, function(case), reference)]

@@ -91,7 +91,8 @@ def _picked(trace: Trace, rows: Tensor) -> Trace:
 
 def _norm(change: Tensor) -> Tensor:
     """Over everything but queries and layers: [queries, layers]."""
-    return torch.linalg.vector_norm(change.flatten(2), dim=-1)
+    found: Tensor = torch.linalg.vector_norm(change.flatten(2), dim=-1)
+    return found
 
 
 def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:

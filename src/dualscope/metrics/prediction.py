@@ -59,7 +59,8 @@ def corrected_jaccard(sums: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         chance = icl * gd / count
         observed, expected = both / (icl + gd - both), chance / (icl + gd - chance)
-        return (observed - expected) / (1 - expected)
+        found: np.ndarray = (observed - expected) / (1 - expected)
+        return found
 
 
 def label_changes(case: Case) -> tuple[Tensor, Tensor]:

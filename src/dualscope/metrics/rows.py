@@ -218,7 +218,8 @@ class Summary:
     def _over_layers(self, layers: np.ndarray) -> np.ndarray:
         if self.source.over_layers == "mean":
             return _nanmean(layers, -1)
-        return np.fmin.reduce(layers, axis=-1)  # NaN only where all are
+        found: np.ndarray = np.fmin.reduce(layers, axis=-1)  # NaN only where all are
+        return found
 
     def _head_rows(self, counts: np.ndarray) -> list[MetricRow]:
         assert self.heads is not None

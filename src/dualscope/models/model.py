@@ -90,7 +90,8 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return self.hf.device
+        found: torch.device = self.hf.device
+        return found
 
     @property
     def devices(self) -> list[torch.device]:
@@ -217,8 +218,9 @@ class Model:
             positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
             inputs["position_ids"] = positions[None].expand(tokens.shape)
         if "logits_to_keep" in self._accepts:
-            return self.hf(**inputs, logits_to_keep=keep).logits
-        return self.hf(**inputs).logits[:, -keep:]
+            inputs["logits_to_keep"] = keep
+        logits: Tensor = self.hf(**inputs).logits
+        return logits[:, -keep:]
 
     def readout(self, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits of a residual stream [..., width] through final norm, unembedding, logit scale and softcap.
@@ -230,6 +232,7 @@ class Model:
             hidden = hidden if module is None else module(hidden)
         head = self.hf.get_output_embeddings()
         hidden = hidden.to(head.weight.device)
+        logits: Tensor
         if rows is None:
             logits = head(hidden)
         else:

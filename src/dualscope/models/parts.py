@@ -90,14 +90,18 @@ class Part:
             tensor = tensor.T
         if self.rows is None:
             return tensor
-        return tensor.unflatten(0, (self.rows.blocks, self.rows.size))[:, self.rows.first : self.rows.last]
+        found: Tensor = tensor.unflatten(0, (self.rows.blocks, self.rows.size))[
+            :, self.rows.first : self.rows.last
+        ]
+        return found
 
     def view_output(self, output: Tensor) -> Tensor:
         """This part's share of what its projection gives: [..., out] or, of a fused one, [..., blocks, rows]."""
         if self.rows is None:
             return output
         blocks = output.unflatten(-1, (self.rows.blocks, self.rows.size))
-        return blocks[..., self.rows.first : self.rows.last]
+        found: Tensor = blocks[..., self.rows.first : self.rows.last]
+        return found
 
     def get(self, tensor: Tensor) -> Tensor:
         """The part of its parameter as [out, in] or [out]."""

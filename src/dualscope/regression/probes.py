@@ -12,9 +12,10 @@ def fit_probe(states: Tensor, wanted: Tensor, penalty: float = 1e-3) -> Tensor:
     inner = inputs.mT @ inputs
     width = inner.shape[-1]
     size = inner.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-    return torch.linalg.solve(
+    found: Tensor = torch.linalg.solve(
         inner + penalty * size * torch.eye(width, dtype=inner.dtype), inputs.mT @ wanted.double()
     )
+    return found
 
 
 def read_probe(states: Tensor, probe: Tensor) -> Tensor:

@@ -82,7 +82,8 @@ def train_on_prompts(
     def loss(x: Tensor, y: Tensor) -> Tensor:
         with fast(place.device):
             guesses = model(x, y)
-        return (guesses.float() - y).square().mean((1, 2))
+        found: Tensor = (guesses.float() - y).square().mean((1, 2))
+        return found
 
     @torch.no_grad()
     def watch() -> dict[str, Tensor]:

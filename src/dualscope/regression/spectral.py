@@ -40,7 +40,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
     for _ in range(STEPS):
         square = found @ found.mT
         found = a * found + (b * square + c * square @ square) @ found
-    return (found if wide else found.mT).to(matrices)
+    result: Tensor = (found if wide else found.mT).to(matrices)
+    return result
 
 
 class SpectralAdam(torch.optim.Optimizer):

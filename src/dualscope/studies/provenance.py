@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dualscope._version import __version__
-from dualscope.studies.cell import Sitting, fingerprint
+from dualscope.core.canonical import fingerprint
+from dualscope.studies.cell import Sitting
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run

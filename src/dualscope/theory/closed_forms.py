@@ -20,12 +20,14 @@ def ols(x: Tensor, y: Tensor) -> Tensor:
     >>> ols(torch.tensor([[1.0, 1.0]]), torch.tensor([2.0])).round(decimals=4)
     tensor([1., 1.])
     """
-    return torch.linalg.pinv(x) @ y
+    found: Tensor = torch.linalg.pinv(x) @ y
+    return found
 
 
 def ridge(x: Tensor, y: Tensor, penalty: float) -> Tensor:
     """(X^T X + lam I)^{-1} X^T y; Bayes-optimal at lam = sigma^2 / tau^2 (noise over prior variance). [d]"""
-    return torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1]).to(x), x.T @ y)
+    found: Tensor = torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1]).to(x), x.T @ y)
+    return found
 
 
 def gd(x: Tensor, y: Tensor, rate: float, steps: int) -> Tensor:
@@ -58,7 +60,8 @@ def knn(x: Tensor, y: Tensor, query: Tensor, k: int = 3) -> Tensor:
 
 def implied_weights(predict: Callable[[Tensor], Tensor], queries: Tensor) -> Tensor:
     """The weights that a predictor behaves as: least squares on its own predictions at queries [m, d]. [d]"""
-    return torch.linalg.lstsq(queries, predict(queries).unsqueeze(-1)).solution[:, 0]
+    found: Tensor = torch.linalg.lstsq(queries, predict(queries).unsqueeze(-1)).solution[:, 0]
+    return found
 
 
 def spd(first: Tensor, second: Tensor) -> Tensor:
@@ -75,13 +78,15 @@ def gd_closed_form(x: Tensor, y: Tensor, rate: float, steps: int) -> Tensor:
     """`gd` without its loop: in X's singular directions, (1 - (1 - rate s^2 / n)^steps) / s. [d]"""
     u, s, vt = torch.linalg.svd(x, full_matrices=False)
     gain = (1 - (1 - rate * s**2 / len(x)) ** steps) / s
-    return vt.T @ (gain * (u.T @ y))
+    found: Tensor = vt.T @ (gain * (u.T @ y))
+    return found
 
 
 def posterior_mean(x: Tensor, y: Tensor, noise: float, prior: float) -> Tensor:
     """E[w | x, y] for w ~ N(0, prior^2 I) and noise N(0, noise^2), by conditioning the joint Gaussian. [d]"""
     covariance = prior**2 * x @ x.T + noise**2 * torch.eye(len(x)).to(x)
-    return prior**2 * x.T @ torch.linalg.solve(covariance, y)
+    found: Tensor = prior**2 * x.T @ torch.linalg.solve(covariance, y)
+    return found
 
 
 @identity("closed-ols", "X⁺y solves the normal equations (n > d)", REFERENCE)

@@ -82,7 +82,8 @@ def _capture(
     model: "Model", tokens: tuple[int, ...], layer: int, number: int
 ) -> tuple[float, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Scaling, query [d], keys [n, d], values [n, d_v], scores [n] and output [d_v] of the last token."""
-    from dualscope.models.capture.hooks import Session, capturing
+    from dualscope.models.capture.hooks import capturing
+    from dualscope.models.capture.session import Session
 
     session = Session(read=len(tokens) - 1, keep=True, plain=True, want=frozenset({"query_vectors"}))
     outputs: list[Tensor] = []

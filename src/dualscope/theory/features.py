@@ -60,7 +60,8 @@ def random_features(directions: Tensor) -> FeatureMap:
 
     def phi(z: Tensor) -> Tensor:
         half_square = (z**2).sum(-1, keepdim=True) / 2
-        return (z @ directions.T - half_square).exp() / len(directions) ** 0.5
+        found: Tensor = (z @ directions.T - half_square).exp() / len(directions) ** 0.5
+        return found
 
     return phi
 

@@ -5,6 +5,8 @@ functional gradient descent. When h is a positive definite kernel the limit is k
 predictor of a Gaussian process.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,8 @@ from dualscope.theory.identity import Draw, TwoSides, identity
 
 REFERENCE = "Cheng et al. 2024"
 
-KERNELS: Registry = Registry("attention kernel")  # x [n, d], z [m, d], scale -> h(x_i, z_j) [n, m]
+Kernel = Callable[..., Tensor]  # x [n, d], z [m, d], scale -> h(x_i, z_j) [n, m]
+KERNELS: Registry[Kernel] = Registry("attention kernel")
 
 
 @KERNELS.register("linear")
@@ -62,13 +65,15 @@ def functional_gd(
     coefficients = torch.zeros_like(y)
     for _ in range(steps):
         coefficients = coefficients + rate * (y - coefficients @ h(x, x, scale))
-    return coefficients @ h(x, query, scale)
+    found: Tensor = coefficients @ h(x, query, scale)
+    return found
 
 
 def bayes(x: Tensor, y: Tensor, query: Tensor, kernel: str, scale: float = 1.0) -> Tensor:
     """k^T K^{-1} y, the noiseless Gaussian process's mean (pseudo-inverse where K has no inverse): [m]."""
     h = KERNELS[kernel]
-    return y @ torch.linalg.pinv(h(x, x, scale), hermitian=True) @ h(x, query, scale)
+    found: Tensor = y @ torch.linalg.pinv(h(x, x, scale), hermitian=True) @ h(x, query, scale)
+    return found
 
 
 def layers_are_functional_steps(
@@ -89,7 +94,8 @@ def layers_are_functional_steps(
 def on_sphere(draw: Draw, n: int, d: int = 5) -> Tensor:
     """n points on the unit sphere, [n, d]."""
     points = draw.normal(n, d)
-    return points / points.norm(dim=-1, keepdim=True)
+    found: Tensor = points / points.norm(dim=-1, keepdim=True)
+    return found
 
 
 def _sphere_steps(draw: Draw, kernel: str, rate: float) -> TwoSides:

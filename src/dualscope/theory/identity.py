@@ -75,7 +75,8 @@ class Draw:
 
     def weight(self, rows: int, columns: int) -> Tensor:
         """[rows, columns], scaled so that it keeps the size of what it multiplies."""
-        return self.normal(rows, columns) / columns**0.5
+        found: Tensor = self.normal(rows, columns) / columns**0.5
+        return found
 
     def classes(self, count: int, n: int) -> Tensor:
         """[n] class numbers below ``count``."""

@@ -12,7 +12,8 @@ from dualscope.theory.identity import Draw, TwoSides, identity
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:
     """Over the last axis: [..., d] twice -> [...]."""
-    return (left * right).sum(-1) / (left.norm(dim=-1) * right.norm(dim=-1))
+    found: Tensor = (left * right).sum(-1) / (left.norm(dim=-1) * right.norm(dim=-1))
+    return found
 
 
 def plain_likeness(z: Tensor, c: Tensor, g: Tensor) -> Tensor:

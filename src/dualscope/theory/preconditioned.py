@@ -67,7 +67,8 @@ def optimal_preconditioner(covariance: Tensor, n: int) -> Tensor:
     """
     values, vectors = torch.linalg.eigh(covariance)
     best = 1 / ((n + 1) / n * values + values.sum() / n)
-    return (vectors * best) @ vectors.T
+    found: Tensor = (vectors * best) @ vectors.T
+    return found
 
 
 def one_layer_risk(a: Tensor, covariance: Tensor, n: int) -> Tensor:

@@ -58,7 +58,8 @@ def _cosine(said: Tensor, targets: Tensor) -> Tensor:
 def _cosine_values(said: Tensor, targets: Tensor) -> Tensor:
     size = said.norm(dim=-1, keepdim=True)
     wanted, has = targets / targets.norm(dim=-1, keepdim=True), said / size
-    return (wanted - has * (has * wanted).sum(-1, keepdim=True)) / size
+    found: Tensor = (wanted - has * (has * wanted).sum(-1, keepdim=True)) / size
+    return found
 
 
 LOSSES = {

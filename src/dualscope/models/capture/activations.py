@@ -14,7 +14,8 @@ def bloom_gelu(x: Tensor) -> Tensor:
     """Bloom's GELU as plain operations: transformers' own, an autograd function, has no forward-mode derivative."""
     from transformers.models.bloom.modeling_bloom import bloom_gelu_forward
 
-    return bloom_gelu_forward(x)
+    found: Tensor = bloom_gelu_forward(x)
+    return found
 
 
 def stepwise(hf: nn.Module) -> list[nn.Module]:

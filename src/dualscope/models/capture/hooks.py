@@ -134,7 +134,8 @@ def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
     recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if recording or (mask_function is causal_mask_function and kwargs.get("attention_mask") is None):
         return None
-    return eager_mask(*args, mask_function=mask_function, **kwargs)
+    found: Tensor = eager_mask(*args, mask_function=mask_function, **kwargs)
+    return found
 
 
 @contextmanager

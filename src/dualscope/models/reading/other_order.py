@@ -50,4 +50,5 @@ def _in_parts(module: Any, inputs: Tensor) -> Tensor:
     out = inputs[..., edges[-2] :] @ weight[:, edges[-2] :].T
     for first, last in zip(edges[-3::-1], edges[-2:0:-1], strict=True):
         out = out + inputs[..., first:last] @ weight[:, first:last].T
-    return out if bias is None else out + bias
+    found: Tensor = out if bias is None else out + bias
+    return found

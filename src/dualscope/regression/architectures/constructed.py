@@ -43,7 +43,8 @@ def best_eta(batch: TaskBatch, steps: int, last: float = 25.0) -> float:
         return found if found == found else float("inf")
 
     coarse = min(torch.arange(0.001, last, 1.0).tolist(), key=loss)
-    return min((torch.arange(-10, 11) / 10 + coarse).clamp(min=0.001).tolist(), key=loss)
+    result: float = min((torch.arange(-10, 11) / 10 + coarse).clamp(min=0.001).tolist(), key=loss)
+    return result
 
 
 def best_eta_gamma(batch: TaskBatch, depth: int, eta: float) -> tuple[float, float]:

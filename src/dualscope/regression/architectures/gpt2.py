@@ -127,14 +127,16 @@ class Gpt2Learner(nn.Module):
 
     def _norm(self, weights: dict[str, Tensor], states: Tensor) -> Tensor:
         own = {name: weights[f"gpt2.ln_f.{name}"] for name in ("weight", "bias")}
-        return functional_call(self.__dict__["template"].gpt2.ln_f, own, (states,))
+        found: Tensor = functional_call(self.__dict__["template"].gpt2.ln_f, own, (states,))
+        return found
 
     def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor | None) -> Tensor:
         block = self.__dict__["template"].gpt2.h[0]
         fixed = {
             name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()
         }
-        return functional_call(block, weights | fixed, (states,), {"attention_mask": mask})
+        found: Tensor = functional_call(block, weights | fixed, (states,), {"attention_mask": mask})
+        return found
 
     def _mask(self, tokens: int, like: Tensor) -> Tensor:
         from dualscope.models.attention_kinds import causal_mask
@@ -152,7 +154,8 @@ class Copy(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """[tasks, tokens, d] -> [tasks, tokens, outputs]."""
         hidden = self.gpt2(inputs_embeds=self.read_in(tokens), use_cache=False).last_hidden_state
-        return self.read_out(hidden)
+        found: Tensor = self.read_out(hidden)
+        return found
 
 
 def make_copy(

@@ -6,13 +6,16 @@ constant entries dwarf the rest, so that the norm divides by a known number, whi
 (zero), and biases and positions (zero).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from dualscope.models.capture.interface import register
 from dualscope.theory.vonoswald import Layer, gd_layer
+
+if TYPE_CHECKING:
+    from transformers import GPT2Model
 
 NAME = "dualscope-linear-attention"
 LARGE = 1e6  # of the constant entries: |token|^2 / LARGE^2 must vanish in float64, and so must LARGE times its rounding
@@ -34,7 +37,7 @@ def linear_attention(
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def gpt2_of(layers: int, d: int, n: int, eta: float, gamma: float = 0.0) -> nn.Module:
+def gpt2_of(layers: int, d: int, n: int, eta: float, gamma: float = 0.0) -> "GPT2Model":
     """A GPT2Model in float64 of which every block is one step of GD (GD++ with a gamma) on n examples in d inputs."""
     from transformers import GPT2Config, GPT2Model
 
@@ -44,7 +47,7 @@ def gpt2_of(layers: int, d: int, n: int, eta: float, gamma: float = 0.0) -> nn.M
         vocab_size=1, bos_token_id=0, eos_token_id=0, n_positions=n + 1, n_embd=width, n_layer=layers, n_head=1,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation=NAME,
     )  # fmt: skip
-    model = GPT2Model(config).double().eval().requires_grad_(False)
+    model: GPT2Model = GPT2Model(config).double().eval().requires_grad_(False)
     construction = gd_layer(torch.zeros(1, d, dtype=torch.float64), eta, n, gamma)
     for parameter in model.parameters():
         parameter.zero_()

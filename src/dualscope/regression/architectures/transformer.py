@@ -61,7 +61,8 @@ class Transformer(nn.Module):
 
     def predict(self, tokens: Tensor) -> Tensor:
         """Minus the last entry of the query's token: [copies, tasks]."""
-        return -self(tokens)[..., -1, -1]
+        found: Tensor = -self(tokens)[..., -1, -1]
+        return found
 
     def products(self, layer: int) -> tuple[Tensor, Tensor]:
         """K^T Q and P V of a layer, all that its output depends on: each [copies, heads, width, width]."""

@@ -22,7 +22,8 @@ def fit_networks(
     optimizer = torch.optim.Adam([first, second], lr=rate)
 
     def guess(inputs: Tensor) -> Tensor:
-        return (torch.relu(inputs @ first) @ second).squeeze(-1)
+        found: Tensor = (torch.relu(inputs @ first) @ second).squeeze(-1)
+        return found
 
     with torch.enable_grad():
         for _ in range(steps):

@@ -92,4 +92,5 @@ def learned(model: Transformer) -> Tensor:
 
 def relative_error(found: Tensor, best: Tensor) -> Tensor:
     """|A - A*| / |A*| in Frobenius' norm: [copies]."""
-    return (found - best).flatten(1).norm(dim=1) / best.norm()
+    result: Tensor = (found - best).flatten(1).norm(dim=1) / best.norm()
+    return result

@@ -292,4 +292,5 @@ def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, q
     flat = Prompts(x.flatten(1, 2), y.flatten(1, 2), y.flatten(1, 2))
     guesses = last_guess(flat).view(copies, contexts, queries, 1)
     inputs = asked.cpu().double().expand(copies, -1, -1, -1)
-    return torch.linalg.lstsq(inputs, guesses.cpu().double()).solution.squeeze(-1)
+    found: Tensor = torch.linalg.lstsq(inputs, guesses.cpu().double()).solution.squeeze(-1)
+    return found

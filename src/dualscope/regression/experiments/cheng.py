@@ -130,7 +130,8 @@ def attention_matrix(batch: TaskBatch, name: Scores, scale: float) -> Tensor:
     products = scale * batch.x @ torch.cat([batch.x, batch.query.unsqueeze(-2)], -2).mT
     if name == "softmax":
         return torch.softmax(products, -2)  # over the keys
-    return {"linear": lambda p: p, "relu": torch.relu, "exp": torch.exp}[name](products)
+    found: Tensor = {"linear": lambda p: p, "relu": torch.relu, "exp": torch.exp}[name](products)
+    return found
 
 
 def predictions(batch: TaskBatch, name: Scores, depth: int, scale: float) -> Callable[[float], Tensor]:

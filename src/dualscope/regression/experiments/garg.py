@@ -150,7 +150,8 @@ class Garg(Experiment):
         def loss() -> Tensor:
             with fast(place.device):
                 guesses = learned.model(shown_prompts.x, shown_prompts.y)
-            return (guesses.float() - shown_prompts.target).square().mean((1, 2))
+            found: Tensor = (guesses.float() - shown_prompts.target).square().mean((1, 2))
+            return found
 
         note_landscape(
             results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}"

@@ -283,14 +283,16 @@ def preconditioned(sequences: Tensor, penalty: float = 1.0) -> Tensor:
     inner, _ = sums(sequences)
     now = sequences[..., :-1, :]
     count = torch.arange(now.shape[-2]).clamp(min=1).view(-1, 1, 1)
-    return torch.linalg.solve(inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)).squeeze(
-        -1
-    )
+    found: Tensor = torch.linalg.solve(
+        inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)
+    ).squeeze(-1)
+    return found
 
 
 def guesses(model: Transformer, sequences: Tensor) -> Tensor:
     """[copies, tasks, length + 1, d] -> the guess of each next state, [copies, tasks, length, d]."""
-    return model(tokens_of(sequences))[..., : sequences.shape[-1]]
+    found: Tensor = model(tokens_of(sequences))[..., : sequences.shape[-1]]
+    return found
 
 
 def tokens_of(sequences: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ def gram(kernel: Kernel, x: Tensor) -> Tensor:
     if kernel == "exp":
         return torch.exp(products / 2)
     values, vectors = torch.linalg.eigh(torch.relu(products))
-    return (vectors * values.abs().unsqueeze(-2)) @ vectors.mT
+    found: Tensor = (vectors * values.abs().unsqueeze(-2)) @ vectors.mT
+    return found
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def bayes(batch: TaskBatch, covariance: Tensor) -> Tensor:
     inner, cross = covariance[..., :-1, :-1], covariance[..., :-1, -1:]
     # A linear kernel on n > d points has no inverse; below this the spectrum is rounding.
     weights = torch.linalg.pinv(inner, hermitian=True, rtol=1e-10) @ batch.y.to(covariance).unsqueeze(-1)
-    return (cross * weights).sum((-2, -1)).to(batch.y)
+    found: Tensor = (cross * weights).sum((-2, -1)).to(batch.y)
+    return found
 
 
 @dataclass(frozen=True)

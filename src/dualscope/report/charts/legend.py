@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import unescape
+from typing import Any
 
 from dualscope.report.charts.chart import Chart
 
@@ -49,7 +50,7 @@ def legend(chart: Chart) -> list[LegendKey]:
     return list(found.values())
 
 
-def _key(name: str, trace: dict) -> LegendKey:
+def _key(name: str, trace: dict[str, Any]) -> LegendKey:
     marker, line = trace.get("marker", {}), trace.get("line", {})
     colour = str(line.get("color") or marker.get("color") or "@grey").removeprefix("@")
     if trace["type"] == "bar":

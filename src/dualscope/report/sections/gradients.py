@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from dualscope.findings.stored import StoredCell
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, short
 from dualscope.report.data import Data
-from dualscope.report.source import StoredCell
 from dualscope.report.subject import Subject, label_of
 from dualscope.report.table import Entry, Number, Table
 

@@ -61,4 +61,5 @@ def write_pairs(relation: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
 
 def _draw(name: str, n: int, rng: np.random.Generator) -> Ids:
     which = len(LEXICON.parts) + LEXICON.neutral.index(name)
-    return LEXICON.table[which, rng.integers(0, LEXICON.sizes[which], n)]
+    found: Ids = LEXICON.table[which, rng.integers(0, LEXICON.sizes[which], n)]
+    return found
