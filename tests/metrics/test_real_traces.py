@@ -16,7 +16,7 @@ from tests.metrics.cases import case_of, gradient, random_trace
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
 
-EVERYTHING = frozenset({"exits", "mass", "kendall", "direct"})
+EVERYTHING = frozenset({"exits", "mass", "kendall", "direct", "next_tokens"})
 
 
 def bench_case(bench: Bench, learner: str, lr: float | None = 0.1, others: tuple[Result, ...] = ()) -> Case:
@@ -33,11 +33,16 @@ def bench_case(bench: Bench, learner: str, lr: float | None = 0.1, others: tuple
 @pytest.mark.parametrize("family", ["gpt2", "llama", "xglm"])
 def test_every_metric_has_its_material(family: str) -> None:
     bench = tiny_bench(family, want=EVERYTHING)
-    others = bench.result(identify("lcgd", rate=0.1)), bench.result(identify("null-context"))
-    gd = bench_case(bench, "gd", others=others)
+    beside = [identify("lcgd", rate=0.1), identify("null-context")]
+    beside += [identify("kv-distilled", {"fit": 6, "rate": 0.001, "steps": 10})]
+    beside += [identify("gd", {"draw": draw}, "reorder", 0.1) for draw in range(1, 6)]
+    gd = bench_case(bench, "gd", others=tuple(map(bench.result, beside)))
     gd = replace(gd, reread=bench.reread(gd.learned))
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
     rows = measure(gd, every).rows + measure(bench_case(bench, "in-context"), every).rows
+    vector = replace(gd, own=bench.result(identify("task-vector", {"layer": 1})), others=())
+    rows += measure(vector, ["sim_aou", "sim_aou_above"]).rows
+    assert not any(row["metric"] == "sim_aou" for row in measure(vector, ["sim_aou"]).rows)
     missing = set(every) - {row["metric"] for row in rows} - {"clipped_steps"}
     assert not missing
     for row in rows:

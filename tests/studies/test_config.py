@@ -19,6 +19,7 @@ def test_every_preset_is_a_study() -> None:
         "lr-sweep",
         "shots",
         "controls",
+        "hypotheses",
     }
     assert set(preset_names()) == expected
     for name in preset_names():

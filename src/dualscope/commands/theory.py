@@ -14,8 +14,25 @@ def theory(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random draws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Check on this model that its context is a change of weights.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="With --model: the task of the demonstrations.")] = None,
+    data: Annotated[str | None, typer.Option(help="With --model: where the task's files are.")] = None,
+    shots: Annotated[int, typer.Option(min=1, help="With --model: how many demonstrations.")] = 8,
+    queries: Annotated[int, typer.Option(min=1, help="With --model: how many queries.")] = 8,
+    offline: Annotated[bool, typer.Option(help="With --model: nothing is fetched.")] = False,
 ) -> None:
-    """Check the exact theory: each identity in float64 and float32. Exit code 1 if one fails."""
+    """Check the exact theory: each identity in float64 and float32. Exit code 1 if one fails.
+
+    With --model and --task, the identity that needs a real model: the context, for each query, is a change of the MLPs'
+    input weights and output biases (in float64).
+
+    Examples: dualscope theory --only vonoswald; dualscope theory --model embedded --task embedded-sst2
+    """
+    if model is not None or task is not None:
+        _on_a_model(model or "embedded", task, data, shots, queries, seed, offline, as_json)
+        return
     from dualscope.theory import chosen, judge
 
     verdicts = [judge(one, seed) for one in chosen(tuple(only or ()))]
@@ -24,6 +41,44 @@ def theory(
     else:
         _print_table(verdicts)
     if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _on_a_model(
+    name: str,
+    task: str | None,
+    data: str | None,
+    shots: int,
+    queries: int,
+    seed: int,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    import json
+
+    from dualscope.core.errors import InputError
+    from dualscope.models import Model
+    from dualscope.tasks import Episode, Task, make_lesson
+    from dualscope.theory.context_patch import TOLERANCE, context_patch
+
+    if task is None:
+        raise InputError("--model needs a task to take demonstrations from: --task embedded-sst2")
+    model = Model.load(name, dtype="float64", offline=offline)
+    episode = Episode.draw(Task.load(task, data=data, offline=offline), shots, seed, queries)
+    found = context_patch(model, make_lesson(episode, model.tokenizer, model.max_positions))
+    error, holds = found.sides.error, found.sides.error <= TOLERANCE
+    if as_json:
+        row = {"name": "context-patch", "model": model.name, "task": task, "layers": model.n_layers}
+        row |= {"error": error, "tolerance": TOLERANCE, "holds": holds, "form": found.in_words}
+        typer.echo(json.dumps(row, indent=2))
+    else:
+        typer.echo(f"context-patch on {model.name}, {task}, {shots} shots, {queries} queries, float64")
+        typer.echo(f"  {found.in_words}")
+        typer.echo(
+            f"  logits without the context, patched, against logits with it: relative error {error:.0e}"
+        )
+        typer.echo(f"  {'holds' if holds else 'DOES NOT HOLD'} (at most {TOLERANCE:.0e})")
+    if not holds:
         raise typer.Exit(1)
 
 

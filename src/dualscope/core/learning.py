@@ -63,6 +63,16 @@ class Learning:
         """The same learner under a control; None: as it is without one."""
         return replace(self, control=control)
 
+    def is_reordered(self, other: Learning) -> bool:
+        """Whether this is another learner from the same demonstrations in another order."""
+        mine = {name: value for name, value in self.settings.items() if name != "draw"}
+        return (self.name, self.control, self.rate, mine) == (
+            other.name,
+            "reorder",
+            other.rate,
+            other.settings,
+        )
+
     @property
     def facts(self) -> dict[str, Any]:
         """Plain data that `from_facts` reads back."""

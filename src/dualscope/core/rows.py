@@ -43,6 +43,7 @@ class CellColumns(TypedDict):
     lr: float | None
     demo_labels: str
     corrupt: str
+    queries_from: str | None
     options: str
 
 

@@ -10,7 +10,7 @@ Role = Literal["baseline", "reference", "hypothesis", "ceiling", "null"]
 learning's own traces of the queries; a ceiling may; a null teaches nothing; the baseline is zero-shot, the reference
 in-context learning itself."""
 Control = Literal["redraw", "reorder", "random-labels", "other-task", "random-update"]
-DemoLabels = Literal["gold", "flipped", "random"]
+DemoLabels = Literal["gold", "flipped", "random", "abstract"]
 Corrupt = Literal["both", "icl", "gd"]
 ReadAt = Literal["prompt-end", "first-label"]
 GdDemonstrations = Literal["same", "all"]

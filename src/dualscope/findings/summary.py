@@ -31,6 +31,7 @@ KEYS = (
     "lr",
     "demo_labels",
     "corrupt",
+    "queries_from",
     "options",
 )
 COLUMNS = (*KEYS, "metric", "reference", "value", "low", "high", "seeds", "queries")

@@ -8,9 +8,13 @@ from dualscope.descent.log import Log
 from dualscope.learners.all_weights import GdAll
 from dualscope.learners.bench import Bench
 from dualscope.learners.clipped import LcgdClipped
+from dualscope.learners.context_patch import ContextPatchLearner
 from dualscope.learners.controls import COMBINATORS, identify, role_of
 from dualscope.learners.dilution import Dilution
+from dualscope.learners.distilled import KvAligned, KvDistilled
+from dualscope.learners.function_vector import FunctionVector
 from dualscope.learners.gd import Gd
+from dualscope.learners.kernel import Kernel
 from dualscope.learners.lcgd import Lcgd
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner, Result
 from dualscope.learners.linearized import GdLinearized
@@ -19,6 +23,9 @@ from dualscope.learners.nulls import NullContext, ZeroShotOffset
 from dualscope.learners.probe import Probe
 from dualscope.learners.prompted import InContext, ZeroShot
 from dualscope.learners.rate import Choice, choose_rate
+from dualscope.learners.static_patch import StaticPatchLearner
+from dualscope.learners.task_vector import TaskVector
+from dualscope.learners.tuned import GdTuned
 
 __all__ = [
     "COMBINATORS",
@@ -26,14 +33,20 @@ __all__ = [
     "Bench",
     "Change",
     "Choice",
+    "ContextPatchLearner",
     "Delta",
     "Dilution",
     "Dual",
+    "FunctionVector",
     "Gd",
     "GdAll",
     "GdLinearized",
     "GdMatched",
+    "GdTuned",
     "InContext",
+    "Kernel",
+    "KvAligned",
+    "KvDistilled",
     "Lcgd",
     "LcgdClipped",
     "LcgdMatched",
@@ -44,6 +57,8 @@ __all__ = [
     "Options",
     "Probe",
     "Result",
+    "StaticPatchLearner",
+    "TaskVector",
     "ZeroShot",
     "ZeroShotOffset",
     "choose_rate",

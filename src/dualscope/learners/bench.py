@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
-from dualscope.learners.learner import LEARNERS, Learned, Reread, Result
+from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Result
+from dualscope.learners.spare import asking, asking_demonstrations, spare_of
 from dualscope.models.hardware import total_memory
 from dualscope.models.parity import assure, check_tokens
 from dualscope.models.reading.other_order import other_order
@@ -19,11 +22,14 @@ from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
+    from dualscope.learners.choice import Choice
     from dualscope.models.model import Model
+    from dualscope.tasks.example import Example
     from dualscope.tasks.lesson import Lesson
 
 REREAD_QUERIES, REREAD_BATCH = 10, 5  # for the signal to noise: a few queries, at an unusual batch size
 KEPT = 1 / 8  # of a device's memory, for the changes that learners have made
+T = TypeVar("T")
 _RECORDS = frozenset({"kendall", "dual", "direct"})  # what learners add; all else is asked of the reading
 
 
@@ -34,7 +40,9 @@ class Bench:
     ``query_vectors``, ``context_scores``), ``kendall`` (all that the Kendall metrics look at, of traces and of the
     training), ``dual`` (the dual form of the update) and ``direct`` (`direct_attn_out` among a trace's extras,
     where keys and values alone changed). ``other`` is a lesson of another task, for the learners
-    that are taught the wrong thing on purpose. A zero-shot trace that is known already can be handed in.
+    that are taught the wrong thing on purpose. A zero-shot trace that is known already can be handed in. ``spare`` are
+    training examples that settings may be chosen on and ceilings fitted on: by default what the episode leaves over;
+    ``chosen`` are settings that were chosen already, by learner and options (both as in `Cell.chosen`).
     """
 
     def __init__(
@@ -44,12 +52,31 @@ class Bench:
         want: frozenset[str] = frozenset(),
         zero_shot: Trace | None = None,
         other: Lesson | None = None,
+        spare: Sequence[Example] | None = None,
+        unaltered: Bench | None = None,
+        chosen: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
         check_tokens(model, lesson)
-        self.model, self.lesson, self.want, self._other = model, lesson, want, other
+        self.model, self._given, self.want, self._other = model, lesson, want, other
+        self._spare, self._unaltered, self._chosen = spare, unaltered, dict(chosen or {})
+        self._once: dict[Hashable, Any] = {}
         self._learned: dict[Learning, Learned] = {}
         if zero_shot is not None:
             self._learned[ZERO_SHOT] = Learned(zero_shot)
+
+    @cached_property
+    def lesson(self) -> Lesson:
+        """What is taught and asked.
+
+        Where next tokens are compared, in-context learning is read before all else: the tokens that it finds likeliest
+        are those whose probability is noted of every learner.
+        """
+        given = self._given
+        if "next_tokens" not in self.want or given.watched:
+            return given
+        self._learned[IN_CONTEXT] = learned = self._after(given, self.prefix, self.context_want)
+        ids = learned.trace.extras["next_tokens"].tolist()
+        return replace(given, watched=dict(zip(given.query_ids, map(tuple, ids), strict=True)))
 
     @property
     def read_want(self) -> frozenset[str]:
@@ -73,14 +100,17 @@ class Bench:
     @cached_property
     def prefix(self) -> Prefix:
         """The lesson's own context, encoded once."""
-        assure(self.model, self.lesson)
-        return self.model.prefix(self.lesson.context)
+        assure(self.model, self._given)
+        return self.model.prefix(self._given.context)
 
     def after(self, context: Sequence[int] | Prefix, want: frozenset[str]) -> Learned:
         """What reading the queries after a context leaves."""
+        return self._after(self.lesson, context, want)
+
+    def _after(self, lesson: Lesson, context: Sequence[int] | Prefix, want: frozenset[str]) -> Learned:
         prefix = context if isinstance(context, Prefix) else self.model.prefix(context)
-        tokens = self.lesson.context if isinstance(context, Prefix) else context
-        trace = self.model.read(self.lesson, prefix, want=want)
+        tokens = lesson.context if isinstance(context, Prefix) else context
+        trace = self.model.read(lesson, prefix, want=want)
         return Learned(trace, again=self.reading_after(tokens), by_context=True)
 
     def reading_after(self, context: Sequence[int]) -> Callable[[Lesson], Trace]:
@@ -105,13 +135,7 @@ class Bench:
     @cached_property
     def few(self) -> Lesson:
         """The lesson with the first queries alone."""
-        lesson, first = self.lesson, slice(0, REREAD_QUERIES)
-        return replace(
-            lesson,
-            queries=lesson.queries[first],
-            labels=lesson.labels[first],
-            query_ids=lesson.query_ids[first],
-        )
+        return self.lesson.only(range(min(REREAD_QUERIES, len(self.lesson.queries))))
 
     @cached_property
     def zero_shot_again(self) -> Trace:
@@ -122,7 +146,73 @@ class Bench:
         """A bench of the same model and queries where other things are taught."""
         if lesson.query_ids != self.lesson.query_ids:
             raise InputError("a lesson that is altered has to ask the same queries")
-        return Bench(self.model, lesson, self.want, zero_shot=self.zero_shot, other=self._other)
+        return Bench(
+            self.model,
+            replace(lesson, watched=self.lesson.watched),
+            self.want,
+            zero_shot=self.zero_shot,
+            other=self._other,
+            spare=self.spare,
+            unaltered=self.unaltered,
+            chosen=self._chosen,
+        )
+
+    @property
+    def unaltered(self) -> Bench:
+        """The bench of the lesson itself, where this one's was altered by a control."""
+        return self._unaltered or self
+
+    def asking(self, lesson: Lesson) -> Bench:
+        """A bench of the same model that asks something else."""
+        return Bench(self.model, lesson, spare=self.spare)
+
+    @property
+    def seed(self) -> int:
+        return self.lesson.episode.seed
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Something that several results of this bench are made from, computed once."""
+        if key not in self._once:
+            self._once[key] = make()
+        found: T = self._once[key]
+        return found
+
+    @cached_property
+    def spare(self) -> Sequence[Example]:
+        """Training examples that are neither demonstrations nor queries; see `dualscope.learners.spare`."""
+        return spare_of(self.lesson, self.model) if self._spare is None else self._spare
+
+    def materials(self, count: int, needed: str) -> Lesson:
+        """The lesson's demonstrations before the first ``count`` spare examples; those alone a learner may read.
+
+        Where none is spare the demonstrations' own prompts stand in for them.
+        """
+        lesson = self.lesson
+        if not self.spare:
+            own = asking_demonstrations(lesson)
+            return own.only(range(min(count, len(own.queries))))
+        taught = {d.id for d in (*lesson.demonstrations, *lesson.training)}  # a redrawn lesson may use some
+        left = [example for example in self.spare if example.id not in taught]
+        if len(left) < count:
+            raise InputError(
+                f"task '{lesson.episode.task.name}': {needed} needs {count} spare training examples, and {len(left)} "
+                "are left that are neither demonstrations nor queries nor longer than the longest query"
+            )
+        return asking(lesson, self.model, left[:count])
+
+    def chosen(self, learner: Learner[O], options: O) -> tuple[O, Choice | None]:
+        """The learner's options with all that is left open chosen on spare examples, and how.
+
+        Under a control the choice is that of the unaltered lesson: what is taught changes, not the learner.
+        """
+        if not learner.is_open(options):
+            return options, None
+        known = self._chosen.get((learner.name, canonical(options.changed())))
+        if known is not None:
+            return type(options)(**{**options.model_dump(), **json.loads(known)}), None
+        home = self.unaltered
+        choice = home.once(("choice", learner.name, options), lambda: learner.choose([home], options))
+        return type(options)(**{**options.model_dump(), **choice.settings}), choice
 
     @property
     def other(self) -> Lesson:
@@ -142,6 +232,7 @@ class Bench:
     def result(self, learning: Learning) -> Result:
         """The same, of a learner that is identified already."""
         learning = self._without_idle_rate(learning)
+        self.lesson  # noqa: B018 (in-context learning may have to be read first, and is known then)
         if learning not in self._learned:
             self._make_room()
             self._learned[learning] = self._learn(learning)

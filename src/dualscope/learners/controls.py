@@ -108,7 +108,13 @@ class RandomUpdate(Combinator):
             return learner.read(bench, change, options, few=True)
 
         trace = learner.read(bench, change, options)
-        return Learned(trace, change, Log(update_norm=real.log.update_norm), again=again)
+        return Learned(
+            trace,
+            change,
+            Log(update_norm=real.log.update_norm),
+            again=again,
+            one_layer=real.one_layer,
+        )
 
 
 def identify(

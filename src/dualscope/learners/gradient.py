@@ -12,6 +12,7 @@ from pydantic import Field
 
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import Options
+from dualscope.descent.adam import Adam
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
 from dualscope.descent.manners import Manner, checkpointed, manners
@@ -82,7 +83,8 @@ class Course:
             for part in model.parts()
             if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
         )
-        simple, watched = self.adjust is unchanged and not self.tangent, bool(want & {"kendall", "dual"})
+        usual = self.adjust is unchanged or isinstance(self.adjust, Adam)
+        simple, watched = usual and not self.tangent, bool(want & {"kendall", "dual"})
         given_up: list[str] = []
         with weights_for(model, slots, self.tangent) as weights:
             for manner in manners(model, batches, simple, watched):

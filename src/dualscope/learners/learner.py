@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -18,6 +18,7 @@ from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.learners.choice import Choice
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
@@ -47,6 +48,8 @@ class Learned:
     again: Callable[[Lesson], Trace] | None = None  # all its passes once more, on some queries: for the noise
     by_context: bool = False  # what changed is what stands before the queries
     predictions_only: bool = False  # the attention is the untouched model's
+    one_layer: bool = False  # it acts at one layer: attention changes above it only
+    choice: Choice | None = None  # how open settings were chosen, where the learner did it itself
     is_rounding: bool = False  # by construction nothing changes: what is seen of it is rounding
     notes: tuple[str, ...] = ()  # what was given up where memory was short
 
@@ -106,6 +109,14 @@ class Learner(Generic[O]):
             return (
                 bench.model.read(bench.few) if few else bench.model.read(bench.lesson, want=bench.read_want)
             )
+
+    def is_open(self, options: O) -> bool:
+        """Whether settings are left open, to be chosen on spare examples."""
+        return False
+
+    def choose(self, benches: Sequence[Bench], options: O) -> Choice:
+        """Choose what is open, over the benches of several seeds; see `dualscope.learners.choice`."""
+        raise NotImplementedError
 
     def needs_other(self, options: O) -> bool:
         """Whether the bench has to hold a lesson of another task."""

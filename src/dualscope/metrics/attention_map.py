@@ -117,7 +117,7 @@ def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 def _gradients(case: Case) -> list[Result]:
-    return [other for other in case.others if other.learned.delta is not None]
+    return [other for other in case.others if other.learned.delta is not None and other.role == "hypothesis"]
 
 
 _add = family(_family, lambda case: case.is_pair and case.has_attention)

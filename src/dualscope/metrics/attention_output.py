@@ -137,6 +137,7 @@ _DRAWS: dict[str, Draw] = {
 }
 _PAIRS = {
     "sim_aou": sim_aou,
+    "sim_aou_above": sim_aou,
     "sim_aou_norm": sim_aou_norm,
     "sim_aou_centered": sim_aou_centered,
     "sim_aou_mismatched": sim_aou_mismatched,
@@ -203,11 +204,17 @@ def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
 _add = family(_alone, lambda case: not case.is_baseline and case.has_attention)
 _add("change_norm", "|g.attn_out - z.attn_out| / |z.attn_out|", "size of the change of the attention output")
 
-_add = family(_pairs, lambda case: case.is_pair and case.has_attention)
+_add = family(_pairs, lambda case: case.is_pair and case.has_attention and not case.learned.one_layer)
 _add(
     "sim_aou",
     "cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)",
     "likeness of the two changes: the primary metric",
+)
+_add(
+    "sim_aou_above",
+    "sim_aou over the layers above the one that the learner acts at",
+    "likeness of the two changes where the learner can make one at all",
+    applies=lambda case: case.is_pair and case.learned.one_layer,
 )
 _add(
     "sim_aou_norm",

@@ -9,6 +9,7 @@ __all__ = ["DEFAULT", "METRICS", "expand"]
 
 FAMILIES = (
     "prediction",
+    "explained",
     "partition",
     "attention_output",
     "attention_map",
@@ -16,6 +17,7 @@ FAMILIES = (
     "mass",
     "noise",
     "updates",
+    "weight_change",
 )
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")

@@ -15,6 +15,7 @@ from dualscope.core.errors import InputError
 from dualscope.models import precision as precisions
 from dualscope.models.capture.activations import stepwise, without_jvp
 from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.intervention import Intervention
 from dualscope.models.capture.positions import max_positions
 from dualscope.models.capture.session import Session
 from dualscope.models.families import Family, family_of
@@ -57,6 +58,7 @@ class Model:
         self.family: Family = family_of(hf)
         self.counters: Counter[str] = Counter()
         self.in_other_order = False  # see dualscope.models.reading.other_order
+        self.interventions: list[Intervention] = []  # see `intervened`
         self.first_window: int | None = None  # how far layer 0 sees; known once the model has read
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
@@ -211,6 +213,16 @@ class Model:
             for module in training:
                 module.training = True
 
+    @contextmanager
+    def intervened(self, *interventions: Intervention) -> Iterator[None]:
+        """Inside, queries are read with these changes of what the model computes where labels are predicted."""
+        before = list(self.interventions)
+        self.interventions += interventions
+        try:
+            yield
+        finally:
+            self.interventions = before
+
     def forward(self, tokens: Tensor, start: int = 0, keep: int = 0) -> Tensor:
         """Logits of the last ``keep`` tokens (0: of all) of [batch, tokens] whose first stands at ``start``."""
         inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
@@ -282,8 +294,9 @@ class Model:
         ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
         demonstrations and BOS), ``attention`` (every softmax weight), ``layer_inputs``, ``query_vectors``,
         ``context_scores`` and ``context_products`` (from the read position to the context's tokens, as softmax sees
-        them, and k.q alone). ``head_scales`` ([queries, layers, heads]) multiplies each head's output at the read
-        position, while the model runs.
+        them, and k.q alone), ``heads`` (what each head hands to the output projection), ``next_tokens`` (the likeliest
+        next tokens, and the log-probabilities of those that the lesson watches). ``head_scales`` ([queries, layers,
+        heads]) multiplies each head's output at the read position, while the model runs.
         """
         from dualscope.models.reading.read import Reading, read
 

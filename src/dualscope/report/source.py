@@ -17,6 +17,7 @@ from dualscope.core.rows import CELL_COLUMNS as CELL
 from dualscope.core.strangers import reading
 from dualscope.findings import summary
 from dualscope.findings.stored import StoredCell, verdicts
+from dualscope.studies import choices
 from dualscope.studies.provenance import known
 from dualscope.studies.rates import chosen
 from dualscope.studies.run_folder.storage import Broken, Run
@@ -107,6 +108,11 @@ class ReportedRun:
     @cached_property
     def rates(self) -> list[Row]:
         return [choice for _, choice in sorted(chosen(self.run).items())]
+
+    @cached_property
+    def choices(self) -> list[Row]:
+        """What learners left open, chosen on spare examples, with the curves."""
+        return [choice for _, choice in sorted(choices.chosen(self.run).items())]
 
     @cached_property
     def regression(self) -> list[Row]:

@@ -59,6 +59,8 @@ class Sitting:
     read_at: ReadAt = "prompt-end"
     gd_demonstrations: GdDemonstrations = "same"
     chat: bool = False
+    queries_from: tuple[str, str] | None = None
+    """Name and data hash of the task that the queries are of, where that is another one."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -71,16 +73,22 @@ class Sitting:
         return fingerprint(self.facts)
 
     def without_demonstrations(self) -> Sitting:
-        """Where zero-shot sits: one place for all shots, orders and labels, because it sees none of them."""
+        """Where zero-shot sits: one place for all shots, orders and labels, because it sees none of them.
+
+        Abstract labels are the queries' labels too.
+        """
+        labels: DemoLabels = "abstract" if self.demo_labels == "abstract" else "gold"
         return Sitting(
             self.place,
             self.task,
             self.data,
             self.seed,
             shots=0,
+            demo_labels=labels,
             queries=self.queries,
             read_at=self.read_at,
             chat=self.chat,
+            queries_from=self.queries_from,
         )
 
 
@@ -103,6 +111,8 @@ class Cell:
     """The hash of the plugins' code where a plugin defines one of the learners or metrics."""
     other_task: tuple[str, str] | None = None
     """Name and data hash of the task that a learner here is taught from on purpose."""
+    chosen: tuple[tuple[str, str, str], ...] = ()
+    """Of every learner here that leaves settings open: its name, its options, and what was chosen (both JSON)."""
 
     @property
     def id(self) -> str:
@@ -140,6 +150,7 @@ class Cell:
             "lr": self.learning.rate,
             "demo_labels": sitting.demo_labels,
             "corrupt": sitting.corrupt,
+            "queries_from": None if sitting.queries_from is None else sitting.queries_from[0],
             "options": canonical({**unusual, **self.learning.settings}),
         }
 
@@ -148,6 +159,7 @@ class Cell:
         init = "" if sitting.place.init_seed is None else f" (init {sitting.place.init_seed})"
         labels = "" if sitting.demo_labels == "gold" else f" {sitting.demo_labels} labels"
         order = f" order {sitting.order}" if sitting.order else ""
+        labels += "" if sitting.queries_from is None else f", asked about {sitting.queries_from[0]}"
         return (
             f"{sitting.place.name} {sitting.place.variant}{init} · {sitting.task} seed {sitting.seed}{order} "
             f"{sitting.shots} shots{labels} · {self.learning.label}{rate}"

@@ -54,6 +54,11 @@ def _as_rates(value: Any) -> Any:
     return rates
 
 
+def _as_sources(value: Any) -> Any:
+    """``null`` alone stands for the task itself."""
+    return [value] if value is None else _as_list(value)
+
+
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(min_length=1)]
 Variants = Annotated[tuple[Variant, ...], BeforeValidator(_as_list), Field(min_length=1)]
@@ -151,6 +156,11 @@ class Study(Strict):
     """``auto``: chosen per model and task; ``recorded``: the model card's, ``auto`` where it has none."""
     demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("gold",)
     corrupt: Corrupt = "both"
+    queries_from: Annotated[tuple[str | None, ...], BeforeValidator(_as_sources), Field(min_length=1)] = (
+        None,
+    )
+    """Tasks that the queries are of, where the demonstrations' own is not meant (null): other texts or another template
+    with the same classes."""
     balanced: bool = False
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000
     read_at: ReadAt = "prompt-end"

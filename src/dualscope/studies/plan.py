@@ -11,11 +11,13 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.companions import companions
 from dualscope.core.errors import InputError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
-from dualscope.core.words import GdDemonstrations, Role, Variant
+from dualscope.core.words import DemoLabels, GdDemonstrations, Role, Variant
 from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
 from dualscope.studies.resolve import Resolved, Resolver
 from dualscope.tasks import Task
+from dualscope.tasks.episode import check_same_classes
 
 OWN = "own"  # compared with the learner itself, without its control
 SAMPLE = 200  # training examples that tell how long a task's texts are
@@ -51,6 +53,7 @@ class Asked:
     reference: Learning
     code: str = ""
     other_task: tuple[str, str] | None = None
+    chosen: tuple[str, str, str] | None = None  # its name, the options that it was given, what was chosen
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Plan:
     """A study's cells, in the order in which they are best computed, and the rates they still wait for."""
 
     cells: list[Cell] = field(default_factory=list)
-    rates: list[RateJob] = field(default_factory=list)
+    rates: list[RateJob | ChoiceJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     whole: list[Cell] = field(default_factory=list)  # the cells of all shards
 
@@ -80,9 +83,10 @@ class Planner:
         weights: Mapping[str, str],
         rates: Mapping[str, float],
         recorded: Mapping[tuple[str, str], float] | None = None,
+        choices: Mapping[str, str] | None = None,
     ) -> None:
         self.study, self.resolver, self.weights, self.rates = study, resolver, weights, rates
-        self.recorded = dict(recorded or {})
+        self.recorded, self.choices = dict(recorded or {}), dict(choices or {})
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
         _check_names("models", [Place(model, "").name for model in study.models])
@@ -92,7 +96,7 @@ class Planner:
         plan, jobs = Plan(), {}
         metrics, code = self.resolver.metrics()
         for place, entry, sitting in self._sittings():
-            asked, waiting = self._asked(place, entry)
+            asked, waiting = self._asked(place, entry, sitting.demo_labels)
             jobs.update({job.key: job for job in waiting})
             # Where queries come from the demonstrations' own split, they depend on the demonstrations.
             splits = self._data[entry.task].config.splits
@@ -105,12 +109,14 @@ class Planner:
                 per_query=self.study.per_query,
             )
             plan.cells.append(make(alone, ZERO_SHOT, "baseline", code=code))
-            plan.cells.append(make(sitting, IN_CONTEXT, "reference", IN_CONTEXT, code=code))
             roles = {other.learning: other.role for other in asked}
+            orders = tuple(other for other in roles if other.is_reordered(IN_CONTEXT))
+            plan.cells.append(make(sitting, IN_CONTEXT, "reference", IN_CONTEXT, orders, code=code))
             by_learning = {other.learning: other for other in asked}
             for own in asked:
                 beside = companions(own.learning, own.role, own.reference, roles)
-                involved = [own, *(by_learning[other] for other in beside)]
+                against = [by_learning[own.reference]] if own.reference in by_learning else []
+                involved = [own, *(by_learning[other] for other in beside), *against]
                 foreign = next((other.code for other in involved if other.code), "")
                 borrowed = next((other.other_task for other in involved if other.other_task), None)
                 plan.cells.append(
@@ -122,6 +128,7 @@ class Planner:
                         beside,
                         code=foreign or code,
                         other_task=borrowed,
+                        chosen=tuple(dict.fromkeys(one.chosen for one in involved if one.chosen)),
                     )
                 )
         plan.cells = list(dict.fromkeys(plan.cells))
@@ -134,7 +141,8 @@ class Planner:
             for init, entry, seed in self._draws(variant):
                 place = Place(model, self.weights[model], variant, init, study.dtype)
                 task = self._data[entry.task]
-                for order, shots, labels in product(study.orders, study.shots, study.demo_labels):
+                axes = product(study.orders, study.shots, study.demo_labels, study.queries_from)
+                for order, shots, labels, asked in axes:
                     yield (
                         place,
                         entry,
@@ -152,8 +160,17 @@ class Planner:
                             read_at=study.read_at,
                             gd_demonstrations=study.gd_demonstrations,
                             chat=study.chat,
+                            queries_from=self._asked_about(task, asked),
                         ),
                     )
+
+    def _asked_about(self, task: Task, name: str | None) -> tuple[str, str] | None:
+        """Another task that the queries are of; its classes have to be the same."""
+        if name is None:
+            return None
+        other = self.resolver.task(name)
+        check_same_classes(task, other)
+        return other.name, other.digest
 
     def _draws(self, variant: Variant) -> list[tuple[int | None, TaskEntry, int]]:
         """Init seeds, tasks and seeds; those with the same weights together, so that a model is loaded once."""
@@ -167,10 +184,12 @@ class Planner:
                 draws += [(init, entry, seed) for init in inits]
         return sorted(draws, key=lambda draw: -1 if draw[0] is None else draw[0])
 
-    def _asked(self, place: Place, task: TaskEntry) -> tuple[list[Asked], list[RateJob]]:
+    def _asked(
+        self, place: Place, task: TaskEntry, labels: DemoLabels
+    ) -> tuple[list[Asked], list[RateJob | ChoiceJob]]:
         """The study's learners and their controls on a task, with their rates, and what each is compared with."""
         found: list[Asked] = []
-        waiting: list[RateJob] = []
+        waiting: list[RateJob | ChoiceJob] = []
         for entry in self._entries():
             resolved = self.resolver.learner(entry.learner, entry.options, entry.control)
             if resolved.role in ("baseline", "reference"):
@@ -187,10 +206,14 @@ class Planner:
             if isinstance(chosen, RateJob):
                 waiting.append(chosen)
                 continue
+            settled = self._settled(resolved, place, task, labels)
+            if isinstance(settled, ChoiceJob):
+                waiting.append(settled)
+                continue
             for rate in chosen:
                 learning = replace(resolved.learning, rate=rate)
                 reference = self._reference(entry, learning)
-                found.append(Asked(learning, resolved.role, reference, resolved.code, other))
+                found.append(Asked(learning, resolved.role, reference, resolved.code, other, settled))
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
         found.sort(key=lambda asked: asked.learning.rate or 0.0)
         return list(dict.fromkeys(found)), waiting
@@ -262,6 +285,29 @@ class Planner:
             gd_demonstrations=self.study.gd_demonstrations,
         )
         return (self.rates[job.key],) if job.key in self.rates else job
+
+    def _settled(
+        self, resolved: Resolved, place: Place, task: TaskEntry, labels: DemoLabels
+    ) -> tuple[str, str, str] | ChoiceJob | None:
+        """What was chosen for a learner that leaves settings open, or the job of choosing."""
+        if resolved.open is None:
+            return None
+        job = ChoiceJob(
+            place=replace(place, variant="trained", init_seed=None),
+            task=self._data[task.task].name,
+            data=self._data[task.task].digest,
+            seeds=task.seeds or self.study.seeds,
+            shots=max(self.study.shots),
+            queries=self.study.queries,
+            balanced=self.study.balanced,
+            gd_demonstrations=self.study.gd_demonstrations,
+            demo_labels="abstract" if labels == "abstract" else "gold",
+            learner=resolved.learning.name,
+            options=resolved.open,
+            code=resolved.code,
+        )
+        found = self.choices.get(job.key)
+        return job if found is None else (job.learner, job.options, found)
 
     def _other(self, resolved: Resolved, task: TaskEntry) -> tuple[str, str] | None:
         """The task that this one's learners are taught from on purpose, where they are."""

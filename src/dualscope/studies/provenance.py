@@ -121,11 +121,14 @@ def _episode_key(sitting: Sitting) -> str:
     parts = [sitting.task, f"seed {sitting.seed}", f"order {sitting.order}", f"{sitting.shots} shots"]
     if sitting.demo_labels != "gold":
         parts.append(f"{sitting.demo_labels} labels ({sitting.corrupt})")
+    if sitting.queries_from is not None:
+        parts.append(f"asked about {sitting.queries_from[0]}")
     return ", ".join([*parts, *(["balanced"] if sitting.balanced else [])])
 
 
 def _draw(sitting: Sitting, resolver: Resolver) -> dict[str, Any]:
     named = {resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks}
+    asked = {resolver.task(name).name: resolver.task(name) for name in resolver.study.queries_from if name}
     return Episode.draw(
         named[sitting.task],
         shots=sitting.shots,
@@ -135,6 +138,7 @@ def _draw(sitting: Sitting, resolver: Resolver) -> dict[str, Any]:
         balanced=sitting.balanced,
         demo_labels=sitting.demo_labels,
         corrupt=sitting.corrupt,
+        queries_from=None if sitting.queries_from is None else asked[sitting.queries_from[0]],
     ).provenance()
 
 

@@ -26,6 +26,8 @@ class Resolved:
     needs_other: bool
     code: str
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
+    open: str | None = None
+    """The learner's own options as JSON, where it leaves settings to be chosen on spare examples."""
 
 
 class Resolver:
@@ -69,11 +71,12 @@ class Resolver:
 
     def _ask(self, name: str, options: Mapping[str, Any], control: Control | None) -> dict[str, Any]:
         from dualscope.learners import LEARNERS, identify, role_of
-        from dualscope.learners.controls import needs_other
+        from dualscope.learners.controls import needs_other, settings_of
 
         load_plugins(self.study.plugins)
         learning = identify(name, options, control)
         kind = LEARNERS[learning.name]
+        own, _ = settings_of(learning.name, learning.control, learning.settings)
         return asdict(
             Resolved(
                 learning=learning,
@@ -81,6 +84,7 @@ class Resolver:
                 needs_rate=kind.needs_rate,
                 needs_other=needs_other(learning),
                 code=self.plugins if self.plugins and is_foreign(kind) else "",
+                open=canonical(own.changed()) if kind().is_open(own) else None,
             )
         )
 

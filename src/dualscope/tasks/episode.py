@@ -31,6 +31,8 @@ class Episode:
     queries: tuple[Example, ...]
     demo_labels: DemoLabels = "gold"
     corrupt: Corrupt = "both"
+    asked: Task | None = None
+    """The task that the queries are of, where that is another one."""
 
     @classmethod
     def draw(
@@ -43,19 +45,28 @@ class Episode:
         balanced: bool = False,
         demo_labels: DemoLabels = "gold",
         corrupt: Corrupt = "both",
+        queries_from: Task | None = None,
     ) -> "Episode":
         """Demonstrations: the first of the training split shuffled by ``seed``. Queries: of the other, by 1.
 
         Those that the task lists are used as they stand, whatever the seed: the first ``shots``, the first ``queries``.
 
         ``order`` 0 keeps the demonstrations as drawn, k > 0 is the k-th seeded permutation of them, and a
-        sequence is a permutation of your own.
+        sequence is a permutation of your own. ``queries_from`` is another task, or the same in another template, with
+        the same classes: what the demonstrations teach is then asked there.
         """
         _check(demo_labels, get_args(DemoLabels), "demo_labels")
         _check(corrupt, get_args(Corrupt), "corrupt")
+        if demo_labels == "abstract" and corrupt != "both":
+            raise InputError(
+                f"demo_labels: abstract gives the classes other words, for both learners and the queries; "
+                f"corrupt: {corrupt} cannot be had with it"
+            )
         for name, value, least in (("shots", shots, 1), ("queries", queries, 1), ("seed", seed, 0)):
             if value < least:
                 raise InputError(f"{name} must be at least {least}, found {value}")
+        if queries_from is not None:
+            check_same_classes(task, queries_from)
         order = order if isinstance(order, int) else tuple(order)
         drawn = _draw_demonstrations(task, shots, seed, balanced)
         demonstrations = tuple(drawn[i] for i in arrangement(order, seed, shots))
@@ -66,9 +77,10 @@ class Episode:
             order=order,
             balanced=balanced,
             demonstrations=demonstrations,
-            queries=_draw_queries(task, {example.id for example in drawn}, queries),
+            queries=_draw_queries(queries_from or task, {example.id for example in drawn}, queries),
             demo_labels=demo_labels,
             corrupt=corrupt,
+            asked=queries_from,
         )
 
     @classmethod
@@ -104,7 +116,7 @@ class Episode:
     def labels(self, side: Side) -> tuple[int, ...]:
         """The labels that a learner is shown, one a demonstration, in order; corrupted where asked."""
         gold = tuple(example.label for example in self.demonstrations)
-        if self.demo_labels == "gold" or self.corrupt not in ("both", side):
+        if self.demo_labels in ("gold", "abstract") or self.corrupt not in ("both", side):
             return gold
         classes = len(self.task.labels)
         if self.demo_labels == "flipped":
@@ -123,6 +135,7 @@ class Episode:
             "balanced": self.balanced,
             "demo_labels": self.demo_labels,
             "corrupt": self.corrupt,
+            "queries_from": None if self.asked is None else self.asked.name,
             "demonstrations": [example.id for example in self.demonstrations],
             "labels_icl": list(self.labels("icl")),
             "labels_gd": list(self.labels("gd")),
@@ -145,6 +158,15 @@ def spares(task: Task, episodes: Sequence["Episode"]) -> Iterator[Example]:
         example = task.train[i]
         if example.id not in used and not is_listed(task, example):
             yield example
+
+
+def check_same_classes(task: Task, asked: Task) -> None:
+    """Refuse queries of another task that has other classes than the one that is taught."""
+    if asked.labels != task.labels:
+        raise InputError(
+            f"queries_from: the classes of '{asked.name}' are {', '.join(asked.labels)}, those of '{task.name}' "
+            f"{', '.join(task.labels)}; demonstrations and queries need the same label words"
+        )
 
 
 def arrangement(order: int | tuple[int, ...], seed: int, shots: int) -> tuple[int, ...]:

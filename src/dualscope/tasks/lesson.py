@@ -1,10 +1,12 @@
 """An episode in a model's own tokens."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from dualscope.core.errors import InputError
 from dualscope.core.words import GdDemonstrations, ReadAt
+from dualscope.tasks.abstract import with_abstract_labels
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.tokens import Tokens, pieces_of
 
@@ -41,10 +43,22 @@ class Lesson:
     shots: int
     shots_used: int
     gd_demonstrations: GdDemonstrations = "same"
+    watched: Mapping[str, Tokens] = field(default_factory=dict, compare=False)
+    """By query: the tokens whose probability of coming next is noted, where that is asked for."""
 
     def own_tokens(self, i: int) -> Tokens:
         """What query ``i`` adds after the context; a trace is read at the last of these."""
         return self.queries[i] + self.answers[0] if self.read_at == "first-label" else self.queries[i]
+
+    def only(self, queries: Iterable[int]) -> "Lesson":
+        """The same lesson asking some of its queries."""
+        kept = list(queries)
+        return replace(
+            self,
+            queries=tuple(self.queries[i] for i in kept),
+            labels=tuple(self.labels[i] for i in kept),
+            query_ids=tuple(self.query_ids[i] for i in kept),
+        )
 
 
 def make_lesson(
@@ -57,10 +71,12 @@ def make_lesson(
     """``tokenizer`` is a Hugging Face one, ``max_positions`` how many tokens its model can see."""
     _check(read_at, get_args(ReadAt), "read_at")
     _check(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
-    task = episode.task
+    if episode.demo_labels == "abstract":
+        episode = replace(episode, task=with_abstract_labels(episode.task, tokenizer, episode.seed))
+    task, asked = episode.task, episode.asked or episode.task
     pieces = pieces_of(task, tokenizer)
     bos, separator, answers = pieces.bos, pieces.separator, pieces.answers
-    queries = pieces.prompts([task.prompt(query) for query in episode.queries])
+    queries = pieces_of(asked, tokenizer).prompts([asked.prompt(query) for query in episode.queries])
     _check_queries(episode, queries, len(bos), max(map(len, answers)), max_positions)
 
     prompts = pieces.prompts([task.prompt(example) for example in episode.demonstrations])

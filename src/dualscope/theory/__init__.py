@@ -14,6 +14,7 @@ preconditioned  preconditioned GD and its best preconditioner
 functional      attention as functional gradient descent
 closed_forms    least squares, ridge, GD, nearest neighbours
 dual_of         the dual of one head of a real model
+context_patch   the context as a change of the weights of a real model
 """
 
 from dualscope.theory import (
@@ -30,6 +31,7 @@ from dualscope.theory import (
     variants,
     vonoswald,
 )
+from dualscope.theory.context_patch import Patched, context_patch
 from dualscope.theory.dual_of import HeadDual, dual_of
 from dualscope.theory.identity import IDENTITIES, AtMost, Draw, Identity, Judgement, TwoSides, chosen, judge
 
@@ -40,10 +42,12 @@ __all__ = [
     "HeadDual",
     "Identity",
     "Judgement",
+    "Patched",
     "TwoSides",
     "bound",
     "chosen",
     "closed_forms",
+    "context_patch",
     "dual_of",
     "features",
     "functional",

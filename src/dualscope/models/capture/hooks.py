@@ -19,6 +19,7 @@ from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.interface import register
 from dualscope.models.capture.records import record_attention, record_mass, record_scores
 from dualscope.models.capture.session import Rows, Session, as_rows, at, scaled_at, some
+from dualscope.models.heads import output_projection
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -151,6 +152,8 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
                 adapted = partial(ADAPTERS[model.family.adapter], module, attention)
                 module.forward = adapted
                 stack.callback(module.__dict__.pop, "forward")
+            for intervention in model.interventions if session.acts is not None else ():
+                intervention.attach(model, session, layer, stack)  # before what is recorded, so that it shows
             if session.read is not None:
                 for handle in _hooks(model, session, layer, block, module):
                     stack.callback(handle.remove)
@@ -191,11 +194,16 @@ def _hooks(
     def inputs(_: nn.Module, args: tuple[Tensor, ...]) -> None:
         session.record("layer_inputs", layer, at(as_rows(args[0]), read))
 
-    yield module.get_submodule(model.family.output).register_forward_hook(attn_out)
+    def heads(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+        session.record("heads", layer, at(args[0], read).unflatten(-1, (model.n_heads, -1)))
+
+    yield output_projection(model, layer).register_forward_hook(attn_out)
     yield block.register_forward_hook(residual)
     if "layer_inputs" in session.want:
         projection = module.get_submodule(model.family.fused or model.family.key)
         yield projection.register_forward_pre_hook(inputs)
+    if "heads" in session.want:
+        yield output_projection(model, layer).register_forward_pre_hook(heads)
 
 
 @contextmanager

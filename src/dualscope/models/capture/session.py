@@ -31,6 +31,9 @@ class Session:
     unembed: Rows | slice | None = None  # the rows whose logits are asked for; None: all
     head_scales: Tensor | None = None  # [batch, layers, heads]: times each head's output at the read row
     exits: Rows | slice = 0  # the rows whose layer outputs "exits" asks for
+    acts: Rows | slice | None = None  # the rows at which the model's interventions act; None: at none
+    query_ids: tuple[str, ...] = ()  # of the sequences of the batch
+    answer: int | None = None  # the class whose label's tokens are being read, after the prompt
     cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     seen: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # name -> layer -> tensor

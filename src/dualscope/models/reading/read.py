@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
+LIKELIEST, TOP = 100, 10  # next tokens whose probabilities are kept, and those that count as the top
 _ATTENTION = ("attention_before", "attention_own")
 _STACKED = (
     "layer_inputs",
@@ -26,6 +27,7 @@ _STACKED = (
     "context_products",
     "bos_mass",
     "demo_mass",
+    "heads",
     *_ATTENTION,
 )
 _RIGHT_ALIGNED = ("attn_scores", "attention_own")
@@ -85,6 +87,8 @@ def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
         unembed=batch.prompt_end,
         exits=batch.prompt_end,
         head_scales=None if reading.head_scales is None else reading.head_scales[batch.queries],
+        acts=batch.prompt_end,
+        query_ids=tuple(lesson.query_ids[i] for i in batch.queries),
     )
     with capturing(model, session):
         logits = model.forward(batch.tokens, reading.start)
@@ -105,7 +109,8 @@ def _score_labels(
     """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
     model, answers = reading.model, reading.lesson.answers
     several = any(len(answer) > 1 for answer in answers)
-    final = _Scores(answers, _log_probabilities(logits))
+    first = _log_probabilities(logits)
+    final = _Scores(answers, first)
     layers = None
     if exits is not None and not several:
         # One token a label: only these rows of the unembedding are needed, and a common constant is lost.
@@ -115,14 +120,32 @@ def _score_labels(
         layers = _Scores(answers, _log_probabilities(model.readout(exits)))
     for label, answer in enumerate(answers):
         if len(answer) > 1:
-            more, more_exits = _continue(model, batch, session, answer[:-1])
+            more, more_exits = _continue(model, batch, session, label, answer[:-1])
             final.add(label, answer[1:], _log_probabilities(more))
             if layers is not None and more_exits is not None:
                 layers.add(label, answer[1:], _log_probabilities(model.readout(more_exits)))
     values = {"label_logprobs": final.means.to(reading.dtype)}
+    if "next_tokens" in reading.want:
+        values |= _next_tokens(reading, batch, first[:, 0])
     if exits is not None:
         values["label_logprobs_at_layer"] = at_layer if layers is None else layers.means.to(reading.dtype)
     return values
+
+
+def _next_tokens(reading: Reading, batch: Batch, logprobs: Tensor) -> dict[str, Tensor]:
+    """The likeliest next tokens, and the log-probabilities of those that the lesson watches (or else of the likeliest).
+
+    Never of the whole vocabulary: [queries, LIKELIEST].
+    """
+    lesson = reading.lesson
+    likeliest = logprobs.topk(min(LIKELIEST, logprobs.shape[-1]))
+    found = {"top_tokens": likeliest.indices[:, :TOP]}
+    if lesson.watched:
+        ids = [lesson.watched[lesson.query_ids[i]] for i in batch.queries]
+        values = logprobs.gather(1, torch.tensor(ids, device=logprobs.device))
+    else:
+        found["next_tokens"], values = likeliest.indices, likeliest.values
+    return found | {"next_logprobs": values.to(reading.dtype)}
 
 
 class _Scores:
@@ -144,7 +167,7 @@ class _Scores:
 
 
 def _continue(
-    model: "Model", batch: Batch, session: Session, tokens: tuple[int, ...]
+    model: "Model", batch: Batch, session: Session, label: int, tokens: tuple[int, ...]
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
     assert isinstance(
@@ -159,6 +182,9 @@ def _continue(
         want=session.want & {"exits"},
         cached={layer: (k[:, :, :end], v[:, :, :end]) for layer, (k, v) in session.kept.items()},
         exits=slice(None),
+        acts=slice(None),
+        query_ids=session.query_ids,
+        answer=label,
     )
     follow_tokens = torch.tensor(tokens, device=model.device).expand(len(batch.queries), -1)
     with capturing(model, follow):
@@ -177,7 +203,8 @@ def _scatter(gathered: dict[str, Tensor], values: dict[str, Tensor], queries: li
     for name, value in values.items():
         if name not in gathered:
             # Batches come longest first, so the first one's scores are as wide as any.
-            gathered[name] = value.new_full((total, *value.shape[1:]), float("nan"))
+            empty = float("nan") if value.is_floating_point() else -1
+            gathered[name] = value.new_full((total, *value.shape[1:]), empty)
         whole = gathered[name]
         if name in _RIGHT_ALIGNED:
             whole[index, ..., whole.shape[-1] - value.shape[-1] :] = value

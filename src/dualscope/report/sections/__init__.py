@@ -9,6 +9,7 @@ from dualscope.report.sections import (
     alpha,
     controls,
     gradients,
+    hypotheses,
     kendall,
     layers,
     plugin_metrics,
@@ -23,6 +24,7 @@ from dualscope.report.sections import (
 
 SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     verdict.section,
+    hypotheses.section,
     accuracy.section,
     prediction.section,
     similarity.section,

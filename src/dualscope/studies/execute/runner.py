@@ -10,7 +10,7 @@ from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.models.files.digest import is_here, model_digest
-from dualscope.studies import provenance, rates
+from dualscope.studies import choices, provenance, rates
 from dualscope.studies.cell import Cell
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
@@ -88,7 +88,8 @@ class Runner:
         known = {key: float(choice["rate"]) for key, choice in rates.chosen(self.run).items()}
         tasks = [self.resolver.task(entry.task).name for entry in self.study.tasks]
         cards = recorded_rates(self.study.models, tasks) if asks_for_recorded(self.study) else {}
-        plan = Planner(self.study, self.resolver, self.weights, known, cards).plan()
+        settled = choices.settings_of(self.run)
+        plan = Planner(self.study, self.resolver, self.weights, known, cards, settled).plan()
         sittings = plan.sittings()
         number, shards = self.shard
         first, last = (len(sittings) * i // shards for i in (number - 1, number))
@@ -133,11 +134,12 @@ class Runner:
         self.begin(len(jobs), 0)
         self._do(jobs, result)
         result.computed.clear()  # these were no cells
-        known = rates.chosen(self.run)
+        known = rates.chosen(self.run) | choices.chosen(self.run)
         for job in plan.rates:
-            if known.get(job.key, {}).get("at_edge"):
-                rate = known[job.key]["rate"]
-                result.notes.append(f"{job}: {rate:g}, at the edge of the grid: the best may lie beyond")
+            found = known.get(job.key, {})
+            if found.get("at_edge"):
+                what = found["rate"] if "rate" in found else found["settings"]
+                result.notes.append(f"{job}: {what}, at the edge of the grid: the best may lie beyond")
 
     def _missing(self, plan: Plan) -> list[Work]:
         stored = self.run.stored()

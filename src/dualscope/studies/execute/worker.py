@@ -13,6 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
 from dualscope.models.files.digest import model_digest
 from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.outcome import (
     CellError,
@@ -50,7 +51,7 @@ class WorkerSetup:
 class Work:
     """Cells that share a sitting, or one rate to choose: what a worker is given, and claims."""
 
-    sitting: Sitting | RateJob
+    sitting: Sitting | RateJob | ChoiceJob
     cells: tuple[Cell, ...] = ()
 
     @property
@@ -86,10 +87,10 @@ class Worker:
                 tell(Outcome(*about, "failed", reason=reason_for(error)))
             return True
         try:
-            if isinstance(work.sitting, RateJob):
-                self._choose(work.sitting, tell)
-            else:
+            if isinstance(work.sitting, Sitting):
                 self._sit(work.sitting, work.cells, tell)
+            else:
+                self._choose(work.sitting, tell)
         finally:
             self.claims.release(key)
         return True
@@ -211,15 +212,16 @@ class Worker:
 
         study = self.setting.study
         load_plugins(study.plugins)
+        names = [*(entry.task for entry in study.tasks), *(name for name in study.queries_from if name)]
         loaded = [
-            Task.load(entry.task, data=study.data, offline=self.setting.offline, chat=study.chat)
-            for entry in study.tasks
+            Task.load(name, data=study.data, offline=self.setting.offline, chat=study.chat) for name in names
         ]
         return {task.name: task for task in loaded}
 
     def _lesson(self, sitting: Sitting, task: str, model: Model) -> Lesson:
         from dualscope.tasks import Episode, make_lesson
 
+        asked = sitting.queries_from if task == sitting.task else None
         episode = Episode.draw(
             self._tasks[task],
             shots=max(sitting.shots, 1),  # a sitting without demonstrations draws one, and never shows it
@@ -229,6 +231,7 @@ class Worker:
             balanced=sitting.balanced,
             demo_labels=sitting.demo_labels,
             corrupt=sitting.corrupt,
+            queries_from=self._tasks[asked[0]] if asked is not None else None,
         )
         return make_lesson(
             episode,
@@ -242,16 +245,31 @@ class Worker:
         """The episode before the model. What it caches goes with it when the sitting is over."""
         from dualscope.learners import Bench
 
-        if self._tasks[sitting.task].digest != sitting.data:
-            raise CellError(f"the data of '{sitting.task}' changed after the study was planned: run it again")
+        for name, data in (
+            (sitting.task, sitting.data),
+            sitting.queries_from or (sitting.task, sitting.data),
+        ):
+            if self._tasks[name].digest != data:
+                raise CellError(f"the data of '{name}' changed after the study was planned: run it again")
         model = self.model(sitting.place)
         lesson = self._lesson(sitting, sitting.task, model)
         others = [cell.other_task for cell in cells if cell.other_task is not None]
         other = self._lesson(sitting, others[0][0], model) if others else None
         want = _wanted(self.setting.study, cells)
-        key = (sitting.place, sitting.task, sitting.data, sitting.read_at, want, lesson.query_ids)
+        if not sitting.shots:  # there is no in-context learning here whose next tokens could be compared
+            want -= {"next_tokens"}
+        # Which next tokens are noted depends on the demonstrations.
+        shared = None if "next_tokens" not in want else sitting
+        key = (sitting.place, sitting.data, sitting.read_at, want, lesson.queries, lesson.answers, shared)
         known = self._zero_shot[1] if self._zero_shot is not None and self._zero_shot[0] == key else None
-        bench = Bench(model, lesson, want=want, zero_shot=known, other=other)
+        bench = Bench(
+            model,
+            lesson,
+            want=want,
+            zero_shot=known,
+            other=other,
+            chosen={(name, options): found for cell in cells for name, options, found in cell.chosen},
+        )
         if known is None:
             self._zero_shot = None  # before the new one is made: one at a time
             self._zero_shot = (key, bench.zero_shot)
@@ -259,17 +277,24 @@ class Worker:
 
     # Rates
 
-    def _choose(self, job: RateJob, tell: Callable[[Event], None]) -> None:
-        from dualscope.studies.rates import choose, is_chosen
+    def _choose(self, job: RateJob | ChoiceJob, tell: Callable[[Event], None]) -> None:
+        from dualscope.studies import choices, rates
 
-        if is_chosen(self.run, job.key):
+        kind, path = (choices, job.path) if isinstance(job, ChoiceJob) else (rates, f"rates/{job.key}.json")
+        if kind.is_chosen(self.run, job.key):
             tell(Outcome(job.key, str(job), "was there"))
             return
         tell(Started(str(job)))
         began = time.perf_counter()
         try:
-            choice = choose(job, self.model(job.place), self._tasks[job.task])
-            self.run.write_json(f"rates/{job.key}.json", choice)
+            load_plugins(self.setting.study.plugins)
+            model, task = self.model(job.place), self._tasks[job.task]
+            found = (
+                choices.choose(job, model, task)
+                if isinstance(job, ChoiceJob)
+                else rates.choose(job, model, task)
+            )
+            self.run.write_json(path, found | {"seconds": round(time.perf_counter() - began, 3)})
         except (Exception, SystemExit) as error:
             tell(_failure(job.key, str(job), began, error))
         else:

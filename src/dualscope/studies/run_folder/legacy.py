@@ -44,6 +44,7 @@ def upgraded(rows: pa.Table) -> pa.Table:
     columns["learner"] = pa.array([name for name, _ in found], pa.string())
     columns["control"] = pa.array([control for _, control in found], pa.string())
     columns["role"] = pa.array(roles, pa.string())
+    columns["queries_from"] = pa.nulls(len(names), pa.string())
     references = [None if text is None else reference_label(text) for text in rows["reference"].to_pylist()]
     columns["reference"] = pa.array(references, pa.string())
     return pa.table({name: columns[name] for name in COLUMNS})

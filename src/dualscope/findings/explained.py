@@ -1,0 +1,145 @@
+"""Which hypothesis explains in-context learning best: a ranking of each task, in numbers and in words. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.rows import learning_of
+from dualscope.core.words import CONTROL_ROLES, Control
+
+Row = Mapping[str, Any]  # of a summary
+NULLS: tuple[Control, ...] = tuple(name for name, role in CONTROL_ROLES.items() if role == "null")
+BESIDE = ("explained_next_token", "agreement", "topk_overlap", "accuracy", "sim_aou", "sim_aou_above")
+EXACT = "context-patch"  # an identity of every model: it is never ranked
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A learner's explained share on a task, what else is known of it there, and its own controls' shares."""
+
+    learning: Learning
+    explained: Row
+    beside: dict[str, Row] = field(default_factory=dict)
+    controls: dict[Control, Row] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.learning.label
+
+    @property
+    def value(self) -> float:
+        return float(self.explained["value"])
+
+    @property
+    def strongest(self) -> tuple[Control, Row] | None:
+        """The control that explains most: what the learner has without being taught the task."""
+        found = [(name, row) for name, row in self.controls.items() if math.isfinite(row["value"])]
+        return max(found, key=lambda pair: float(pair[1]["value"]), default=None)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The hypotheses of one task, best first; and the ceilings, which may look at in-context learning itself."""
+
+    task: str
+    hypotheses: tuple[Standing, ...]
+    ceilings: tuple[Standing, ...]
+    empty: tuple[str, ...] = ()
+    """Learners whose share is not defined: there is nothing to explain."""
+
+    @property
+    def again(self) -> Standing | None:
+        """In-context learning from other demonstrations: as much as anything can be expected to explain."""
+        return next((c for c in self.ceilings if c.learning == IN_CONTEXT.under("redraw")), None)
+
+    def words(self) -> list[str]:
+        """Which explains most, how much is left, and what the controls take away."""
+        if not self.hypotheses:
+            return [
+                f"{self.task}: nothing to explain: the context changes the predictions no more than another draw of "
+                "demonstrations does."
+            ]
+        best = self.hypotheses[0]
+        said = [f"{self.task}: {best.label} explains most, {_share(best.explained)}; {_left(best.value)}."]
+        if best.strongest is not None:
+            name, row = best.strongest
+            kept = f"under {name} it still explains {_share(row)}"
+            said.append(
+                f"Of that, {kept}: that much is not the task."
+                if row["value"] > 0
+                else f"Its controls take all of it away: {kept}."
+            )
+        if self.again is not None:
+            said.append(
+                f"In-context learning from other demonstrations explains {_share(self.again.explained)}."
+            )
+        fitted = [c for c in self.ceilings if c is not self.again]
+        if fitted:
+            top = max(fitted, key=lambda c: c.value)
+            word = "more than" if top.value > best.value else "no more than"
+            said.append(
+                f"Fitted on ICL's own traces, {top.label} explains {_share(top.explained)}, {word} the best hypothesis."
+            )
+        return said
+
+
+def rankings(rows: Iterable[Row]) -> list[Ranking]:
+    """Of every task, from the trained model's summary rows of one model and setting."""
+    by_task: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["variant"] == "trained":
+            by_task.setdefault(str(row["task"]), []).append(row)
+    found = [_ranking(task, own) for task, own in by_task.items()]
+    return [ranking for ranking in found if ranking is not None]
+
+
+def _ranking(task: str, rows: Sequence[Row]) -> Ranking | None:
+    shares: dict[Learning, Row] = {}
+    beside: dict[Learning, dict[str, Row]] = {}
+    roles: dict[Learning, str] = {}
+    for row in rows:
+        learning = learning_of(row)
+        roles[learning] = str(row["role"])
+        if row["metric"] == "explained" and row["reference"] == IN_CONTEXT.label:
+            shares[learning] = row
+        elif row["metric"] in BESIDE and row["reference"] in (IN_CONTEXT.label, None):
+            beside.setdefault(learning, {})[str(row["metric"])] = row
+    if not shares:
+        return None
+
+    def standing(learning: Learning) -> Standing:
+        controls = {name: shares[learning.under(name)] for name in NULLS if learning.under(name) in shares}
+        return Standing(learning, shares[learning], beside.get(learning, {}), controls)
+
+    defined = {who for who, row in shares.items() if math.isfinite(row["value"])}
+    plain = [who for who in shares if who.control is None and roles[who] == "hypothesis"]
+    tops = [
+        who
+        for who in shares
+        if roles[who] == "ceiling" and (who.control is None or who == IN_CONTEXT.under("redraw"))
+    ]
+    return Ranking(
+        task,
+        tuple(sorted((standing(w) for w in plain if w in defined), key=lambda s: -s.value)),
+        tuple(standing(who) for who in tops if who in defined and who.name != EXACT),
+        tuple(who.label for who in plain if who not in defined),
+    )
+
+
+def _share(row: Row) -> str:
+    """A share as people read it, with its interval where it has one."""
+    text = f"{row['value']:.2f}"
+    low, high = row.get("low"), row.get("high")
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return text
+    return f"{text} [{low:.2f}, {high:.2f}]"
+
+
+def _left(value: float) -> str:
+    if value <= 0:
+        return "no hypothesis explains anything"
+    return f"{max(0.0, 1 - value):.0%} of what the context does to the predictions is left unexplained"

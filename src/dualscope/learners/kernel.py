@@ -1,0 +1,93 @@
+"""Kernel regression (Han et al. 2023): a query takes the labels of the demonstrations that are like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from dualscope.core.options import Options
+from dualscope.learners.choice import Choice, choose, judges
+from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.spare import asking_demonstrations
+from dualscope.learners.steering import check_layer
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+    from dualscope.models.trace import Trace
+
+TEMPERATURES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+FLOOR = 1e-6  # what is left to classes that no demonstration speaks for: their log is a number
+
+
+class KernelOptions(Options):
+    layer: int | None = Field(None, ge=0, description="whose residual is compared; none given: chosen")
+    temperature: float | None = Field(
+        None, ge=0, description="0: the nearest demonstration alone decides; none given: chosen"
+    )
+
+
+@LEARNERS.register("kernel")
+class Kernel(Learner[KernelOptions]):
+    """A softmax over the demonstrations by the likeness of their hidden states; predictions only."""
+
+    options = KernelOptions
+
+    def is_open(self, options: KernelOptions) -> bool:
+        return options.layer is None or options.temperature is None
+
+    def choose(self, benches: Sequence[Bench], options: KernelOptions) -> Choice:
+        asked = [judge for bench in benches for judge in judges(bench, 0)]
+        layers = range(asked[0].model.n_layers) if options.layer is None else [options.layer]
+        temperatures = TEMPERATURES if options.temperature is None else (options.temperature,)
+        candidates = [{"layer": layer, "temperature": t} for layer in layers for t in temperatures]
+        return choose(
+            asked,
+            candidates,
+            lambda bench, found: self.learn(bench, None, options.model_copy(update=found)).trace,
+        )
+
+    def learn(self, bench: Bench, lr: float | None, options: KernelOptions) -> Learned:
+        options, choice = bench.chosen(self, options)
+        assert options.layer is not None
+        assert options.temperature is not None
+        check_layer(bench.model, options.layer, self.name)
+        seen: Trace = bench.once(
+            "demonstrations", lambda: bench.model.read(asking_demonstrations(bench.lesson))
+        )
+        scores = kernel_regression(
+            seen.residual[:, options.layer],
+            seen.labels,
+            bench.zero_shot.residual[:, options.layer],
+            classes=len(bench.lesson.answers),
+            temperature=options.temperature,
+        )
+        trace = replace(bench.zero_shot, label_logprobs=scores, label_logprobs_at_layer=None, extras={})
+        return Learned(trace, predictions_only=True, choice=choice)
+
+
+def kernel_regression(
+    features: Tensor, labels: Tensor, queries: Tensor, classes: int, temperature: float
+) -> Tensor:
+    """Log-probabilities of the classes, [queries, classes]: log sum_i [y_i = class] exp(h . h_i / t).
+
+    ``features`` [demonstrations, width] and ``queries`` [queries, width] are centred on the demonstrations and scaled
+    to unit norm first.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> kernel_regression(x, torch.tensor([0, 1]), x, classes=2, temperature=0.1).argmax(-1)
+    tensor([0, 1])
+    """
+    mean = features.mean(0)
+    likeness = F.normalize(queries - mean, dim=-1) @ F.normalize(features - mean, dim=-1).T
+    if temperature == 0:
+        weights = F.one_hot(likeness.argmax(-1), len(labels)).to(likeness)
+    else:
+        weights = (likeness / temperature).softmax(-1)
+    shares = weights @ F.one_hot(labels, classes).to(weights)
+    return torch.log((1 - FLOOR) * shares + FLOOR / classes)

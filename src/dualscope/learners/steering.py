@@ -1,0 +1,65 @@
+"""A vector put into the residual stream where the label is predicted: what task and function vectors do."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dualscope.core.errors import InputError
+from dualscope.learners.choice import Choice
+from dualscope.learners.learner import Learned
+from dualscope.models.capture.intervention import OnResidual
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+    from dualscope.models.capture.session import Session
+    from dualscope.models.model import Model
+
+Mode = Literal["replace", "add"]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """A change of activations, not of weights: the residual after ``layer`` becomes the vector, or gains it."""
+
+    layer: int
+    vector: Tensor  # [width]
+    mode: Mode
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        def edit(residual: Tensor, session: Session) -> Tensor:
+            vector = self.vector.to(residual)
+            return vector.expand_as(residual) if self.mode == "replace" else residual + vector
+
+        return model.intervened(OnResidual(self.layer, edit))
+
+    def randomised(self, seed: int, draw: int) -> Steering:
+        """A random direction of the same norm."""
+        noise = random_vector(self.vector.shape, seed, draw).to(self.vector)
+        return replace(self, vector=noise * (self.vector.norm() / noise.norm()))
+
+
+def random_vector(shape: tuple[int, ...], seed: int, draw: int) -> Tensor:
+    """Gaussian, the same on every device."""
+    state = int(np.random.SeedSequence([seed, 4, draw]).generate_state(1)[0])
+    return torch.randn(shape, generator=torch.Generator().manual_seed(state), dtype=torch.float64)
+
+
+def steered(bench: Bench, change: Steering, choice: Choice | None) -> Learned:
+    """The queries without a context, the residual stream changed."""
+    model = bench.model
+    with change.applied(model):
+        trace = model.read(bench.lesson, want=bench.read_want)
+    return Learned(trace, change, one_layer=True, choice=choice)
+
+
+def check_layer(model: Model, layer: int, learner: str) -> None:
+    if not 0 <= layer < model.n_layers:
+        raise InputError(
+            f"learner '{learner}': option 'layer': {model.name} has layers 0 to {model.n_layers - 1}, found {layer}"
+        )

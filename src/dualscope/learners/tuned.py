@@ -1,0 +1,108 @@
+"""Gradient descent at its best: what the papers' one pass leaves open, chosen on spare examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from dualscope.core.options import Options
+from dualscope.descent.adam import Adam
+from dualscope.descent.loop import unchanged
+from dualscope.descent.parameters import Slot, Whole, is_low
+from dualscope.learners.choice import Choice, judges, rank, row_of
+from dualscope.learners.gd import gd_step
+from dualscope.learners.gradient import DescentOptions, descend
+from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.rate import GRID
+
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
+
+EPOCHS = (1, 3, 10)
+KEEP = 3  # a third of the candidates goes on to more epochs
+ASKED = 100  # spare examples a seed
+SEEDS = 2  # that it is chosen over; each costs a hundred runs of training
+MOST_ADAM = 0.1  # beyond this rate of the grid Adam's first step moves every weight by more than most weigh
+
+
+class TunedOptions(Options):
+    rate: float | None = Field(None, gt=0, description="learning rate; none given: chosen")
+    epochs: int | None = Field(None, ge=1, description="passes over the demonstrations; none given: chosen")
+    loss: Literal["all", "label"] | None = Field(
+        None, description="the tokens that count; none given: chosen"
+    )
+    parameters: Literal["kv", "all"] | None = Field(
+        None, description="keys and values, or all weights; none given: chosen"
+    )
+    optimiser: Literal["sgd", "adam"] | None = Field(None, description="none given: chosen")
+
+
+@LEARNERS.register("gd-tuned")
+class GdTuned(Learner[TunedOptions]):
+    """GD whose rate, epochs, loss, parameters and optimiser are those that learn best."""
+
+    options = TunedOptions
+
+    def is_open(self, options: TunedOptions) -> bool:
+        return None in options.model_dump().values()
+
+    def choose(self, benches: Sequence[Bench], options: TunedOptions) -> Choice:
+        """Successive halving: all candidates learn for one epoch, the best third for three, of these a third for ten.
+
+        The choice is the best of all that was tried.
+        """
+        asked = [judge for bench in benches[:SEEDS] for judge in judges(bench, 0)]
+        asked = [
+            bench.asking(bench.lesson.only(range(min(ASKED, len(bench.lesson.queries))))) for bench in asked
+        ]
+        curve = [row_of(bench.zero_shot, {}, bench.seed) for bench in asked]
+        alive = candidates(asked[0].model, options)
+        tried: list[dict[str, Any]] = []
+        for epochs in EPOCHS if options.epochs is None else (options.epochs,):
+            alive = [{**candidate, "epochs": epochs} for candidate in alive]
+            for bench, candidate in product(asked, alive):
+                # A bench of its own each time, so that no trace is kept.
+                fresh = bench.asking(bench.lesson)
+                trace = self.learn(fresh, None, options.model_copy(update=candidate)).trace
+                curve.append(row_of(trace, candidate, bench.seed))
+            tried += alive
+            alive = sorted(alive, key=lambda one: rank(curve, one))[: -(-len(alive) // KEEP)]
+        best = min(tried, key=lambda one: rank(curve, one))
+        edge = options.rate is None and best["rate"] in (GRID[0], GRID[-1])
+        return Choice(best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=edge)
+
+    def learn(self, bench: Bench, lr: float | None, options: TunedOptions) -> Learned:
+        options, choice = bench.chosen(self, options)
+        assert options.rate is not None
+        assert options.epochs is not None
+        assert options.loss is not None
+        common = DescentOptions.model_validate({"epochs": options.epochs, "loss": options.loss})
+        slots: list[Slot] | None = None
+        if options.parameters == "all":
+            slots = [Whole(name) for name, _ in bench.model.hf.named_parameters()]
+        adjust = Adam() if options.optimiser == "adam" else unchanged
+        learned = descend(
+            bench, bench.lesson.training, options.rate, common, gd_step, adjust=adjust, slots=slots
+        )
+        return replace(learned, choice=choice)
+
+
+def candidates(model: Model, options: TunedOptions) -> list[dict[str, Any]]:
+    """All combinations of what is open, but for the epochs; weights of 16 bits can only learn beside, which is K, V."""
+    parameters = ("kv",) if is_low(model) else ("kv", "all")
+    found = product(
+        GRID if options.rate is None else (options.rate,),
+        ("all", "label") if options.loss is None else (options.loss,),
+        parameters if options.parameters is None else (options.parameters,),
+        ("sgd", "adam") if options.optimiser is None else (options.optimiser,),
+    )
+    return [
+        {"rate": rate, "loss": loss, "parameters": which, "optimiser": optimiser}
+        for rate, loss, which, optimiser in found
+        if optimiser == "sgd" or rate <= MOST_ADAM or options.rate is not None
+    ]

@@ -1,0 +1,115 @@
+"""Settings that learners leave open, chosen once a model and task: kept as choices/<key>.json, with their curve."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dualscope.core.canonical import canonical, fingerprint
+from dualscope.core.words import DemoLabels, GdDemonstrations
+from dualscope.studies.cell import Place
+from dualscope.studies.run_folder.storage import Run
+
+if TYPE_CHECKING:
+    from dualscope.models import Model
+    from dualscope.tasks import Task
+
+
+@dataclass(frozen=True)
+class ChoiceJob:
+    """What a learner leaves open, to be chosen: on the trained variant, over the study's seeds, on spare examples."""
+
+    place: Place
+    task: str
+    data: str
+    seeds: tuple[int, ...]
+    shots: int
+    queries: int
+    balanced: bool
+    gd_demonstrations: GdDemonstrations
+    demo_labels: DemoLabels
+    learner: str
+    options: str  # those that are given, as JSON
+    code: str = ""
+
+    @property
+    def key(self) -> str:
+        return fingerprint({**asdict(self), "place": self.place.facts})
+
+    @property
+    def path(self) -> str:
+        return f"choices/{self.key}.json"
+
+    def __str__(self) -> str:
+        given = "" if self.options == "{}" else f" {self.options}"
+        return (
+            f"{self.place.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
+        )
+
+
+def choose(job: ChoiceJob, model: Model, task: Task) -> dict[str, Any]:
+    """The choice, ready for JSON."""
+    from dualscope.learners import LEARNERS, Bench
+    from dualscope.learners.spare import spare_of
+    from dualscope.tasks import Episode, make_lesson
+
+    episodes = [
+        Episode.draw(task, job.shots, seed, job.queries, balanced=job.balanced, demo_labels=job.demo_labels)
+        for seed in job.seeds
+    ]
+    benches = []
+    for episode in episodes:
+        lesson = make_lesson(
+            episode, model.tokenizer, model.max_positions, gd_demonstrations=job.gd_demonstrations
+        )
+        benches.append(Bench(model, lesson, spare=spare_of(lesson, model, episodes)))
+    learner = LEARNERS[job.learner]()
+    options = learner.options(**json.loads(job.options))
+    choice = learner.choose(benches, options)
+    return {
+        "model": job.place.name,
+        "task": job.task,
+        "learner": job.learner,
+        "options": json.loads(job.options),
+        "demo_labels": job.demo_labels,
+        "seeds": list(job.seeds),
+        "shots": job.shots,
+        "settings": choice.settings,
+        "at_edge": choice.at_edge,
+        "examples": choice.n,
+        "curve": [_finite(row) for row in choice.curve],
+        "more": choice.more,
+    }
+
+
+def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+
+
+def chosen(run: Run) -> dict[str, dict[str, Any]]:
+    """What was chosen in this run so far, by the job's key. A damaged choice is none: it is chosen again."""
+    names = run.folder.names("choices", ".json")
+    found = {name.removesuffix(".json"): run.recall(f"choices/{name}") for name in names}
+    return {key: choice for key, choice in found.items() if is_choice(choice)}
+
+
+def is_chosen(run: Run, key: str) -> bool:
+    return is_choice(run.recall(f"choices/{key}.json"))
+
+
+def is_choice(choice: dict[str, Any]) -> bool:
+    """Whether a file's content is what `choose` writes, as far as a plan and a page look at it."""
+    kinds = {"settings": dict, "options": dict, "curve": list, "model": str, "task": str, "learner": str}
+    return (
+        all(isinstance(choice.get(name), kind) for name, kind in kinds.items())
+        and isinstance(choice.get("examples"), int)
+        and all(isinstance(row, dict) for row in choice["curve"])
+    )
+
+
+def settings_of(run: Run) -> dict[str, str]:
+    """The chosen settings as JSON, by the job's key."""
+    return {key: canonical(choice["settings"]) for key, choice in chosen(run).items()}
