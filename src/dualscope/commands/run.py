@@ -51,7 +51,10 @@ def run(
     dtype: str | None = typer.Option(None, help="float32, float64, tf32, bfloat16, float16."),
     engine: str = typer.Option("local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine)."),
     jobs: int | None = typer.Option(
-        None, min=1, help="Worker processes, or Ray actors; as many as suit the models if not given."
+        None,
+        min=1,
+        max=1024,
+        help="Worker processes, or Ray actors; as many as suit the models if not given.",
     ),
     shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8."),
     plugin: list[Path] = typer.Option(
@@ -95,6 +98,8 @@ def run(
         raise InputError(
             f"--device {device}: expected auto, cpu, cuda, cuda:N or mps, or several: cuda:0,cuda:1"
         )
+    if out is not None and not out.strip():
+        raise InputError("--out: an empty name; give a folder for the run, or leave the option out")
     place = out or f"runs/{study.stem if study else preset or 'quick'}"
     with Reporter(quiet=as_json) as reporter:
         runner = Runner(
@@ -132,7 +137,7 @@ def _numbers(text: str | None, option: str) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):
         raise InputError(f"{option} {text}: expected whole numbers, as in 32 or 4,8,16")
     return [int(part) for part in parts]
 

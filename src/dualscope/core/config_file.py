@@ -49,6 +49,7 @@ def parsed_yaml(text: str, path: str) -> tuple[dict[str, Any], dict[Location, in
         raise InputError(f"{path}: malformed YAML: {reason(error)}") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected `field: value` lines, found {_kind(data)}")
+    _check_texts(data, path)
     return data, lines
 
 

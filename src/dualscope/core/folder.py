@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.owner import Owner
+from dualscope.core.strangers import reading
 
 ASIDE = "aside"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
@@ -171,7 +172,8 @@ class RemoteFolder(Folder):
 
         self.url = url.rstrip("/")
         self.fs: Any
-        self.fs, self.base = fsspec.core.url_to_fs(self.url)
+        with reading(url, "give a folder, or a URL whose file system fsspec knows and that is installed"):
+            self.fs, self.base = fsspec.core.url_to_fs(self.url)
 
     def __str__(self) -> str:
         return self.url

@@ -12,7 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.capture.positions import max_positions
-from dualscope.models.files.source import CONFIG, TOKENIZER, ModelSource, find, weights_header
+from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement
 from dualscope.models.precision import dtype_of, name_of
 
@@ -42,7 +42,7 @@ def load(
     if dtype == "float64" and any(place.type == "mps" for place in places):
         raise InputError("dtype 'float64' does not exist on MPS; use --device cpu or float32")
     source = find(name, offline)
-    written = _config_file(source)
+    written = source.config()
     config = _config(source, written)
     _check_architecture(source, config)
     source.texts()
@@ -74,25 +74,12 @@ def load(
 def load_tokenizer(name: str, offline: bool = False) -> tuple[Any, int]:
     """A model's tokenizer and how many tokens the model can see, without its weights."""
     source = find(name, offline)
-    written = _config_file(source)
+    written = source.config()
     config = _config(source, written)
     source.texts()
     with network.offline():
         tokenizer = _tokenizer(source, written.parent)
     return tokenizer, max_positions(config.get_text_config(), tokenizer)
-
-
-def _config_file(source: ModelSource) -> Path:
-    path = source.file(CONFIG)
-    if path is not None:
-        return path
-    if source.folder is not None:
-        raise InputError(f"model '{source.name}': there is no config.json in {source.folder}")
-    raise InputError(
-        f"model '{source.name}' is not in the local cache; fetch it without --offline, or give a folder"
-        if source.offline
-        else f"model '{source.name}' has no config.json on the hub: it is not a transformers model"
-    )
 
 
 def _config(source: ModelSource, path: Path) -> Any:
@@ -142,11 +129,17 @@ def _check_architecture(source: ModelSource, config: Any) -> None:
 def _check_header(source: ModelSource, config: Any, files: list[Path]) -> None:
     """What the files' headers already show: layers that cannot be there, weights that are no floating numbers."""
     header = weights_header(files, source.name)
-    layers = getattr(config.get_text_config(), "num_hidden_layers", None)
-    if not isinstance(layers, int) or not 0 < layers <= len(header):
+    inner = config.get_text_config()
+    for field in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
+        value = getattr(inner, field, None)
+        if not isinstance(value, int) or value < 1:
+            raise InputError(
+                f"model '{source.name}': its config.json: {field}: a number above 0, not {value!r}"
+            )
+    if inner.num_hidden_layers > len(header):
         raise InputError(
-            f"model '{source.name}': its config.json asks for {layers!r} layers, and its files hold {len(header)} "
-            "tensors; they are not of the same model"
+            f"model '{source.name}': its config.json asks for {inner.num_hidden_layers} layers, and its files hold "
+            f"{len(header)} tensors; they are not of the same model"
         )
     for name, (_, dtype) in header.items():
         if name.endswith("weight") and dtype not in ("F64", "F32", "F16", "BF16"):

@@ -248,9 +248,10 @@ class Study(Strict):
         named = written.pop("preset", None)
         if named is not None and not isinstance(named, str):
             raise InputError(f"{file}: preset: {named!r} is not a preset's name")
-        base = read_preset(preset or named or "quick")
+        preset = next((name for name in (preset, named) if name is not None), "quick")
+        base = read_preset(preset)
         base = _overlay(base, written, keep_entries=False)
-        source = str(file) if file is not None else f"preset {preset or named or 'quick'}"
+        source = str(file) if file is not None else f"preset {preset}"
         for field, value in (options or {}).items():  # each by itself: its error is not the file's
             cls.build({"tasks": ["any"], field: value}, "options")
         return cls.build(_overlay(base, dict(options or {}), keep_entries=True), source, lines)
@@ -274,13 +275,11 @@ def _overlay(base: dict[str, Any], over: dict[str, Any], keep_entries: bool) -> 
                 named.get(item, item) if isinstance(item, str) else item for item in _as_list(over[field])
             ]
         dropped = {name for name in ("seeds", "lr") if name in over}
-        if dropped and (field not in over or keep_entries):
+        if dropped and field in merged and (field not in over or keep_entries):
             merged[field] = [
                 {k: v for k, v in item.items() if k not in dropped} if isinstance(item, Mapping) else item
-                for item in _as_list(merged.get(field) or [])
+                for item in _as_list(merged[field] or [])
             ]
-        if not merged.get(field):
-            merged.pop(field, None)
     return merged
 
 

@@ -21,12 +21,15 @@ def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
 
     def full(text: str) -> str:
-        path = (folder / Path(text).expanduser()).resolve()
-        return str(path) if path.exists() else text
+        try:
+            path = (folder / Path(text).expanduser()).resolve()
+            return str(path) if text and path.exists() else text
+        except (OSError, RuntimeError):  # too long a name, or the home of nobody: who reads it says so
+            return text
 
     def model(name: str) -> str:
         path = full(name)
-        return path if name != EMBEDDED and Path(path).is_dir() else name
+        return path if name != EMBEDDED and path != name and Path(path).is_dir() else name
 
     def task(name: str) -> str:
         return full(name) if name.endswith((".yaml", ".yml")) else name

@@ -200,6 +200,7 @@ class Planner:
             other = self._other(resolved, task)
             if resolved.needs_other and other is None:
                 continue
+            self._reference(entry, resolved.learning)  # refused now, and not once a rate was chosen
             chosen: tuple[float | None, ...] | RateJob = (None,)
             if resolved.needs_rate:
                 chosen = self._rates(entry, place, task)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.strangers import bytes_of
 
 GROUP = "dualscope.plugins"
 
@@ -68,6 +69,6 @@ def is_foreign(thing: Any) -> bool:
 
 def _source(file: str) -> bytes:
     try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"--plugin {file}: cannot be read ({error.strerror})") from None
+        return bytes_of(Path(file))
+    except InputError as error:
+        raise InputError(f"--plugin {error}") from None

@@ -22,6 +22,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 def model_digest(name: str, offline: bool = False) -> str:
     """A hash of a model's weights, configuration and tokenizer; the files are fetched if need be."""
     source = find(name, offline)
+    source.config()
     files = [*source.weights(), *source.texts()]
     known = {file.name: _remembered(file) for file in files}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]

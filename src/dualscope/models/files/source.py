@@ -80,6 +80,19 @@ class ModelSource:
         """config.json says at which commit a branch is now; all other files are taken from that commit."""
         return self._fetch(CONFIG, self.revision)
 
+    def config(self) -> Path:
+        """config.json, without which there is no model: an explanation where there is none."""
+        path = self.file(CONFIG)
+        if path is not None:
+            return path
+        if self.folder is not None:
+            raise InputError(f"model '{self.name}': there is no config.json in {self.folder}")
+        raise InputError(
+            f"model '{self.name}' is not in the local cache; fetch it without --offline, or give a folder"
+            if self.offline
+            else f"model '{self.name}' has no config.json on the hub: it is not a transformers model"
+        )
+
     def _fetch(self, filename: str, revision: str | None) -> Path | None:
         import huggingface_hub
         from huggingface_hub import errors
@@ -211,6 +224,8 @@ def find(name: str, offline: bool = False) -> ModelSource:
     """
     if name == EMBEDDED:
         return ModelSource(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))
+    if not name.strip():
+        raise InputError("an empty name of a model; give embedded, a folder, or a name on the hub")
     try:
         folder = Path(name).expanduser()
         if folder.is_dir():

@@ -235,6 +235,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     (2, 8)
     """
     number, _, shards = text.partition("/")
-    if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
+    plain = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in (number, shards))
+    if not plain or not 1 <= int(number) <= int(shards):
         raise InputError(f"--shard {text}: expected i/n with 1 <= i <= n, for example 2/8")
     return int(number), int(shards)

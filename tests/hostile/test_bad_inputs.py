@@ -1,0 +1,41 @@
+"""Whatever a person or a stranger's file gives: one message that names it, exit code 2, no traceback, soon."""
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hostile.inputs import TABLE
+from tests.hostile.inputs.bad import Bad, Place
+
+SAMPLE = 120
+WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
+CHOSEN = TABLE if WHOLE else random.Random(17).sample(TABLE, SAMPLE)
+
+
+def test_there_are_enough() -> None:
+    assert len(TABLE) >= 600
+    assert len({bad.name for bad in TABLE}) == len(TABLE)
+
+
+@pytest.mark.parametrize("bad", CHOSEN, ids=lambda bad: re.sub(r"[^\w.-]+", "-", bad.name)[:60])
+def test_bad_input(
+    bad: Bad, cli: Callable[..., Any], forget: None, model_folder: str, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    bad.make(Place(here, Path(model_folder)))
+    began = time.perf_counter()
+    result = cli(*(argument.replace("{here}", str(here)) for argument in bad.arguments))
+    took = time.perf_counter() - began
+    said = " ".join(result.err.split())
+    assert result.code == 2, (result.code, said[-600:], result.out[-300:])
+    assert "Traceback" not in result.err
+    assert re.search(bad.said, said), said
+    assert not (here / "run").exists()
+    assert took < 10, f"{took:.1f} s"
