@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from dualscope.core import halving
 from dualscope.core.errors import InputError
+from dualscope.core.halving import GRID
 from dualscope.learners import choose_rate
-from dualscope.learners.rate import GRID, _rank
-from dualscope.tasks import Episode
+from dualscope.models import Model
+from dualscope.tasks import Episode, Task
 from tests.learners import oracle
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 from tests.models import oracle as reading
@@ -46,26 +48,6 @@ def test_choose_rate() -> None:
     assert row["accuracy"] == pytest.approx(right / total)
 
 
-def test_rates_that_are_as_accurate_are_told_apart_by_likelihood_and_then_size() -> None:
-    """The same accuracies in another order of seeds are a tie, though their float sums differ."""
-    seeds = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.3, 0.1, 0.2)]
-    assert len({a + b + c for a, b, c in seeds}) > 1
-
-    def curve(nll: tuple[float, ...]) -> list[dict[str, float]]:
-        return [
-            {"lr": lr, "accuracy": accuracy, "nll": level, "n": 200}
-            for lr, level, of_seeds in zip((1.0, 0.1, 0.3), nll, seeds, strict=True)
-            for accuracy in of_seeds
-        ]
-
-    def best(nll: tuple[float, ...]) -> float:
-        return min((1.0, 0.1, 0.3), key=lambda lr: _rank(curve(nll), lr))
-
-    assert best((0.5, 0.7, 0.6)) == 1.0
-    assert best((0.5, 0.5, 0.5)) == 0.1
-    assert best((0.7, float("inf"), 0.6)) == 0.3
-
-
 def test_choose_rate_edges() -> None:
     assert GRID[0] == 1e-4
     assert GRID[-1] == 10
@@ -80,3 +62,14 @@ def test_choose_rate_edges() -> None:
     assert choice.rate == 0.1
     assert choice.at_edge
     assert choice.curve[-1]["accuracy"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["embedded-sst2", "embedded-trec", "embedded-agnews"])
+def test_halving_chooses_what_the_whole_grid_would(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, drawn = Model.load("embedded", device="cpu"), Task.load(task)
+    quick = choose_rate(model, drawn, seeds=[0], shots=16, queries=20)
+    monkeypatch.setattr(halving, "FEWEST", len(GRID))
+    whole = choose_rate(model, drawn, seeds=[0], shots=16, queries=20)
+    assert quick.rate == whole.rate
+    assert sum(row["n"] for row in quick.curve) < 0.5 * sum(row["n"] for row in whole.curve)

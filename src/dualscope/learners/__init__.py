@@ -1,5 +1,6 @@
 """Ways to learn from demonstrations, by name, on any model."""
 
+from dualscope.core.halving import Choice
 from dualscope.core.options import Options
 from dualscope.descent.delta import Delta
 from dualscope.descent.direct_effect import direct_attn_out
@@ -22,7 +23,7 @@ from dualscope.learners.matched import GdMatched, LcgdMatched
 from dualscope.learners.nulls import NullContext, ZeroShotOffset
 from dualscope.learners.probe import Probe
 from dualscope.learners.prompted import InContext, ZeroShot
-from dualscope.learners.rate import Choice, choose_rate
+from dualscope.learners.rate import choose_rate
 from dualscope.learners.static_patch import StaticPatchLearner
 from dualscope.learners.task_vector import TaskVector
 from dualscope.learners.tuned import GdTuned

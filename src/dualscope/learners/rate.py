@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from dualscope.core.errors import InputError
+from dualscope.core.halving import GRID, SIZES, Choice, Score, choice_of, rounds_of
+from dualscope.core.words import GdDemonstrations
 from dualscope.learners.bench import Bench
 from dualscope.models.trace import Trace
 from dualscope.tasks.episode import Episode, spares
@@ -22,23 +22,8 @@ if TYPE_CHECKING:
     from dualscope.tasks.example import Example
     from dualscope.tasks.task import Task
 
-GRID = tuple(float(f"{10 ** (-4 + k / 2):.3g}") for k in range(11))  # 1e-4 .. 10, two a decade
 ENOUGH = 50
-MOST = 200
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The rate, and the whole curve that it was chosen from.
-
-    ``curve`` has a row for every rate and seed: ``lr``, ``seed``, ``accuracy``, ``nll`` (mean -log p of the gold
-    label) and ``n``; the rows of rate 0 are the model before any learning.
-    """
-
-    rate: float
-    at_edge: bool  # the best rate is the grid's first or last: a better one may lie outside
-    curve: tuple[dict[str, Any], ...]
-    n: int  # examples that it was chosen on
+MOST = SIZES[-1]
 
 
 def choose_rate(
@@ -49,36 +34,72 @@ def choose_rate(
     *,
     queries: int = 2000,
     balanced: bool = False,
-    gd_demonstrations: str = "same",
+    gd_demonstrations: GdDemonstrations = "same",
     grid: Sequence[float] = GRID,
     limit: int = MOST,
 ) -> Choice:
     """The rate at which plain ``gd`` is most accurate on training examples that no episode uses.
 
-    Averaged over the seeds; ties go to the lower mean -log p(gold label), then to the smaller rate. Give it the
-    trained model: the rate is then used for every learner, seed and variant, as in the papers.
+    Averaged over the seeds; ties go to the lower mean -log p(gold label), then to the smaller rate. All rates are tried
+    on a few examples, the better half on more, and so on (`dualscope.core.halving`). Give it the trained model: the
+    rate is then used for every learner, seed and variant, as in the papers.
     """
-    episodes = [Episode.draw(task, shots, seed, queries, balanced=balanced) for seed in seeds]
-    examples = _that_fit(spares(task, episodes), task, model, limit)
-    if len(examples) < ENOUGH:
-        raise InputError(
-            f"task '{task.name}': a learning rate is chosen on at least {ENOUGH} training examples that are neither "
-            f"demonstrations nor queries, and {len(examples)} are left; give a rate yourself (lr: 0.1)"
-        )
-    curve = []
-    for episode in episodes:
-        lesson = _asking(episode, examples, model, gd_demonstrations)
-        bench = Bench(model, lesson)
-        curve.append(_row(bench.zero_shot, 0.0, episode.seed))
-        for lr in grid:
-            # A new bench each time, so that traces of past rates are not kept.
-            learned = Bench(model, lesson, zero_shot=bench.zero_shot).learned("gd", lr)
-            curve.append(_row(learned.trace, lr, episode.seed))
-    best = min(grid, key=lambda lr: _rank(curve, lr))
-    return Choice(best, best in (min(grid), max(grid)), tuple(curve), len(examples))
+    trial = Trial(model, task, tuple(seeds), shots, queries, balanced, gd_demonstrations, limit)
+    scores: dict[tuple[float, int, int], Score] = {}
+    done: dict[tuple[float, int], Score] = {}
+    while True:
+        rounds = rounds_of(grid, len(trial.examples), done)
+        number, now = len(rounds) - 1, rounds[-1]
+        if all((lr, number) in done for lr in now.candidates):
+            return choice_of(grid, scores, done, rounds, len(trial.examples))
+        for lr in (0.0, *now.candidates):
+            for seed in seeds:
+                scores[lr, seed, number] = trial.score(seed, lr, now.first, now.last)
+            done[lr, number] = sum((scores[lr, seed, number] for seed in seeds), Score())
 
 
-def _asking(episode: Episode, examples: tuple[Any, ...], model: Model, gd_demonstrations: Any) -> Lesson:
+@dataclass(frozen=True)
+class Trial:
+    """What rates are tried on: a study's own episodes, asking spare examples."""
+
+    model: Model
+    task: Task
+    seeds: tuple[int, ...]
+    shots: int
+    queries: int
+    balanced: bool
+    gd_demonstrations: GdDemonstrations
+    limit: int = MOST
+
+    @cached_property
+    def episodes(self) -> dict[int, Episode]:
+        return {
+            seed: Episode.draw(self.task, self.shots, seed, self.queries, balanced=self.balanced)
+            for seed in self.seeds
+        }
+
+    @cached_property
+    def examples(self) -> tuple[Example, ...]:
+        """Training examples that no episode uses; too few are an error."""
+        spare = spares(self.task, list(self.episodes.values()))
+        found = _that_fit(spare, self.task, self.model, self.limit)
+        if len(found) < ENOUGH:
+            raise InputError(
+                f"task '{self.task.name}': a learning rate is chosen on at least {ENOUGH} training examples that are "
+                f"neither demonstrations nor queries, and {len(found)} are left; give a rate yourself (lr: 0.1)"
+            )
+        return found
+
+    def score(self, seed: int, lr: float, first: int, last: int) -> Score:
+        """A rate's score on some of the examples; rate 0 is the model before any learning."""
+        lesson = _asking(self.episodes[seed], self.examples[first:last], self.model, self.gd_demonstrations)
+        bench = Bench(self.model, lesson)
+        return _score(bench.zero_shot if lr == 0 else bench.learned("gd", lr).trace)
+
+
+def _asking(
+    episode: Episode, examples: tuple[Example, ...], model: Model, gd_demonstrations: GdDemonstrations
+) -> Lesson:
     """The study's own lesson, its demonstrations as the study's queries let them fit, asking other queries."""
     own = make_lesson(episode, model.tokenizer, model.max_positions, gd_demonstrations=gd_demonstrations)
     texts = [episode.task.prompt(example) for example in examples]
@@ -101,17 +122,10 @@ def _that_fit(examples: Iterator[Example], task: Task, model: Model, limit: int)
     return tuple(kept[:limit])
 
 
-def _row(trace: Trace, lr: float, seed: int) -> dict[str, Any]:
+def _score(trace: Trace) -> Score:
     """A rate that blew up the model predicts nothing: its queries count as wrong."""
     finite = trace.label_logprobs.isfinite().all(-1)
     right = (trace.predictions == trace.labels) & finite
-    nll = -trace.label_logprobs.gather(1, trace.labels[:, None])
-    nll = nll.masked_fill(~finite[:, None], float("inf"))
-    accuracy, mean = torch.stack([right.to(nll).mean(), nll.mean()]).tolist()
-    return {"lr": lr, "seed": seed, "accuracy": accuracy, "nll": mean, "n": len(trace.labels)}
-
-
-def _rank(curve: list[dict[str, Any]], lr: float) -> tuple[float, float, float]:
-    rows = [row for row in curve if row["lr"] == lr]
-    right = sum(round(row["accuracy"] * row["n"]) for row in rows)  # counts: rounding must not break a tie
-    return (-right, math.fsum(row["nll"] for row in rows) / len(rows), lr)
+    nll = -trace.label_logprobs.double().gather(1, trace.labels[:, None]).squeeze(-1)
+    nll = nll.masked_fill(~finite, float("inf"))
+    return Score(int(right.sum()), float(nll.sum()), len(trace.labels))

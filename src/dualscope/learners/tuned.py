@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from dualscope.core.halving import GRID
 from dualscope.core.options import Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.loop import unchanged
@@ -17,7 +18,6 @@ from dualscope.learners.choice import Choice, judges, rank, row_of
 from dualscope.learners.gd import gd_step
 from dualscope.learners.gradient import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.rate import GRID
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

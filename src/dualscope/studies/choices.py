@@ -49,6 +49,9 @@ class ChoiceJob:
             f"{self.place.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
         )
 
+    def compute(self, model: Model, task: Task) -> dict[str, Any]:
+        return choose(self, model, task)
+
 
 def choose(job: ChoiceJob, model: Model, task: Task) -> dict[str, Any]:
     """The choice, ready for JSON."""

@@ -4,14 +4,18 @@ recorded in a model's card (``lr: recorded``)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dualscope.core.canonical import fingerprint
 from dualscope.core.config_file import check_head
 from dualscope.core.errors import InputError
+from dualscope.core.halving import FEWEST, GRID, SIZES, Round, Score, choice_of, rounds_of
 from dualscope.core.strangers import reading, text_of
 from dualscope.models.files.source import find
+from dualscope.studies.cell import Place
 from dualscope.studies.config import Study
 from dualscope.studies.plan import RateJob
 from dualscope.studies.run_folder.storage import Run
@@ -23,19 +27,98 @@ if TYPE_CHECKING:
 ADVICE = "mend the card, or give the rates with --lr"
 
 
-def choose(job: RateJob, model: Model, task: Task) -> dict[str, Any]:
-    """Choose a rate as DESIGN says of ``--lr auto``; the answer is ready for JSON."""
-    from dualscope.learners.rate import choose_rate
+@dataclass(frozen=True)
+class RatePiece:
+    """One rate of one seed on some of the spare examples: what a worker computes of a search."""
 
-    choice = choose_rate(
-        model,
-        task,
-        seeds=job.seeds,
-        shots=job.shots,
-        queries=job.queries,
-        balanced=job.balanced,
-        gd_demonstrations=job.gd_demonstrations,
-    )
+    job: RateJob
+    seed: int
+    rate: float
+    first: int
+    last: int
+
+    @property
+    def place(self) -> Place:
+        return self.job.place
+
+    @property
+    def task(self) -> str:
+        return self.job.task
+
+    @property
+    def key(self) -> str:
+        return fingerprint([self.job.key, self.seed, self.rate, self.first, self.last])
+
+    @property
+    def path(self) -> str:
+        return f"rate-pieces/{self.key}.json"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place.name} · {self.task} seed {self.seed} · learning rate {self.rate:g} on examples "
+            f"{self.first} to {self.last - 1}"
+        )
+
+    def compute(self, model: Model, task: Task) -> dict[str, Any]:
+        from dualscope.learners.rate import Trial
+
+        job = self.job
+        trial = Trial(model, task, job.seeds, job.shots, job.queries, job.balanced, job.gd_demonstrations)
+        score = trial.score(self.seed, self.rate, self.first, self.last)
+        nll = score.nll if math.isfinite(score.nll) else None
+        return {"right": score.right, "nll": nll, "n": score.n, "examples": len(trial.examples)}
+
+
+def pending(run: Run, job: RateJob) -> list[RatePiece]:
+    """What a search still has to compute of its present round; none where a rate is chosen, which is then stored."""
+    scores: dict[tuple[float, int, int], Score] = {}
+    done: dict[tuple[float, int], Score] = {}
+    examples = SIZES[-1]
+    while True:
+        rounds = rounds_of(GRID, examples, done)
+        number, now = len(rounds) - 1, rounds[-1]
+        if all((rate, number) in done for rate in now.candidates):
+            run.write_json(f"rates/{job.key}.json", _answer(job, scores, done, rounds, examples))
+            return []
+        missing = []
+        for rate in (0.0, *now.candidates):
+            for seed in job.seeds:
+                piece = RatePiece(job, seed, rate, now.first, now.last)
+                found = run.recall(piece.path)
+                if not _is_piece(found):
+                    missing.append(piece)
+                    continue
+                nll = math.inf if found["nll"] is None else found["nll"]
+                scores[rate, seed, number] = Score(found["right"], nll, found["n"])
+                examples = min(examples, found["examples"])
+            if all((rate, seed, number) in scores for seed in job.seeds):
+                done[rate, number] = sum((scores[rate, seed, number] for seed in job.seeds), Score())
+        if missing:
+            return missing
+
+
+def _is_piece(found: dict[str, Any]) -> bool:
+    whole = all(isinstance(found.get(name), int) for name in ("right", "n", "examples"))
+    return whole and found["n"] > 0 and isinstance(found.get("nll", 0), float | int | None)
+
+
+def pieces_at_most(job: RateJob) -> int:
+    """How many pieces a search has where there are spare examples enough."""
+    total, candidates = 0, len(GRID)
+    for _ in SIZES:
+        total += candidates + 1
+        candidates = max(FEWEST, math.ceil(candidates / 2))
+    return total * len(job.seeds)
+
+
+def _answer(
+    job: RateJob,
+    scores: Mapping[tuple[float, int, int], Score],
+    done: Mapping[tuple[float, int], Score],
+    rounds: Sequence[Round],
+    examples: int,
+) -> dict[str, Any]:
+    choice = choice_of(GRID, scores, done, rounds, examples)
     return {
         "model": job.place.name,
         "task": job.task,

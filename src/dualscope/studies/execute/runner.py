@@ -18,7 +18,7 @@ from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.worker import Work, WorkerSetup
 from dualscope.studies.paths import anchored
-from dualscope.studies.plan import Plan, Planner
+from dualscope.studies.plan import Plan, Planner, RateJob
 from dualscope.studies.rates import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims
@@ -130,9 +130,17 @@ class Runner:
         return result
 
     def _settle_rates(self, plan: Plan, result: RunOutcome) -> None:
-        jobs = [Work(job) for job in plan.rates]
-        self.begin(len(jobs), 0)
-        self._do(jobs, result)
+        """Rates by rounds of successive halving, in pieces that are stored; then what else learners leave open."""
+        searches = [job for job in plan.rates if isinstance(job, RateJob)]
+        others = [Work(job) for job in plan.rates if not isinstance(job, RateJob)]
+        while pieces := [piece for job in searches for piece in rates.pending(self.run, job)]:
+            self.begin(len(pieces), 0)
+            self._do([Work(piece) for piece in pieces], result)
+            if result.failures:
+                break
+        if others:
+            self.begin(len(others), 0)
+            self._do(others, result)
         result.computed.clear()  # these were no cells
         known = rates.chosen(self.run) | choices.chosen(self.run)
         for job in plan.rates:

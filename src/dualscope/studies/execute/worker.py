@@ -24,8 +24,8 @@ from dualscope.studies.execute.outcome import (
     reason_for,
     report_of,
 )
-from dualscope.studies.plan import RateJob
 from dualscope.studies.plugins import load_plugins, plugins_digest
+from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
 
@@ -49,9 +49,9 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Work:
-    """Cells that share a sitting, or one rate to choose: what a worker is given, and claims."""
+    """Cells that share a sitting, or a piece of a choice: what a worker is given, and claims."""
 
-    sitting: Sitting | RateJob | ChoiceJob
+    sitting: Sitting | RatePiece | ChoiceJob
     cells: tuple[Cell, ...] = ()
 
     @property
@@ -277,28 +277,20 @@ class Worker:
 
     # Rates
 
-    def _choose(self, job: RateJob | ChoiceJob, tell: Callable[[Event], None]) -> None:
-        from dualscope.studies import choices, rates
-
-        kind, path = (choices, job.path) if isinstance(job, ChoiceJob) else (rates, f"rates/{job.key}.json")
-        if kind.is_chosen(self.run, job.key):
-            tell(Outcome(job.key, str(job), "was there"))
+    def _choose(self, piece: RatePiece | ChoiceJob, tell: Callable[[Event], None]) -> None:
+        if self.run.recall(piece.path):
+            tell(Outcome(piece.key, str(piece), "was there"))
             return
-        tell(Started(str(job)))
+        tell(Started(str(piece)))
         began = time.perf_counter()
         try:
             load_plugins(self.setting.study.plugins)
-            model, task = self.model(job.place), self._tasks[job.task]
-            found = (
-                choices.choose(job, model, task)
-                if isinstance(job, ChoiceJob)
-                else rates.choose(job, model, task)
-            )
-            self.run.write_json(path, found | {"seconds": round(time.perf_counter() - began, 3)})
+            found = piece.compute(self.model(piece.place), self._tasks[piece.task])
+            self.run.write_json(piece.path, found | {"seconds": round(time.perf_counter() - began, 3)})
         except (Exception, SystemExit) as error:
-            tell(_failure(job.key, str(job), began, error))
+            tell(_failure(piece.key, str(piece), began, error))
         else:
-            tell(Outcome(job.key, str(job), "stored", time.perf_counter() - began))
+            tell(Outcome(piece.key, str(piece), "stored", time.perf_counter() - began))
 
 
 def _failure(key: str, about: str, began: float, error: BaseException) -> Outcome:
