@@ -208,7 +208,7 @@ def test_inconclusive() -> None:
 def test_missing_evidence_is_said() -> None:
     word, text = only(verdict(evidence(untrained=None)))
     assert word == "inconclusive"
-    assert "Evidence is missing: untrained not measured." in text
+    assert "Evidence is missing: untrained not measured; add --variant trained --variant untrained." in text
     word, text = only(verdict(evidence(random_update=None, mismatched=None, null=None)))
     assert word == "inconclusive"
     assert "null controls not measured" in text

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from scipy.stats import t as student
 
 from dualscope.report.charts.chart import Chart, Section, Tabs
 from dualscope.report.charts.drawing import colours
@@ -81,7 +82,7 @@ def test_intervals_over_seeds() -> None:
     values = np.array([v for v, *_ in parts])
     spread = np.sqrt(values.var(ddof=1) / 5 + (0.1 / 1.96) ** 2)
     assert mean == pytest.approx(values.mean())
-    assert (high - low) / 2 == pytest.approx(1.96 * spread)
+    assert (high - low) / 2 == pytest.approx(student.ppf(0.975, 4) * spread)
     assert np.isnan(combine([(np.nan, np.nan, np.nan)])[0])
     assert combine([(np.inf, np.inf, np.inf), (np.inf, np.inf, np.inf)])[0] == np.inf
 

@@ -110,4 +110,4 @@ def test_missing_baseline_is_said(tmp_path: Path) -> None:
 
 def test_every_answer_is_explained(page: Path) -> None:
     text = page.read_text()
-    assert len(re.findall(r'class="sentences"', text)) == 4
+    assert len(re.findall(r'class="sentences answer"', text)) == 4

@@ -223,7 +223,8 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
         setting = answer["setting"]
         labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
         console.print(
-            f"[bold]verdict[/bold] on {escape(setting['model'])}, {setting['shots']} shots{labels}:"
+            f"[bold]verdict[/bold] on {escape(setting['model'])}, {setting['shots']} shots{labels}: "
+            f"[bold]{escape(answer['headline'])}[/bold]"
         )
         for sentence in answer["sentences"]:
             console.print(f"  {sentence}", markup=False)

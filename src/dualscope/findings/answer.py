@@ -15,6 +15,20 @@ SMALL = 0.02
 SEEDS = 3
 
 Outcome = Literal["above", "not above", "unclear"]
+ControlKind = Literal[
+    "untrained",
+    "random-update",
+    "mismatched",
+    "position",
+    "dilution",
+    "null context",
+    "likeness to a null",
+    "random labels",
+    "other task",
+    "beyond dilution",
+    "shown",
+]
+"""What a control takes away from the learner; `shown` decides nothing."""
 Word = Literal["above the controls", "not above", "not testable", "inconclusive"]
 
 
@@ -30,6 +44,7 @@ class AgainstControl:
     p_holm: float
     seeds_needed: int | None = None
     """How many seeds would show a difference of this size; None: no number that anybody would run."""
+    kind: ControlKind = "shown"
     teaches: bool = False
     """A control that beats zero-shot here: it is no null, and does not decide."""
 
@@ -65,9 +80,21 @@ class Answer:
 
     @property
     def decided_by(self) -> AgainstControl | None:
-        """The deciding control that stands most in the learner's way, or comes nearest to it."""
+        """The deciding control that stands most in the learner's way, or comes nearest to it.
+
+        Where the answer is "not above", one of those that made it so.
+        """
         deciding = [c for c in self.comparisons if c.decides and c.difference.seeds]
+        if self.answer == "not above":
+            deciding = [c for c in deciding if c.outcome == "not above"]
         return min(deciding, key=lambda c: c.difference.mean, default=None)
+
+
+HOW_TO_MEASURE = {
+    "untrained": "--variant trained --variant untrained",
+    "null controls": "--learner null-context, or --preset controls",
+}
+"""What a run needs for the evidence that is missing."""
 
 
 def beats(gain: Interval | None) -> bool:
@@ -92,7 +119,7 @@ def sentences_of(answer: Answer) -> Iterator[str]:
     if answer.share_of_ceiling is not None:
         yield f"That is {_text(answer.share_of_ceiling)} of what ICL scores against ICL with other demonstrations."
     for name in answer.missing:
-        yield f"Evidence is missing: {name} not measured."
+        yield f"Evidence is missing: {name} not measured; add {HOW_TO_MEASURE[name]}."
     if answer.value.seeds < SEEDS:
         yield f"{answer.value.seeds} seed(s) cannot decide; the rule asks for {SEEDS}."
 

@@ -57,7 +57,7 @@ def verdicts(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[d
 def _is_whole(known: Mapping[str, Any], stamp: str) -> bool:
     """Whether a stored verdict is of these cells, and what it should be."""
     found = known.get("verdicts")
-    fields = ("setting", "sentences")
+    fields = ("setting", "sentences", "headline")
     return (
         known.get("of") == stamp
         and isinstance(found, list)

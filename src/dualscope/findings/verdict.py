@@ -20,16 +20,21 @@ from dualscope.findings.answer import (
     SMALL,
     AgainstControl,
     Answer,
+    ControlKind,
     Word,
     beats,
     sentences_of,
 )
 from dualscope.findings.evidence import Evidence, EvidenceKey
+from dualscope.findings.headline import headline, sentence
 
 CEILING = IN_CONTEXT.under("redraw")
-ALWAYS = {"zero-shot-offset": "position", "dilution": "dilution"}
+ALWAYS: dict[str, ControlKind] = {"zero-shot-offset": "position", "dilution": "dilution"}
 """Nulls that always decide, since they hold no demonstration: what people call them, by the learner's name."""
-WRONGLY_TAUGHT: tuple[words.Control, ...] = ("random-labels", "other-task")
+WRONGLY_TAUGHT: dict[words.Control, ControlKind] = {
+    "random-labels": "random labels",
+    "other-task": "other task",
+}
 
 RULE = f"""\
 The question is the strong, per-layer correspondence: does a learner change the attention outputs as the \
@@ -59,6 +64,10 @@ queries add to the variance of the mean. Their coverage and the rate of false an
 class Verdict:
     answers: tuple[Answer, ...]
     sentences: tuple[str, ...]
+    headline: str = ""
+    """The answer in one sentence."""
+    said: tuple[tuple[str, str], ...] = ()
+    """Every learner, and the sentence on it."""
     rule: str = RULE
 
     def __getitem__(self, key: tuple[str, str]) -> Answer:
@@ -70,6 +79,8 @@ class Verdict:
         found = asdict(self)
         for answer, plain in zip(self.answers, found["answers"], strict=True):
             plain["learning"] = answer.learning.facts
+            decided = answer.decided_by
+            plain["decided_by"] = None if decided is None else decided.control
             for comparison, entry in zip(answer.comparisons, plain["comparisons"], strict=True):
                 entry["outcome"] = comparison.outcome
         return found
@@ -86,7 +97,9 @@ def verdict(evidence: Evidence) -> Verdict:
         and EvidenceKey(task, "trained", learning, PRIMARY) in evidence
     ]
     answers = tuple(_decide(draft) for draft in _corrected(drafts))
-    return Verdict(answers, tuple(_summary(answers)))
+    learners = dict.fromkeys(answer.learner for answer in answers)
+    said = tuple((name, sentence([a for a in answers if a.learner == name])) for name in learners)
+    return Verdict(answers, tuple(_summary(answers)), headline(answers), said)
 
 
 @dataclass(frozen=True)
@@ -95,9 +108,13 @@ class Control:
 
     name: str
     key: EvidenceKey
+    kind: ControlKind = "shown"
     taught: Learning | None = None  # who must not have learned anything for it to be a null
     always: bool = True  # it decides whether or not it learned
-    decides: bool = True  # else it is shown
+
+    @property
+    def decides(self) -> bool:
+        return self.kind != "shown"
 
 
 class _Judge:
@@ -134,26 +151,27 @@ class _Judge:
 
     def _controls(self, task: str, learning: Learning) -> Iterator[Control]:
         own = EvidenceKey(task, "trained", learning, PRIMARY)
-        yield Control("untrained", own._replace(variant="untrained"))
-        yield Control("random-update", own._replace(learning=learning.under("random-update")))
-        yield Control("mismatched", own._replace(metric="sim_aou_mismatched"))
+        yield Control("untrained", own._replace(variant="untrained"), "untrained")
+        random_update = own._replace(learning=learning.under("random-update"))
+        yield Control("random-update", random_update, "random-update")
+        yield Control("mismatched", own._replace(metric="sim_aou_mismatched"), "mismatched")
         for null in self._nulls(task):
             always = ALWAYS.get(null.name)
-            yield Control(always or null.label, own._replace(learning=null), null, always is not None)
+            kind, name = always or "null context", always or f"{null.label} itself"
+            yield Control(name, own._replace(learning=null), kind, null, always is not None)
         for null in self.evidence.references(task, learning, "sim_aou_to_null"):
             name = f"likeness to {ALWAYS.get(null.name) or null.label}"
-            yield Control(
-                name, own._replace(metric="sim_aou_to_null", reference=null), null, null.name in ALWAYS
-            )
-        for control in WRONGLY_TAUGHT:
+            key = own._replace(metric="sim_aou_to_null", reference=null)
+            yield Control(name, key, "likeness to a null", null, null.name in ALWAYS)
+        for control, kind in WRONGLY_TAUGHT.items():
             under = learning.under(control)
-            yield Control(control, own._replace(learning=under), under, always=False)
-        yield Control("random direction", own._replace(metric="sim_aou_random"), decides=False)
-        yield Control("trained-embeddings", own._replace(variant="trained-embeddings"), decides=False)
+            yield Control(control, own._replace(learning=under), kind, under, always=False)
+        yield Control("random direction", own._replace(metric="sim_aou_random"))
+        yield Control("trained-embeddings", own._replace(variant="trained-embeddings"))
         plain = Learning(PLAIN, rate=learning.rate)
         # Is this learner more like ICL than plain GD? One of some layers has another mean.
         if plain != learning and "layers" not in learning.settings:
-            yield Control(PLAIN, own._replace(learning=plain), decides=False)
+            yield Control(PLAIN, own._replace(learning=plain))
 
     def _nulls(self, task: str) -> list[Learning]:
         """Learners of this task that have nothing to learn from, under no control."""
@@ -178,6 +196,7 @@ class _Judge:
             apart.p,
             apart.p,
             apart.seeds_needed(),
+            control.kind,
             teaches,
         )
 
@@ -191,8 +210,9 @@ class _Judge:
             left = Estimate.of(*self.evidence.pair(key))
             if left.seeds:
                 nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
+                needed, name = left.seeds_needed(), "beyond dilution"
                 yield AgainstControl(
-                    "beyond dilution", True, nothing, left.interval, left.p, left.p, left.seeds_needed()
+                    name, True, nothing, left.interval, left.p, left.p, needed, "beyond dilution"
                 )
 
     def _gain(self, task: str, learning: Learning) -> Interval | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
-from dualscope.report.charts.chart import Chart, Judgement, Listing, Note, Section, Tabs
+from dualscope.report.charts.chart import Chart, Judgement, Listing, Matrix, Note, Section, Tabs
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 from dualscope.report.glossary import glossary
@@ -50,6 +50,7 @@ def render(data: Data) -> str:
     from plotly.offline import get_plotlyjs
 
     from dualscope.report.sections import SECTIONS
+    from dualscope.report.sections.verdict import headlines
 
     sections = [made for make in SECTIONS if (made := make(data)) is not None]
     if not data.side_by_side:
@@ -62,8 +63,8 @@ def render(data: Data) -> str:
         _environment()
         .get_template("page.html.j2")
         .render(
-            title=", ".join(dict.fromkeys(subject.model for subject in data.subjects))
-            or ", ".join(source.name for source in data.sources),
+            title=_title(data),
+            headlines=headlines(data),
             data=data,
             sections=sections,
             tasks=data.tasks,
@@ -77,6 +78,15 @@ def render(data: Data) -> str:
             date=datetime.now(UTC).strftime("%Y-%m-%d"),
         )
     )
+
+
+def _title(data: Data) -> str:
+    """The question and the model."""
+    models = list(dict.fromkeys(subject.model for subject in data.subjects))
+    if not models:
+        return f"In-context regression: {', '.join(source.name for source in data.sources)}"
+    named = ", ".join(models[:-1]) + " and " * (len(models) > 1) + models[-1]
+    return f"Is in-context learning gradient descent in {named}?"
 
 
 def _plots(sections: Sequence[Section]) -> dict[str, Any]:
@@ -135,6 +145,7 @@ def _environment() -> Any:
         Note: "note",
         Listing: "listing",
         Judgement: "judgement",
+        Matrix: "matrix",
     }
     environment.tests["number"] = lambda entry: isinstance(entry, Number)
     environment.tests["badge"] = lambda entry: isinstance(entry, Badge)

@@ -66,31 +66,39 @@ class Listing:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """Models and learners by tasks: what can be said of each, in a word, a number, and the control that decided."""
+
+    tasks: tuple[str, ...]
+    rows: tuple[tuple[str, str, str, tuple[tuple[Badge, Number, str] | None, ...]], ...]
+    """A model, a learner's title and label, and its answer on every task."""
+    measure: str
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """The verdict on one model: in words, in a table, with the rule beside it."""
+    """The verdict on one model: in words, in a table, with the rule that it follows."""
 
     subject: str
     setting: str
+    said: tuple[tuple[str, str], ...]
+    """A learner, and the sentence on it."""
     lines: tuple[tuple[str, str], ...]
-    """A learner, and what is said of it in one line."""
+    """A learner, and how often each answer was given."""
     reasons: tuple[str, ...]
     """Why something could not be tested."""
     remarks: tuple[str, ...]
     """What has to be known before the lines are believed."""
-    learners: tuple[str, ...]
-    matrix: tuple[tuple[str, tuple[tuple[Badge | None, Number], ...]], ...]
-    """A task, and each learner's answer with its number."""
-    measure: str
     table: Table
     details: tuple[tuple[str, tuple[str, ...]], ...]
     """Task and learner, and every sentence of that answer."""
     rule: str
-    """Printed beside the first verdict of a page; empty for the others, which follow the same one."""
+    """Printed with the first verdict of a page; empty for the others, which follow the same one."""
     folded: bool = False
     """Whether it is of a setting that the charts do not show, and waits behind its title."""
 
 
-Item = Chart | Tabs | Table | Note | Listing | Judgement
+Item = Chart | Tabs | Table | Note | Listing | Judgement | Matrix
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dualscope.core.companions import PLAIN
-from dualscope.findings.answer import PRIMARY
+from dualscope.core.learning import Learning
+from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY
+from dualscope.findings.headline import short
+from dualscope.findings.titles import learner_title
 from dualscope.findings.verdict import CEILING
-from dualscope.report.charts.chart import Chart, Item, Judgement, Note, Panel, Section
+from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, Panel, Section
 from dualscope.report.charts.dots import Series, dots, span_of
 from dualscope.report.charts.palette import OTHERS
 from dualscope.report.data import Data
@@ -34,21 +37,25 @@ def section(data: Data) -> Section | None:
     if not data.subjects:
         return None
     items: list[Item] = []
+    judgements: list[Judgement] = []
     for subject in data.subjects:
         found = subject.verdicts()
         for number, verdict in enumerate(found):
-            printed = any(isinstance(item, Judgement) for item in items)
-            made = _judgement(subject, verdict, rule="" if printed else verdict["rule"])
-            items.append(replace(made, folded=number > 0))
+            made = _judgement(subject, verdict, rule="" if judgements else verdict["rule"])
+            judgements.append(replace(made, folded=number > 0))
         if not found:
             items.append(
                 Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")
             )
     chart = _chart(data)
-    if chart is not None:
-        items.append(chart)
-    items += [_shallow(data), *_missing(data)]
-    return Section("verdict", "The verdict", tuple(items))
+    items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
+    about = "On the trained model, each learner under test against every control that decides."
+    return Section("verdict", "The answers", tuple(items), about)
+
+
+def headlines(data: Data) -> list[tuple[str, str]]:
+    """What the page opens with: each model, and the answer in one sentence."""
+    return [(s.name, found[0]["headline"]) for s in data.subjects if (found := s.verdicts())]
 
 
 def _judgement(subject: Subject, verdict: Row, rule: str) -> Judgement:
@@ -63,12 +70,10 @@ def _judgement(subject: Subject, verdict: Row, rule: str) -> Judgement:
     return Judgement(
         subject.name,
         f"{setting['shots']} shots{labels}, {seeds} seed{'s' * (seeds != 1)}",
+        tuple((learner, text) for learner, text in verdict["said"]),
         tuple(_lines(answers)) or (("", verdict["sentences"][0]),),
         tuple(_reasons(answers)),
         tuple(remarks),
-        tuple(dict.fromkeys(a["learner"] for a in answers)),
-        _matrix(answers),
-        PRIMARY,
         _table(answers),
         tuple((f"{a['task']}, {a['learner']}", tuple(a["sentences"])) for a in answers),
         rule,
@@ -118,18 +123,28 @@ def _reasons(answers: Sequence[Row]) -> list[str]:
     return found
 
 
-def _matrix(answers: Sequence[Row]) -> tuple[tuple[str, tuple[tuple[Badge | None, Number], ...]], ...]:
-    known = {(a["task"], a["learner"]): a for a in answers}
-    learners = dict.fromkeys(a["learner"] for a in answers)
-    rows = []
-    for task in dict.fromkeys(a["task"] for a in answers):
-        cells: list[tuple[Badge | None, Number]] = []
-        for learner in learners:
-            a = known.get((task, learner))
-            badge = Badge(a["answer"], KINDS[a["answer"]]) if a else None
-            cells.append((badge, Number.of(a["value"] if a else None)))
-        rows.append((task, tuple(cells)))
-    return tuple(rows)
+def _matrix(data: Data) -> Matrix:
+    """Every model and learner by task, in the setting of the charts."""
+    tasks, rows = data.tasks, []
+    for subject in data.subjects:
+        answers = [a for verdict in subject.verdicts()[:1] for a in verdict["answers"]]
+        for learner in dict.fromkeys(a["learner"] for a in answers):
+            own = {a["task"]: a for a in answers if a["learner"] == learner}
+            title = learner_title(Learning.from_facts(next(iter(own.values()))["learning"]))
+            cells = tuple(_cell(own[task]) if task in own else None for task in tasks)
+            rows.append((subject.name if data.side_by_side else "", title, learner, cells))
+    return Matrix(tuple(tasks), tuple(rows), PRIMARY)
+
+
+def _cell(answer: Row) -> tuple[Badge, Number, str]:
+    """An answer in a word, its number, and what decided it."""
+    decided = next((c for c in answer["comparisons"] if c["control"] == answer["decided_by"]), None)
+    beside = ""
+    if decided is not None and answer["answer"] != "not testable":
+        beside = f"{decided['control']} {short(decided['control_value']['mean'])}"
+        if decided["kind"] == "beyond dilution":
+            beside = f"beyond dilution {short(decided['difference']['mean'])}"
+    return Badge(answer["answer"], KINDS[answer["answer"]]), Number.of(answer["value"], digits=2), beside
 
 
 def _table(answers: Sequence[Row]) -> Table:
@@ -223,6 +238,7 @@ def _missing(data: Data) -> list[Note]:
         for verdict in subject.verdicts()[:1]:
             names = sorted({name for a in verdict["answers"] for name in a["missing"]})
             if names:
-                text = f"{subject.name}: evidence is missing, not measured: {', '.join(names)}."
+                add = " and ".join(f"`{HOW_TO_MEASURE[name]}`" for name in names)
+                text = f"{subject.name}: evidence is missing, not measured: {', '.join(names)}. Add {add}."
                 found.append(Note(text, "missing"))
     return found

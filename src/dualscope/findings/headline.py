@@ -1,0 +1,140 @@
+"""The answer in one sentence that names the control that decided: for terminal, page and notebook alike."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from dualscope.core.companions import PLAIN
+from dualscope.findings.answer import HOW_TO_MEASURE, AgainstControl, Answer, ControlKind, Word, beats
+from dualscope.findings.titles import LEARNERS, learner_title
+
+EXPLAINS: dict[ControlKind, str] = {
+    "untrained": "the same on untrained weights",
+    "random-update": "a random change of the same size",
+    "mismatched": "the change that belongs to another query",
+    "position": "moving the query to its position in context, with nothing to learn from,",
+    "dilution": "diluting attention as the context does, with nothing to learn from,",
+    "null context": "a context that teaches nothing",
+    "random labels": "the same on random labels",
+    "other task": "the same on another task's demonstrations",
+}
+"""What explains in-context learning's change, in place of the learner."""
+
+
+def headline(answers: Sequence[Answer]) -> str:
+    """One sentence for a person who has ten seconds: the answer on plain gradient descent, or on what comes first.
+
+    >>> headline([])
+    'No answer: no learner was compared with in-context learning.'
+    """
+    if not answers:
+        return "No answer: no learner was compared with in-context learning."
+    lead = next((a for a in answers if a.learning.name == PLAIN and a.learning.options == "{}"), answers[0])
+    return sentence([answer for answer in answers if answer.learner == lead.learner])
+
+
+def sentence(answers: Sequence[Answer]) -> str:
+    """One learner on its tasks."""
+    by_word: dict[Word, list[Answer]] = {}
+    for answer in answers:
+        by_word.setdefault(answer.answer, []).append(answer)
+    above, below = by_word.get("above the controls", []), by_word.get("not above", [])
+    if below and above:
+        where = f"above every control on {_tasks(above)}; not on {_tasks(below)}"
+        return f"It depends on the task: {where}, where {_below(below)}."
+    if below:
+        where = "" if len(below) == len(answers) else f" (on {_tasks(below)})"
+        return f"No{where}: {_below(below)}."
+    if open_ := by_word.get("inconclusive"):
+        where = f"; on {_tasks(above)} it is above every control" if above else ""
+        return f"Undecided: {_undecided(open_)}{where}."
+    if above:
+        rest = "" if len(above) == len(answers) else f" (on {_tasks(above)}; the rest cannot be tested)"
+        return f"Above every control that was measured{rest}: {_above(above)}."
+    return f"Not testable: {_untestable(answers)}, so there is no learning to compare."
+
+
+def _below(answers: Sequence[Answer]) -> str:
+    """What explains in-context learning at least as well: the kind of control that decided most often."""
+    decided = [(a, c) for a in answers if (c := a.decided_by) is not None]
+    kinds = Counter(control.kind for _, control in decided)
+    kind = max(kinds, key=lambda one: (kinds[one], one in EXPLAINS))
+    chosen = [(a, c) for a, c in decided if c.kind == kind]
+    own, other = mean([a.value.mean for a, _ in chosen]), mean([c.control_value.mean for _, c in chosen])
+    title, more = learner_title(answers[0].learning), other > own
+    if kind == "beyond dilution":
+        left = mean([c.difference.mean for _, c in chosen])
+        return (
+            f"hardly anything of the likeness of {title} ({short(own)}) is left ({short(left)}) beyond what diluted "
+            "attention gives anybody"
+        )
+    if kind == "likeness to a null":
+        than = "more like" if more else "as much like"
+        end = "than like" if more else "as like"
+        return (
+            f"{title} is {than} {LEARNERS['null-context']} ({short(other)}) {end} in-context learning "
+            f"({short(own)})"
+        )
+    what = EXPLAINS.get(kind, chosen[0][1].control)
+    how = f"more ({short(other)}) than" if more else f"as much ({short(other)}) as"
+    return f"{what} explains {how} {title} does ({short(own)})"
+
+
+def _undecided(answers: Sequence[Answer]) -> str:
+    title, first = learner_title(answers[0].learning), answers[0]
+    own = mean([a.value.mean for a in answers])
+    missing = list(dict.fromkeys(name for a in answers for name in a.missing))
+    if missing:
+        add = " and ".join(HOW_TO_MEASURE[name] for name in missing)
+        return f"{title} ({short(own)}) was not compared with {' and '.join(missing)} (add {add})"
+    seeds = f"{first.value.seeds} seed{'s' * (first.value.seeds != 1)}"
+    closest = first.decided_by
+    if closest is None:
+        return f"{seeds} cannot decide about {title} ({short(own)})"
+    needed = closest.seeds_needed
+    would = f", about {needed} would" if needed and needed > first.value.seeds else ""
+    pair = f"({short(first.value.mean)}) from {_nearest(closest)}"
+    return f"on {first.task}, {seeds} cannot tell {title} {pair}{would}"
+
+
+def _above(answers: Sequence[Answer]) -> str:
+    title, own = learner_title(answers[0].learning), mean([a.value.mean for a in answers])
+    closest = min((c for a in answers if (c := a.decided_by) is not None), key=lambda c: c.difference.mean)
+    return f"the likeness of {title} is {short(own)}; what comes nearest is {_nearest(closest)}"
+
+
+def _nearest(control: AgainstControl) -> str:
+    if control.kind == "beyond dilution":
+        return f"what diluted attention gives anybody ({short(control.difference.mean)} are left beyond it)"
+    what = EXPLAINS.get(control.kind, control.control).rstrip(",")
+    return f"{what} ({short(control.control_value.mean)})"
+
+
+def _untestable(answers: Sequence[Answer]) -> str:
+    deaf = [a for a in answers if not beats(a.icl_gain)]
+    if len(deaf) == len(answers):
+        return "in-context learning does not clearly beat zero-shot"
+    where = f", nor does in-context learning on {_tasks(deaf)}" if deaf else ""
+    return f"{learner_title(answers[0].learning)} does not clearly beat zero-shot{where}"
+
+
+def _tasks(answers: Sequence[Answer]) -> str:
+    names = list(dict.fromkeys(answer.task for answer in answers))
+    return f"{len(names)} tasks" if len(names) > 3 else " and ".join(names)
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def short(value: float) -> str:
+    """Two digits, as papers print cosines.
+
+    >>> short(0.304), short(-0.05), short(1.0)
+    ('.30', '−.05', '1.00')
+    """
+    text = f"{abs(value):.2f}"
+    minus = "\N{MINUS SIGN}" if value < 0 and text != "0.00" else ""
+    return minus + text.replace("0.", ".", 1) if abs(value) < 0.995 else minus + text

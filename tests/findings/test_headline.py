@@ -1,0 +1,94 @@
+"""One sentence for every answer, and it names what decided."""
+
+import numpy as np
+
+from dualscope.core.learning import Learning
+from dualscope.findings.verdict import verdict
+from tests.findings.test_verdict import QUERIES, evidence, put
+
+
+def said(**levels: float) -> str:
+    return verdict(evidence(**levels, spread=1e-3)).headline  # type: ignore[arg-type]
+
+
+def test_no_names_the_control_that_explains_more() -> None:
+    made = evidence(gd=0.3, spread=1e-3)
+    rng = np.random.default_rng(3)
+    for seed in range(6):
+        put(
+            made,
+            "sst2",
+            "trained",
+            seed,
+            Learning("zero-shot-offset"),
+            "sim_aou",
+            QUERIES,
+            0.54 + 0.01 * rng.standard_normal(60),
+        )
+    made.roles[Learning("zero-shot-offset")] = "null"
+    found = verdict(made)
+    assert found.headline == (
+        "No: moving the query to its position in context, with nothing to learn from, explains more (.54) than "
+        "gradient descent does (.30)."
+    )
+    (answer,) = found.answers
+    assert answer.decided_by is not None
+    assert answer.decided_by.kind == "position"
+    assert found.to_dict()["answers"][0]["decided_by"] == "position"
+
+
+def test_no_by_a_likeness_to_a_null_context_says_whose_likeness() -> None:
+    text = said(null=0.6)
+    assert text.startswith(
+        "No: gradient descent is more like a context that teaches nothing (.60) than like in-context"
+    )
+
+
+def test_no_by_untrained_weights() -> None:
+    assert (
+        said(untrained=0.6)
+        == "No: the same on untrained weights explains more (.60) than gradient descent does (.30)."
+    )
+
+
+def test_above_says_what_comes_nearest() -> None:
+    text = said(mismatched=0.2)
+    assert text.startswith("Above every control that was measured: the likeness of gradient descent is .30;")
+    assert "the change that belongs to another query (.20)" in text
+
+
+def test_missing_evidence_names_the_flag() -> None:
+    text = verdict(evidence(untrained=None, spread=1e-3)).headline
+    assert text.startswith("Undecided: gradient descent (.30) was not compared with untrained (add --variant")
+
+
+def test_what_seeds_cannot_tell_apart_is_undecided() -> None:
+    text = verdict(evidence(gd=0.3, mismatched=0.27, spread=0.3)).headline
+    assert text.startswith("Undecided: on sst2, 6 seeds cannot tell gradient descent")
+    assert "the change that belongs to another query" in text
+
+
+def test_nothing_learned_is_not_testable() -> None:
+    found = verdict(evidence(gains={"in-context": 0.0, "gd": 0.2}))
+    assert found.headline == (
+        "Not testable: in-context learning does not clearly beat zero-shot, so there is no learning to compare."
+    )
+
+
+def test_every_learner_has_a_sentence_and_plain_descent_leads() -> None:
+    made = evidence(gd=0.3)
+    for seed in range(6):
+        put(made, "sst2", "trained", seed, Learning("lcgd"), "sim_aou", QUERIES, np.full(60, 0.2))
+        put(
+            made,
+            "sst2",
+            "trained",
+            seed,
+            Learning.of("gd", {"epochs": 3}),
+            "sim_aou",
+            QUERIES,
+            np.full(60, 0.2),
+        )
+    found = verdict(made)
+    assert [name for name, _ in found.said] == ["gd", "gd[epochs=3]", "lcgd"]
+    assert found.headline == dict(found.said)["gd"]
