@@ -84,7 +84,12 @@ def _title(data: Data) -> str:
     """The question and the model."""
     models = list(dict.fromkeys(subject.model for subject in data.subjects))
     if not models:
-        return f"In-context regression: {', '.join(source.name for source in data.sources)}"
+        what = (
+            "In-context regression"
+            if any(s.has_regression for s in data.sources)
+            else "Nothing that can be read"
+        )
+        return f"{what}: {', '.join(source.name for source in data.sources)}"
     named = ", ".join(models[:-1]) + " and " * (len(models) > 1) + models[-1]
     return f"Is in-context learning gradient descent in {named}?"
 
