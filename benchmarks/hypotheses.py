@@ -3,8 +3,8 @@
     python -m benchmarks.hypotheses                                                     a tiny shape on the CPU
     python -m benchmarks.hypotheses --device cuda --shape 1.3b --precision bfloat16 --queries 512
 
-A GPT-2 of random weights; 32 demonstrations, queries and spare examples of mr's lengths. Each learner is measured whole:
-what it learns, what it reads, its rows (accuracy, explained shares, likeness of attention outputs), and the second
+A GPT-2 of random weights; 32 demonstrations, queries and spare examples of mr's lengths. Each learner is measured
+whole: what it learns, what it reads, its rows (accuracy, explained shares, likeness of attention outputs), and the second
 reading for the signal to noise. `gd-all` and the tuned learner's other parameters need more than 16 bits.
 """
 
@@ -64,7 +64,9 @@ def learnings(model: Any) -> list[Learning]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=list(SHAPES), default="tiny")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
@@ -105,7 +107,10 @@ def main() -> None:
     show("together", ["what", "seconds"], [[name, value] for name, value in totals.items()])
     if model.device.type == "cuda":
         print(f"peak {torch.cuda.max_memory_allocated(model.device) / 2**30:.1f} GiB")
-    save(given.out, {"machine": machine(model.device), "rows": rows, "totals": totals, **vars(given), "out": ""})
+    save(
+        given.out,
+        {"machine": machine(model.device), "rows": rows, "totals": totals, **vars(given), "out": ""},
+    )
 
 
 if __name__ == "__main__":

@@ -67,11 +67,10 @@ class Ranking:
         said = [f"{self.task}: {best.label} explains most, {_share(best.explained)}; {_left(best.value)}."]
         if best.strongest is not None:
             name, row = best.strongest
-            kept = f"under {name} it still explains {_share(row)}"
             said.append(
-                f"Of that, {kept}: that much is not the task."
+                f"Of that it keeps {_share(row)} under {name}: that much is not the task."
                 if row["value"] > 0
-                else f"Its controls take all of it away: {kept}."
+                else f"Its controls take all of it away: under {name} it explains {_share(row)}."
             )
         if self.again is not None:
             said.append(
