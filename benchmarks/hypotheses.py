@@ -4,8 +4,8 @@
     python -m benchmarks.hypotheses --device cuda --shape 1.3b --precision bfloat16 --queries 512
 
 A GPT-2 of random weights; 32 demonstrations, queries and spare examples of mr's lengths. Each learner is measured
-whole: what it learns, what it reads, its rows (accuracy, explained shares, likeness of attention outputs), and the second
-reading for the signal to noise. `gd-all` and the tuned learner's other parameters need more than 16 bits.
+whole: what it learns, what it reads, its rows (accuracy, explained shares, likeness of attention outputs), and the
+second reading for the signal to noise. `gd-all` and the tuned learner's other parameters need more than 16 bits.
 """
 
 import argparse
