@@ -182,7 +182,8 @@ def _module(source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, 
 
     try:
         with _quietly():
-            hf, report = AutoModelForCausalLM.from_pretrained(
+            # Two values, because of output_loading_info; its type says one.
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
                 local_files_only=True,
@@ -194,6 +195,7 @@ def _module(source: ModelSource, folder: Path, config: Any, dtype: torch.dtype, 
                 ignore_mismatched_sizes=True,  # an error of ours, below, which says which
                 **where,
             )
+            hf, report = loaded
     except torch.OutOfMemoryError as error:
         raise InputError(
             f"model '{source.name}' does not fit beside what else is on the device; free it, or use "

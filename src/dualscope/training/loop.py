@@ -106,7 +106,8 @@ def train(
     folder = out / "checkpoint"
     state = _resume(out, settings) or {"step": 0, "seconds": 0.0, "log": []}
     _check_writable(out)
-    model = make_model(settings).to(device)
+    model = make_model(settings)
+    model.to(torch.device(device))  # type: ignore[arg-type]  # transformers wraps torch's own method
     on_gpu = torch.device(device).type == "cuda"
     optimizer = _optimizer(model, settings, on_gpu)
     if state["step"]:

@@ -41,7 +41,7 @@ def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> Variant:
             "attention variants need transformers' attention interface, which the architecture "
             f"'{family.name}' does not use; train a gpt2 or llama model instead"
         )
-    for block in hf.get_submodule(family.blocks):
+    for block in hf.get_submodule(family.blocks).children():
         module = block.get_submodule(family.attention)
         module.__dict__[_VARIANT] = variant  # not a submodule: nothing to save but the configuration
         for path in {family.fused} if family.fused else {family.key, family.value}:

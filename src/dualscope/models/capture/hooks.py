@@ -3,7 +3,7 @@
 The model is switched to it inside ``capturing`` only, and is left as it was, also after an error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -135,8 +135,8 @@ def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
     recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if recording or (mask_function is causal_mask_function and kwargs.get("attention_mask") is None):
         return None
-    found: Tensor = eager_mask(*args, mask_function=mask_function, **kwargs)
-    return found
+    plain: Callable[..., Tensor] = eager_mask
+    return plain(*args, mask_function=mask_function, **kwargs)
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def make_copy(
         embd_pdrop=0.0,
         attn_pdrop=0.0,
         activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # type: ignore[call-arg]  # of every configuration, by its base class
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -45,7 +45,8 @@ def gpt2_of(layers: int, d: int, n: int, eta: float, gamma: float = 0.0) -> "GPT
     width = 2 * (d + 1) + 2
     config = GPT2Config(
         vocab_size=1, bos_token_id=0, eos_token_id=0, n_positions=n + 1, n_embd=width, n_layer=layers, n_head=1,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation=NAME,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        attn_implementation=NAME,  # type: ignore[call-arg]  # of every configuration, by its base class
     )  # fmt: skip
     model: GPT2Model = GPT2Model(config).double().eval().requires_grad_(False)
     construction = gd_layer(torch.zeros(1, d, dtype=torch.float64), eta, n, gamma)

@@ -34,8 +34,8 @@ def write_figures(runs: Sequence[str | Path], out: str | Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--figures {out}: cannot be made ({error.strerror})") from None
-    # text stays text in the SVG, fonts go into the PDF, and the same data gives the same file
-    settings = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "dualscope", "font.size": 8}
+    # Text stays text in the SVG, fonts go into the PDF, and the same data gives the same file.
+    settings: Any = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "dualscope", "font.size": 8}
     with matplotlib.rc_context(settings):
         for make in SECTIONS:
             section = make(data)
