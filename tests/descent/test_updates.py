@@ -9,7 +9,8 @@ import torch
 from dualscope.descent import cuda_graphs, delta, manners, trainable
 from dualscope.descent.loop import Step, Stride, Taken
 from dualscope.descent.samples import Filled, Sample
-from dualscope.learners import Bench, gradient
+from dualscope.learners import Bench
+from dualscope.learners.gradient.course import course
 from dualscope.models import Model
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
@@ -38,7 +39,7 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
         return take
 
     monkeypatch.setattr(manners, "is_graphable", lambda *_: True)
-    monkeypatch.setattr(gradient, "replayed", filled_up)
+    monkeypatch.setattr(course, "replayed", filled_up)
 
 
 @pytest.mark.parametrize("family", [*oracle.FAMILIES, "gpt_neox", "phi3"])

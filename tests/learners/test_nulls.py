@@ -9,8 +9,8 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
 from dualscope.learners.altered_lessons import redrawn, relabelled, reordered
+from dualscope.learners.hidden_states.probe import softmax_regression
 from dualscope.learners.nulls import filled, scrambled, unlabelled
-from dualscope.learners.probe import softmax_regression
 from dualscope.learners.same_length import of_the_same_length
 from dualscope.tasks import Episode
 from tests.learners import oracle

@@ -7,7 +7,7 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.learners.function_vector import indirect_effects, mean_heads, shuffled
+from dualscope.learners.hidden_states.function_vector import indirect_effects, mean_heads, shuffled
 from dualscope.models.heads import output_projection, written_by_heads
 from tests.learners import plain_hypotheses as plain
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
@@ -163,7 +163,7 @@ def test_adam_is_torchs() -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
 def test_what_is_fitted_sees_what_reading_sees(family: str) -> None:
-    from dualscope.learners.distilled import run
+    from dualscope.learners.ceilings.distilled import run
 
     bench = bench_of(family)  # one label of two tokens
     asked = bench.materials(6, "it")

@@ -6,27 +6,27 @@ from dualscope.descent.delta import Delta
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.descent.dual import Dual
 from dualscope.descent.log import Log
-from dualscope.learners.all_weights import GdAll
 from dualscope.learners.bench import Bench
-from dualscope.learners.clipped import LcgdClipped
-from dualscope.learners.context_patch import ContextPatchLearner
+from dualscope.learners.ceilings.context_patch import ContextPatchLearner
+from dualscope.learners.ceilings.distilled import KvAligned, KvDistilled
+from dualscope.learners.ceilings.static_patch import StaticPatchLearner
 from dualscope.learners.controls import COMBINATORS, identify, role_of
 from dualscope.learners.dilution import Dilution
-from dualscope.learners.distilled import KvAligned, KvDistilled
-from dualscope.learners.function_vector import FunctionVector
-from dualscope.learners.gd import Gd
-from dualscope.learners.kernel import Kernel
-from dualscope.learners.lcgd import Lcgd
+from dualscope.learners.gradient.all_weights import GdAll
+from dualscope.learners.gradient.clipped import LcgdClipped
+from dualscope.learners.gradient.gd import Gd
+from dualscope.learners.gradient.lcgd import Lcgd
+from dualscope.learners.gradient.linearized import GdLinearized
+from dualscope.learners.gradient.matched import GdMatched, LcgdMatched
+from dualscope.learners.gradient.tuned import GdTuned
+from dualscope.learners.hidden_states.function_vector import FunctionVector
+from dualscope.learners.hidden_states.kernel import Kernel
+from dualscope.learners.hidden_states.probe import Probe
+from dualscope.learners.hidden_states.task_vector import TaskVector
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner, Result
-from dualscope.learners.linearized import GdLinearized
-from dualscope.learners.matched import GdMatched, LcgdMatched
 from dualscope.learners.nulls import NullContext, ZeroShotOffset
-from dualscope.learners.probe import Probe
 from dualscope.learners.prompted import InContext, ZeroShot
 from dualscope.learners.rate import choose_rate
-from dualscope.learners.static_patch import StaticPatchLearner
-from dualscope.learners.task_vector import TaskVector
-from dualscope.learners.tuned import GdTuned
 
 __all__ = [
     "COMBINATORS",

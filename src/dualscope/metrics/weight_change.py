@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.descent.parameters import layer_of
+from dualscope.learners.ceilings.static_patch import StaticPatch
 from dualscope.learners.learner import Learned, Result
-from dualscope.learners.static_patch import StaticPatch
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import family

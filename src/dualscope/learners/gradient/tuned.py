@@ -15,8 +15,8 @@ from dualscope.descent.adam import Adam
 from dualscope.descent.loop import unchanged
 from dualscope.descent.parameters import Slot, Whole, is_low
 from dualscope.learners.choice import Choice, judges, rank, row_of
-from dualscope.learners.gd import gd_step
-from dualscope.learners.gradient import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dualscope.core.options import Options
 from dualscope.learners.choice import Choice, choose, judges
+from dualscope.learners.hidden_states.steering import Mode, Steering, check_layer, steered
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.steering import Mode, Steering, check_layer, steered
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

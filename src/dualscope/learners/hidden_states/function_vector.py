@@ -14,8 +14,8 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.learners.choice import Choice, choose, judges
+from dualscope.learners.hidden_states.steering import Steering, check_layer, steered
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.steering import Steering, check_layer, steered
 from dualscope.models.capture.intervention import OnHeads
 from dualscope.models.heads import written_by_heads
 

@@ -9,8 +9,8 @@ from pydantic import Field
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.descent.parameters import Slot, Whole, is_low
-from dualscope.learners.gd import gd_step
-from dualscope.learners.gradient import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import Tensor
 from dualscope.descent.gradients import Gradient, dense
 from dualscope.descent.loop import Adjust, Adjusted
 from dualscope.descent.parameters import layer_of
-from dualscope.learners.lcgd import LcgdOptions, descend_locally
+from dualscope.learners.gradient.lcgd import LcgdOptions, descend_locally
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:

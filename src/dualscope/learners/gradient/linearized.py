@@ -13,9 +13,9 @@ from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Sample
 from dualscope.descent.trainable import weights_for
-from dualscope.learners.gradient import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.tangent_read import read_along
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner
-from dualscope.learners.tangent_read import read_along
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:

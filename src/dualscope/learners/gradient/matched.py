@@ -9,9 +9,9 @@ from torch import Tensor
 
 from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Adjust, Adjusted
-from dualscope.learners.gd import gd_step
-from dualscope.learners.gradient import DescentOptions, descend
-from dualscope.learners.lcgd import LocalOptions, descend_locally
+from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.gd import gd_step
+from dualscope.learners.gradient.lcgd import LocalOptions, descend_locally
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:

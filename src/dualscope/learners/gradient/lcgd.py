@@ -13,7 +13,7 @@ from dualscope.descent.gradients import Gradient
 from dualscope.descent.layer_losses import visiting
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, mean_gradient, take, unchanged
 from dualscope.descent.samples import Objective, Sample
-from dualscope.learners.gradient import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:

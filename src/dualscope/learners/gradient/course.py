@@ -20,8 +20,8 @@ from dualscope.descent.parameters import Slot, Whole
 from dualscope.descent.recorder import Recorder
 from dualscope.descent.samples import Sample, ordered, samples
 from dualscope.descent.trainable import weights_for
+from dualscope.learners.gradient.tangent_read import read_along
 from dualscope.learners.learner import Learned
-from dualscope.learners.tangent_read import read_along
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.memory import release

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from dualscope.core.options import Options
 from dualscope.learners.choice import Choice, choose, judges
+from dualscope.learners.hidden_states.steering import check_layer
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.learners.spare import asking_demonstrations
-from dualscope.learners.steering import check_layer
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

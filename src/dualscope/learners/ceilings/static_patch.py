@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from dualscope.core.options import Options
+from dualscope.learners.hidden_states.steering import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.steering import random_vector
 from dualscope.models.capture.after_attention import first_of
 from dualscope.models.capture.intervention import put, rows_of
 from dualscope.models.context_patch import Inside, Watch

@@ -9,7 +9,7 @@ import torch
 from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Objective, Sample
-from dualscope.learners.gradient import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:

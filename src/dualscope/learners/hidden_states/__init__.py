@@ -1,0 +1,1 @@
+"""Learners that read hidden states or write into them: probe, kernel, task vectors, function vectors."""
