@@ -33,6 +33,7 @@ def metrics() -> str:
 
     titles = {
         "prediction": "Predictions",
+        "explained": "What is explained of in-context learning",
         "partition": "Who changed what",
         "attention_output": "Attention outputs",
         "attention_map": "Attention maps",
@@ -40,6 +41,7 @@ def metrics() -> str:
         "mass": "Where attention goes",
         "noise": "Signal to noise",
         "updates": "The learning itself",
+        "weight_change": "Changes of weights",
     }
     families: dict[str, list[list[str]]] = {name: [] for name in FAMILIES}
     for name in METRICS:
