@@ -10,7 +10,7 @@ from dualscope.descent import cuda_graphs, delta, manners, trainable
 from dualscope.descent.loop import Step, Stride, Taken
 from dualscope.descent.samples import Filled, Sample
 from dualscope.learners import Bench
-from dualscope.learners.gradient.course import course
+from dualscope.learners.gradient import course
 from dualscope.models import Model
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
