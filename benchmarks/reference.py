@@ -24,7 +24,7 @@ def reference_flow(model: Model, lesson: Lesson, queries: int) -> tuple[float, f
     kept: list[torch.Tensor] = []
     handles = [
         module.get_submodule(model.family.output).register_forward_hook(
-            lambda m, a, out: kept.append(out[0, -1])
+            lambda _m, _a, out: kept.append(out[0, -1])
         )
         for module in model.attentions
     ]

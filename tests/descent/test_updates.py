@@ -1,5 +1,6 @@
 """What a GPU does differently, checked without one where that is possible: changes beside the weights, demonstrations
-that are filled up to one width, steps that are replayed."""
+that are filled up to one width, steps that are replayed.
+"""
 
 from collections.abc import Sequence
 

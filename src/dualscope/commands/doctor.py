@@ -43,7 +43,8 @@ def doctor(
     offline: bool = OFFLINE,
 ) -> None:
     """Compare the captured model with the plain one, a shared context with a full one, and this precision with
-    float32. Exit code 1 where a tolerance is missed."""
+    float32. Exit code 1 where a tolerance is missed.
+    """
     from dualscope.models import Model
 
     columns: dict[str, list[Finding]] = {}

@@ -20,7 +20,7 @@ class Ended(KeyboardInterrupt):
 def ended_like_interrupted() -> Iterator[None]:
     """Inside, SIGTERM (a cluster's time limit) and SIGHUP (a closed terminal) end the work as Ctrl-C does."""
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
         raise Ended(number)
 
     before = {}

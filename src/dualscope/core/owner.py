@@ -32,7 +32,8 @@ def _namespace() -> str:
 
 def _started(pid: int) -> str:
     """When a process began, in hundredths of a second after the machine did: tells it from a later one with the same
-    number."""
+    number.
+    """
     return str(round(100 * (psutil.Process(pid).create_time() - psutil.boot_time())))
 
 

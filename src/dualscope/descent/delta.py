@@ -153,7 +153,8 @@ class Delta(Mapping[str, Tensor]):
 
 def acts_beside(model: Model, slots: Sequence[Slot]) -> bool:
     """Whether changes act beside the weights: on a GPU, where that saves a copy of them, at 16 bits, and where sums
-    are taken in another order to see what rounding does, that of W + dW among it."""
+    are taken in another order to see what rounding does, that of W + dW among it.
+    """
     wanted = is_low(model) or model.device.type == "cuda" or model.in_other_order
     return wanted and all(isinstance(slot, Part) for slot in slots)
 

@@ -70,14 +70,14 @@ class _Again:
         self.out: dict[int, Tensor] = {}
 
     def watch(self, layer: int, attention: nn.Module, projection: nn.Module, stack: ExitStack) -> None:
-        def repeat(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        def repeat(module: nn.Module, args: Any, kwargs: Any, _output: Any) -> None:
             self.running = True
             try:
                 module.forward(*args, **kwargs)  # not through this hook again
             finally:
                 self.running = False
 
-        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
+        def keep(_module: nn.Module, _args: Any, output: Tensor) -> None:
             if self.running or layer not in self.changed:
                 self.out[layer] = at(output, self.read)
 

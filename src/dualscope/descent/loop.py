@@ -30,7 +30,7 @@ class Adjusted:
 Adjust = Callable[[Gradient, int, Tensor], Adjusted]
 
 
-def unchanged(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
+def unchanged(gradient: Gradient, _step: int, _norms: Tensor) -> Adjusted:
     return Adjusted(gradient)
 
 

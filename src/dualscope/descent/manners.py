@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dualscope.descent.samples import Sample
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dualscope.models.model import Model
 
 

@@ -64,7 +64,7 @@ class Recorder:
         return [part for part in self.model.parts() if part.kind == "weight"]
 
     def _hook(self, part: Part) -> Any:
-        def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        def hook(_module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
             if torch.is_grad_enabled():  # not while a block is run again to see its moved weights
                 self._inputs[part.layer] = as_rows(args[0]).detach()
                 self._outputs[part.layer, part.role] = output

@@ -83,7 +83,7 @@ class Projection:
         return slice(rows[0].first, rows[-1].last) if adjacent and rows[0].blocks == 1 else None
 
     def hook(self, active: Active = always) -> Callable[..., Tensor | None]:
-        def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        def hook(_module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
             if not active():
                 return None
             if not torch.is_grad_enabled():

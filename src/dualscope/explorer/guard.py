@@ -5,13 +5,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dualscope.explorer.state import MOST_BODY
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN = "X-Dualscope-Token"
 LOOPBACK = ("127.0.0.1", "localhost")

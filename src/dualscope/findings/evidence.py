@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from dualscope.core.errors import InputError
 from dualscope.core.learning import IN_CONTEXT, Learning
@@ -15,6 +14,9 @@ from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import learning_of, sitting_options
 from dualscope.core.statistics import ratio
 from dualscope.core.words import Role
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 USED = ("sim_aou", "sim_aou_mismatched", "sim_aou_orthogonal", "sim_aou_random", "sim_aou_to_null")
 Part = tuple[tuple[str, ...], np.ndarray]  # queries, their values

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from dualscope.core.options import Options
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dualscope.learners.bench import Bench
     from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import Lesson

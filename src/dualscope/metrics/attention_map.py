@@ -49,15 +49,15 @@ def seen_scores(trace: Trace, own: Tensor, layers: slice = slice(None)) -> Tenso
     return scores.masked_fill(~own.to(scores.device), 0)
 
 
-def sim_am(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+def sim_am(_z: Tensor, c: Tensor, g: Tensor, _own: Tensor) -> Tensor:
     return cosine(c, g)
 
 
-def sim_am_delta(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+def sim_am_delta(z: Tensor, c: Tensor, g: Tensor, _own: Tensor) -> Tensor:
     return cosine(c - z, g - z)
 
 
-def sim_am_centered(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+def sim_am_centered(_z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
     """A constant added to a row changes nothing for softmax; here it changes nothing either."""
     count = own.sum(-1, keepdim=True)
 
@@ -67,7 +67,7 @@ def sim_am_centered(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
     return cosine(centered(c), centered(g))
 
 
-def sim_am_softmax(z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
+def sim_am_softmax(_z: Tensor, c: Tensor, g: Tensor, own: Tensor) -> Tensor:
     def weights(scores: Tensor) -> Tensor:
         return scores.masked_fill(~own, -torch.inf).softmax(-1)
 
@@ -108,7 +108,7 @@ def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
         yield PerQuery(name, values, reference)
 
 
-def _zero_shot(case: Case, names: frozenset[str]) -> Iterator[Values]:
+def _zero_shot(case: Case, _names: frozenset[str]) -> Iterator[Values]:
     chunks = []
     for at in layer_slices(case.zero_shot.attn_scores):
         own = visible(case.zero_shot, at)

@@ -195,7 +195,7 @@ def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
         yield PerQuery(name, values, reference)
 
 
-def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
+def _alone(case: Case, _names: frozenset[str]) -> Iterator[Values]:
     z, g = case.zero_shot.attn_out, case.trace.attn_out
     chunks = [change_norm(z[:, at], g[:, at]) for at in layer_slices(z)]
     yield PerQuery("change_norm", torch.cat(chunks, 1), ZERO_SHOT)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
 from dualscope.learners.learner import Learned, Reread, Result
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dualscope.tasks.lesson import Lesson
 
 

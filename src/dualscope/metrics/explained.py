@@ -95,7 +95,7 @@ def _reordered(case: Case) -> list[Trace]:
     return [other.trace for other in case.others if other.learning.is_reordered(case.learning)]
 
 
-def _orders(case: Case, names: frozenset[str]) -> Iterator[Values]:
+def _orders(case: Case, _names: frozenset[str]) -> Iterator[Values]:
     yield PerQuery("order_sensitivity", order_sensitivity(_reordered(case)))
 
 

@@ -41,7 +41,7 @@ class Metric:
 METRICS: Registry[Metric] = Registry("metric")
 
 
-def always(case: Case) -> bool:
+def always(_case: Case) -> bool:
     return True
 
 
@@ -91,7 +91,7 @@ def simple_metric(
     """
 
     def register(function: OfCase) -> OfCase:
-        def compute(case: Case, names: frozenset[str]) -> list[Values]:
+        def compute(case: Case, _names: frozenset[str]) -> list[Values]:
             reference = case.against.learning if case.is_pair else None
             return [PerQuery(name, function(case), reference)]
 

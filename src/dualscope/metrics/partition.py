@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dualscope.metrics.case import Case
 from dualscope.metrics.metric import family
 from dualscope.metrics.prediction import changes
 from dualscope.metrics.values import PerQuery, Values
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PARTITION = {
     "partition_same_right": "changed by both to the same label, which is right",

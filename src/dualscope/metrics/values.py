@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from dualscope.core.learning import Learning
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Watch:
             return
         middle = Middle(model, self.mlps[layer], layer, stack)
 
-        def note(_: nn.Module, __: Any, output: Any) -> None:
+        def note(_: nn.Module, __: Any, _output: Any) -> None:
             assert session.acts is not None
             fed, carried = (rows_of(t, session.acts) for t in middle.inside())
             for i, query in enumerate(session.query_ids):
@@ -106,7 +106,8 @@ class ContextPatch:
 
     def factors(self, queries: Sequence[str]) -> list[dict[str, tuple[Tensor, Tensor]]]:
         """By layer and weight, once the patched model has read these queries: dW = left right^T of each query, as
-        [queries, out] and [queries, in]."""
+        [queries, out] and [queries, in].
+        """
         found = []
         for layer, mlp in enumerate(self.mlps):
             places = [(query, None, layer) for query in queries]
@@ -134,7 +135,7 @@ class ContextPatch:
             whole = output.view(batch, -1, output.shape[-1])
             return put(whole, session.acts, lambda rows: rows + add).view(output.shape)
 
-        def on_output(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        def on_output(_module: nn.Module, _args: tuple[Tensor, ...], output: Tensor) -> Tensor:
             batch = len(session.query_ids)
             whole = output.view(batch, -1, output.shape[-1])
             return put(

@@ -17,7 +17,8 @@ Positions = Literal["absolute", "rotary", "alibi"]
 @dataclass(frozen=True)
 class Family:
     """Dotted paths: of the blocks and the final norm in the model, of the attention in a block, of the
-    projections in the attention."""
+    projections in the attention.
+    """
 
     name: str
     blocks: str = "model.layers"

@@ -97,7 +97,7 @@ def _attach(
     path = f"{model.family.blocks}.{layer}"
 
     def linear(name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        def hook(module: nn.Module, args: tuple[Tensor, ...], _output: Tensor) -> None:
             watched.linears.append((f"{path}.{name}.weight", module, args[0]))
 
         return hook

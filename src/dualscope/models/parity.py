@@ -1,5 +1,6 @@
 """A captured model computes what the plain one does, and a shared context gives what a full one gives; a model for
-which that does not hold is refused."""
+which that does not hold is refused.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

@@ -22,7 +22,8 @@ class Heads:
 @dataclass(frozen=True)
 class Rows:
     """Rows of a fused matrix: it is ``blocks`` equal blocks of ``size`` rows, and a role has the rows from ``first``
-    to ``last`` (not included) of every block."""
+    to ``last`` (not included) of every block.
+    """
 
     blocks: int
     size: int
@@ -68,7 +69,8 @@ def rows_of(layout: Layout, role: Role, heads: Heads) -> Rows | None:
 @dataclass(frozen=True)
 class Part:
     """One weight matrix or bias, or the slice of a fused one, always seen as [out, in] or [out]; GPT-2's are kept
-    transposed."""
+    transposed.
+    """
 
     layer: int
     role: Role

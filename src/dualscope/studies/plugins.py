@@ -26,7 +26,7 @@ def _installed() -> tuple[EntryPoint, ...]:
 
 
 @lru_cache(maxsize=1)
-def _found_on(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def _found_on(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Every installed package is looked at, and a study asks for each of its learners: so it is kept."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
 

@@ -1,5 +1,6 @@
 """Learning rates that nobody typed: chosen by a run, kept as rates/<key>.json with the curve they were chosen from, or
-recorded in a model's card (``lr: recorded``)."""
+recorded in a model's card (``lr: recorded``).
+"""
 
 from __future__ import annotations
 

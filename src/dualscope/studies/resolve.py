@@ -32,7 +32,8 @@ class Resolved:
 
 class Resolver:
     """Turns names into facts. Learners live in modules that import torch; what was learnt of them before is
-    handed in as ``memory`` (kept in provenance.json) and they are asked only about what is new."""
+    handed in as ``memory`` (kept in provenance.json) and they are asked only about what is new.
+    """
 
     def __init__(self, study: Study, memory: Mapping[str, Any] | None = None, offline: bool = False) -> None:
         self.study, self.offline = study, offline

@@ -27,7 +27,8 @@ class DemonstrationTokens:
 @dataclass(frozen=True)
 class Lesson:
     """What both learners are taught and asked. Pieces are tokenised separately and joined, so the context is
-    a prefix of context + query, and the query's own tokens are the same ids with and without the context."""
+    a prefix of context + query, and the query's own tokens are the same ids with and without the context.
+    """
 
     episode: Episode
     bos: Tokens  # () where the tokenizer has none; in chat, all that its template puts before the first turn

@@ -51,7 +51,8 @@ class Recipe:
 
     def coefficient(self, step: int, until: int) -> float:
         """How much of step's gradient stands in the weights after `until` steps:
-        lr sum_{t=step}^{until-1} momentum^(t-step) (1 - lr decay)^(until-1-t)."""
+        lr sum_{t=step}^{until-1} momentum^(t-step) (1 - lr decay)^(until-1-t).
+        """
         kept = 1 - self.lr * self.decay
         return self.lr * sum(
             self.momentum ** (t - step) * kept ** (until - 1 - t) for t in range(step, until)

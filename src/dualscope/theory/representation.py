@@ -63,7 +63,7 @@ def _cosine_values(said: Tensor, targets: Tensor) -> Tensor:
 
 
 LOSSES = {
-    "dual": Loss(_dual, lambda said, targets: targets),
+    "dual": Loss(_dual, lambda _said, targets: targets),
     "least squares": Loss(_squares, lambda said, targets: targets - said),
     "contrastive": Loss(_contrast, _contrast_values),
     "cosine": Loss(_cosine, _cosine_values),

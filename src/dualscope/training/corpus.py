@@ -207,7 +207,7 @@ def _distractors(sequences: list[Sequence], n: int, rng: np.random.Generator) ->
     return chosen.ravel()
 
 
-def _write_pair(sequences: list[Sequence], member: Ids, rng: np.random.Generator) -> Ids:
+def _write_pair(_sequences: list[Sequence], member: Ids, rng: np.random.Generator) -> Ids:
     rows, n = member.shape
     premise, hypothesis = (part.reshape(rows, n, -1) for part in write_pairs(member.ravel(), rng))
     middle, mark, after = (np.full((rows, n, 1), word) for word in (_QUESTION, _QUESTION_MARK, _ANSWER))

@@ -97,7 +97,7 @@ def train(
     save_every: int = 500,
     evaluate_every: int = 1000,
     sequences: int = 64,
-    watch: Callable[[Progress], None] = lambda progress: None,
+    watch: Callable[[Progress], None] = lambda _progress: None,
 ) -> GPT2LMHeadModel:
     """Train until the settings' end and save to ``out``; a checkpoint of the same settings there is resumed.
 

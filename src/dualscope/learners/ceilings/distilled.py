@@ -111,7 +111,7 @@ def _copy(weights: Weights) -> Delta:
     return Delta({name: change.detach().clone() for name, change in weights.delta().items()})
 
 
-def label_divergence(model: Model, asked: Lesson, icl: Trace, zero: Trace, members: Sequence[int]) -> Tensor:
+def label_divergence(model: Model, asked: Lesson, icl: Trace, _zero: Trace, members: Sequence[int]) -> Tensor:
     """Mean KL(ICL's label distribution || the model's own)."""
     scores, _ = run(model, asked, members)
     target = icl.label_logprobs[list(members)].log_softmax(-1)

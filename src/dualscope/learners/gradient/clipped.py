@@ -48,7 +48,7 @@ class LcgdClipped(Learner[ClippedOptions]):
 def clipper(clip: Clip, threshold: float) -> Adjust:
     """Nothing here waits for the device: whether a step was cut is counted at the end."""
 
-    def adjust(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
+    def adjust(gradient: Gradient, _step: int, norms: Tensor) -> Adjusted:
         if clip == "elementwise":
             cut = torch.zeros_like(norms)
             whole = dense(gradient)

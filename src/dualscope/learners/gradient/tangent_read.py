@@ -57,7 +57,7 @@ def _plus(start: Tensor, carrying: Tensor) -> Tensor:
     return start.to(wide) if tangent is None else start.to(wide) + tangent.to(wide)
 
 
-def _linearised_logits(module: nn.Module, args: Any, output: Any) -> Any:
+def _linearised_logits(_module: nn.Module, _args: Any, output: Any) -> Any:
     # Before the softmax over the vocabulary, which would otherwise be linearised too.
     output.logits = linearised(output.logits)
     return output

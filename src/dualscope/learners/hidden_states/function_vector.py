@@ -98,7 +98,8 @@ def strongest(effects: Tensor, heads: int) -> tuple[Head, ...]:
 
 def mean_heads(bench: Bench, prompts: int) -> Tensor:
     """What each head hands to the output projection at the end of context + spare example, on average:
-    [layers, heads, head_dim]."""
+    [layers, heads, head_dim].
+    """
     asked = bench.materials(prompts, "a function vector")
     return bench.model.read(asked, bench.prefix, want=frozenset({"heads"})).extras["heads"].mean(0)
 
@@ -106,7 +107,8 @@ def mean_heads(bench: Bench, prompts: int) -> Tensor:
 @torch.no_grad()
 def indirect_effects(bench: Bench, prompts: int) -> Tensor:
     """The average indirect effect of every head, [layers, heads]: how much likelier, among the classes, the right label
-    becomes when the head's mean output takes its output's place after demonstrations with shuffled labels."""
+    becomes when the head's mean output takes its output's place after demonstrations with shuffled labels.
+    """
     model = bench.model
     asked = bench.materials(prompts, "the indirect effect of heads")
     means = bench.once(("mean heads", prompts), lambda: mean_heads(bench, prompts))

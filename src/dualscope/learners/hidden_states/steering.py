@@ -32,7 +32,7 @@ class Steering:
     mode: Mode
 
     def applied(self, model: Model) -> AbstractContextManager[None]:
-        def edit(residual: Tensor, session: Session) -> Tensor:
+        def edit(residual: Tensor, _session: Session) -> Tensor:
             vector = self.vector.to(residual)
             return vector.expand_as(residual) if self.mode == "replace" else residual + vector
 

@@ -57,7 +57,8 @@ class TaskVector(Learner[TaskVectorOptions]):
 
 def task_vectors(bench: Bench, dummies: int, mode: Mode) -> Tensor:
     """The mean residual after every layer at the end of context + dummy query, [layers, width]; for ``add``, less the
-    mean without the context."""
+    mean without the context.
+    """
     asked = bench.materials(dummies, "a task vector")
     there = bench.model.read(asked, bench.prefix).residual.mean(0)
     if mode == "replace":

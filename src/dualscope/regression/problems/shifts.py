@@ -50,7 +50,7 @@ def _other_orthant(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.cat([x[:, :-1].abs() * signs, x[:, -1:]], 1)
 
 
-def _outside_span(x: Tensor, generator: torch.Generator) -> Tensor:
+def _outside_span(x: Tensor, _generator: torch.Generator) -> Tensor:
     """A query of the same length, orthogonal to every example (where there are fewer than d)."""
     examples, query = x[:, :-1], x[:, -1:]
     if not examples.shape[1]:

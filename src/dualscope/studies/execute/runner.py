@@ -61,8 +61,8 @@ class Runner:
         jobs: int | None = 1,
         shard: tuple[int, int] = (1, 1),
         fetch: bool = True,
-        tell: Callable[[Event], None] = lambda event: None,
-        begin: Callable[[int, int], None] = lambda total, there: None,
+        tell: Callable[[Event], None] = lambda _event: None,
+        begin: Callable[[int, int], None] = lambda _total, _there: None,
     ) -> None:
         self.study = Study.build(anchored(study.model_dump(), Path.cwd()))  # workers may run elsewhere
         self.engine = ENGINES[engine]

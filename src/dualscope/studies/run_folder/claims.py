@@ -82,7 +82,8 @@ class Claims:
 
     def clear_stale(self) -> None:
         """Remove the claims of those who are gone: also on work that was stored before they went, which nobody takes
-        again."""
+        again.
+        """
         for key in self.folder.names("claims"):
             with contextlib.suppress(OSError):  # a full disk; the next run tidies up
                 self._clear_stale(f"claims/{key}")

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualscope.tasks.synthetic.words import ARBITRARY_LABELS, CLUSTERS, FORMATS, NEUTRAL, OPPOSITES, SPECIAL
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Words that the frames need beside the lists, and the label words of the embedded tasks.
 GRAMMAR = (

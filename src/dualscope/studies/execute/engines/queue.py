@@ -28,7 +28,8 @@ class Queue:
 
     def next(self, last: Work | None, at_work: Sequence[Work] = ()) -> Work | None:
         """For a worker that last did ``last``: the same model and task, the same model, or what no other
-        worker is at the model of. None where others are at all that is left."""
+        worker is at the model of. None where others are at all that is left.
+        """
         busy, claimed = {work.place for work in at_work}, {work.sitting.key for work in at_work}
 
         def fit(work: Work) -> tuple[bool, bool, bool]:
@@ -47,7 +48,8 @@ class Queue:
 
     def take_back(self, work: Work, how: str) -> None:
         """A worker was lost. What it had stored stays; the rest is tried again, then cell by cell, so that only the
-        cell fails that no worker survives."""
+        cell fails that no worker survives.
+        """
         self._lost[work] += 1
         if self._lost[work] < ATTEMPTS:
             self._waiting.insert(0, work)
