@@ -20,7 +20,7 @@ MIXED = 1e-3  # of the uniform, so that one sure and wrong answer does not outwe
 def distribution(scores: Tensor) -> Tensor:
     """Scores of outcomes, [queries, outcomes], as probabilities with a little of the uniform mixed in.
 
-    >>> distribution(torch.tensor([[0.0, -torch.inf]])).tolist()
+    >>> distribution(torch.tensor([[0.0, -torch.inf]])).round(decimals=6).tolist()
     [[0.9995, 0.0005]]
     """
     return (1 - MIXED) * wide(scores).softmax(-1) + MIXED / scores.shape[-1]
