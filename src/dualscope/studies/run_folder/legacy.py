@@ -23,7 +23,7 @@ _ROLES: dict[str, Role] = {
 }
 _COLUMN = re.compile(r"(?P<metric>[a-z0-9_]+?)(?:\[(?P<reference>.+)\])?(?P<layers>_layers)?")
 _LABEL = re.compile(r"(?P<name>[^\[]+)(?:\[(?P<options>.*)\])?")
-ADDED = ("control", "role")
+ADDED = ("control", "role", "queries_from")
 """Columns of rows that were not there before version 0.2."""
 _FACTS = ("query", "label", "prediction", "label_logprobs")
 
