@@ -6,11 +6,9 @@ code with ``dualscope.models``: it has its own table of where things are, and ta
 transformers' own masks.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from types import MethodType, SimpleNamespace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +16,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
+from tests.models.bypassing import BYPASS, textbook_attention
+from tests.models.textbook import Layer, plain_attention
 from tests.models.tiny import default_dtype
 
 NAME = "test_oracle"
@@ -60,205 +60,9 @@ PLACES = {
     "biogpt": Place(blocks="biogpt.layers", output="out_proj", norm="biogpt.layer_norm"),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "minicpm3", "youtu", "glm4_moe_lite"), _LATENT),
 }
-BYPASS = ("xglm", "gpt_neo", "gptj", "bloom", "codegen", "falcon", "mpt")  # transformers' attention interface
-
-
-@dataclass
-class Layer:
-    """What one layer did with one sequence of T tokens."""
-
-    query: Tensor = field(init=False)  # [heads, T, dim], positions applied, unscaled
-    key: Tensor = field(init=False)  # [heads, T, dim]
-    value: Tensor = field(init=False)  # [heads, T, dim]
-    scores: Tensor = field(init=False)  # [heads, T, T] before the mask
-    seen: Tensor = field(init=False)  # [T, T]
-    attn_out: Tensor = field(init=False)  # [T, width]
-    residual: Tensor = field(init=False)  # [T, width]
-    inputs: Tensor = field(init=False)  # [T, width]
-
-    sinks: Tensor | None = None  # [heads]: a logit that takes weight and gives nothing
-
-    @property
-    def weights(self) -> Tensor:
-        return softmax(self.scores.masked_fill(~self.seen, float("-inf")), self.sinks)
-
-
-def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Of [..., heads, T, T], with one more column for a sink where there are any, left out afterwards."""
-    if sinks is None:
-        return torch.softmax(scores, -1)
-    column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
-    return torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1]
-
-
-def plain_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    bias: Tensor | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Softmax attention as a textbook has it, and its scores noted in the layer that ``watching`` put there."""
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    scores = torch.matmul(query, key.transpose(-1, -2)) * (
-        query.shape[-1] ** -0.5 if scaling is None else scaling
-    )
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    if bias is not None:
-        scores = scores + bias
-    assert attention_mask is not None, "the oracle must be told what is causal"
-    seen = attention_mask[0, 0] if attention_mask.dtype == torch.bool else attention_mask[0, 0] >= 0
-    weights = softmax(scores.masked_fill(~seen, float("-inf")), s_aux)
-    layer = module.__dict__["_oracle"]
-    layer.query, layer.key, layer.value, layer.scores, layer.seen = (
-        query[0],
-        key[0],
-        value[0],
-        scores[0],
-        seen,
-    )
-    layer.sinks = s_aux
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
-
 
 AttentionInterface.register(NAME, plain_attention)
 AttentionMaskInterface.register(NAME, eager_mask)
-
-
-def _gpt_neo_attn(self: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Any:
-    tokens = query.shape[-2]
-    local = torch.zeros(tokens, tokens, dtype=query.dtype).masked_fill(
-        ~self.bias[0, 0, :tokens, :tokens], float("-inf")
-    )
-    out, _ = plain_attention(self, query, key, value, local[None, None], scaling=1.0)
-    return out.transpose(1, 2), None
-
-
-def _gptj_attn(self: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Any:
-    out, _ = plain_attention(self, query, key, value, _causal(query), scaling=1 / self.scale_attn)
-    return out.transpose(1, 2), None
-
-
-def _mpt_attention(self: Any, hidden: Tensor, position_bias: Tensor, **_: Any) -> Any:
-    """Its own forward has a softmax in float32; the slopes are those that the model hands on."""
-    query, key, value = (
-        part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-        for part in self.Wqkv(hidden).split(self.hidden_size, -1)
-    )
-    at = torch.arange(hidden.shape[1])
-    distance = (at[:, None] - at[None, :]).to(hidden.dtype)
-    bias = position_bias[:, :, -2:-1].to(hidden.dtype) * distance  # what it adds to a key one position back
-    out, _ = plain_attention(self, query, key, value, _causal(query), scaling=self.softmax_scale, bias=bias)
-    return self.out_proj(out.flatten(2)), None
-
-
-@contextmanager
-def _watch_falcon(attentions: list[nn.Module]) -> Iterator[None]:
-    """It calls torch's fused attention after rotary positions; the textbook's stands in for it."""
-    now: list[nn.Module] = []
-    before = nn.functional.scaled_dot_product_attention
-
-    def instead(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
-        return plain_attention(now[-1], query, key, value, _causal(query))[0].transpose(1, 2)
-
-    handles = [module.register_forward_pre_hook(lambda m, _: now.append(m)) for module in attentions]
-    nn.functional.scaled_dot_product_attention = instead  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        nn.functional.scaled_dot_product_attention = before
-        for handle in handles:
-            handle.remove()
-
-
-def _causal(query: Tensor) -> Tensor:
-    tokens = query.shape[-2]
-    return torch.full((tokens, tokens), float("-inf"), dtype=query.dtype).triu(1)[None, None]
-
-
-@contextmanager
-def _patched_attention(hf: Any, family: str, attentions: list[nn.Module]) -> Iterator[None]:
-    """Families that bypass transformers' interface: some have a method to replace, others are watched."""
-    with ExitStack() as stack:
-        if family == "falcon":
-            stack.enter_context(_watch_falcon(attentions))
-        for module in attentions:
-            if family == "mpt":
-                module.forward = MethodType(_mpt_attention, module)  # type: ignore[assignment]
-                stack.callback(module.__dict__.pop, "forward")
-            if family in ("gpt_neo", "gptj", "codegen"):
-                replacement = _gpt_neo_attn if family == "gpt_neo" else _gptj_attn
-                module._attn = MethodType(replacement, module)  # type: ignore[assignment]
-                stack.callback(module.__dict__.pop, "_attn")
-            elif family == "xglm":
-                stack.enter_context(_watch_xglm(module))
-            elif family == "bloom":
-                stack.enter_context(_watch_bloom(module))
-        if family == "bloom":
-            from transformers.models.bloom import modeling_bloom
-
-            functional = modeling_bloom.F
-            changed = SimpleNamespace(**{name: getattr(functional, name) for name in dir(functional)})
-            changed.softmax = lambda tensor, dim, dtype=None: torch.softmax(tensor, dim)
-            modeling_bloom.F = changed
-            stack.callback(setattr, modeling_bloom, "F", functional)
-        yield
-
-
-@contextmanager
-def _watch_xglm(module: Any) -> Iterator[None]:
-    heads = {}
-
-    def note(which: str) -> Any:
-        def hook(_: nn.Module, __: Any, output: Tensor) -> None:
-            heads[which] = output[0].unflatten(-1, (module.num_heads, -1)).transpose(0, 1)
-
-        return hook
-
-    def finish(_: nn.Module, __: Any, ___: Any) -> None:
-        layer = module.__dict__["_oracle"]
-        layer.query, layer.key, layer.value = heads["q"], heads["k"], heads["v"]
-        layer.scores = layer.query @ layer.key.transpose(-1, -2) / math.sqrt(module.head_dim)
-        layer.seen = _causal(layer.query)[0, 0] == 0
-
-    handles = [
-        module.q_proj.register_forward_hook(note("q")),
-        module.k_proj.register_forward_hook(note("k")),
-        module.v_proj.register_forward_hook(note("v")),
-        module.out_proj.register_forward_hook(finish),
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _watch_bloom(module: Any) -> Iterator[None]:
-    def hook(_: nn.Module, __: Any, output: Tensor) -> None:
-        layer = module.__dict__["_oracle"]
-        fused = output[0].view(output.shape[1], module.num_heads, 3, module.head_dim)
-        layer.query, layer.key, layer.value = (fused[:, :, i].transpose(0, 1) for i in range(3))
-        slopes = torch.tensor([2 ** (-8 * (h + 1) / module.num_heads) for h in range(module.num_heads)])
-        at = torch.arange(output.shape[1])
-        distance = (at[:, None] - at[None, :]).to(output.dtype)
-        products = layer.query @ layer.key.transpose(-1, -2) / math.sqrt(module.head_dim)
-        layer.scores = products - slopes.to(output.dtype)[:, None, None] * distance
-        layer.seen = distance >= 0
-
-    handle = module.query_key_value.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @torch.no_grad()
@@ -282,7 +86,7 @@ def watch(hf: Any, tokens: Sequence[int], start: int = 0) -> tuple[Tensor, list[
             stack.callback(_note(block, layer, "residual").remove)
             stack.callback(_note(module.get_submodule(place.keys), layer, "inputs", inputs=True).remove)
         if not interface:
-            stack.enter_context(_patched_attention(hf, family, attentions))
+            stack.enter_context(textbook_attention(hf, family, attentions))
         ids = torch.tensor([list(tokens)])
         where = torch.arange(start, start + len(tokens))[None]
         positions = {} if family in ("bloom", "mpt") else {"position_ids": where}

@@ -1,13 +1,15 @@
-"""A model whose type the family table does not list: its parts by their names, or the reason why it is refused."""
+"""What a module's structure says: that an entry fits, where the parts of an unlisted one are, or why it is refused."""
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
-from dualscope.core.errors import InputError
-from dualscope.models.families import Family, check_entry
+from dualscope.core.errors import InputError, suggest
+from dualscope.models.capture.adapters import ADAPTERS
+from dualscope.models.families import Family, Positions
+from dualscope.models.parts import Layout, rows_of
 
 _SOFTMAX = ("attention", "full_attention", "sliding_attention", "chunked_attention")
 _CHOOSING = ("indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention")
@@ -112,3 +114,68 @@ def _first(found: Iterator[tuple[str, Any]], kind: str, what: str) -> tuple[str,
         f"the architecture '{kind}' is not in the family table, and its structure does not show {what}; "
         "add an entry to dualscope.models.families.FAMILIES (docs: how to add a model family)"
     )
+
+
+def check_entry(hf: nn.Module, family: Family) -> None:
+    """Refuse an entry that does not fit the module, in words."""
+    _check_word(family, "layout", family.layout, get_args(Layout))
+    _check_word(family, "positions", family.positions, get_args(Positions))
+    if family.adapter is not None:
+        _check_word(family, "adapter", family.adapter, tuple(ADAPTERS))
+    blocks = _part(family, "blocks", family.blocks, hf)
+    if not isinstance(blocks, nn.ModuleList) or not len(blocks):
+        raise InputError(
+            f"the family '{family.name}': blocks={family.blocks!r} is a {type(blocks).__name__}, and a list of "
+            "blocks (a ModuleList) is needed"
+        )
+    if family.final and not _is_left_out(hf, family.final[0]):
+        _part(family, "final", family.final[0], hf)  # later ones an architecture may leave out (OPT)
+    config: Any = hf.config
+    heads = family.heads(config.get_text_config())
+    for block in blocks:
+        attention = _part(family, "attention", family.attention, block)
+        _part(family, "output", family.output, attention)
+        for role in ("query", "key", "value"):
+            rows = rows_of(family.layout, role, heads) if family.fused else None
+            field = role if rows is None else "fused"
+            projection = _part(family, field, getattr(family, field), attention)
+            weight = getattr(projection, "weight", None)
+            if weight is None:
+                raise InputError(
+                    f"the family '{family.name}': {field}={getattr(family, field)!r} is a "
+                    f"{type(projection).__name__}, which has no weight"
+                )
+            found = weight.shape[0 if isinstance(projection, nn.Linear) else 1]
+            if rows is not None and found != rows.total:
+                raise InputError(
+                    f"the family '{family.name}': {field}={family.fused!r} has {found} rows, and {family.layout} "
+                    f"rows of {heads.count} query and {heads.kv} key and value heads are {rows.total}; its layout "
+                    f"is another (accepted: {', '.join(get_args(Layout))})"
+                )
+
+
+def _is_left_out(hf: nn.Module, path: str) -> bool:
+    """Whether a model of the family has None there: OPT-350m, whose norms stand behind, has no final one."""
+    part: Any = hf
+    for name in path.split("."):
+        part = getattr(part, name, False)
+    return part is None
+
+
+def _part(family: Family, field: str, path: str, parent: nn.Module) -> nn.Module:
+    try:
+        return parent.get_submodule(path)
+    except AttributeError:
+        known = [
+            name for name, _ in parent.named_modules() if name and not any(map(str.isdigit, name.split(".")))
+        ]
+        raise InputError(
+            f"the family '{family.name}': {field}={path!r} is not in {type(parent).__name__}: {suggest(path, known)}"
+        ) from None
+
+
+def _check_word(family: Family, field: str, value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise InputError(
+            f"the family '{family.name}': {field}={value!r} is not accepted; accepted: {', '.join(accepted)}"
+        )
