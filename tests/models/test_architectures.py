@@ -107,6 +107,23 @@ def rows_with(gradient: Tensor, projection: nn.Module) -> Tensor:
     return touched.any(inputs, keepdim=True).expand_as(touched)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_what_attention_adds_is_known_in_every_block(name: str) -> None:
+    """An identity: without context, each MLP patched with what the context changed there, a model says what it says in
+    context. It fails where what attention adds to the residual stream is taken from a wrong place.
+    """
+    kind, config = EVERY[name]
+    model = Model(random_model(kind, config, torch.float64), tiny_tokenizer(), name=name)
+    bench = Bench(model, tiny_lesson(model, shots=2, queries=2))
+    if any(".experts." in parameter for parameter, _ in model.hf.named_parameters()):
+        with pytest.raises(InputError, match="has no MLP of one or two input projections"):
+            bench.learned("context-patch")
+        return
+    patched, wanted = bench.learned("context-patch").trace, bench.in_context
+    assert relative(patched.label_logprobs, wanted.label_logprobs) <= 1e-9
+    assert relative(patched.residual, wanted.residual) <= 1e-9
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_because(name: str) -> None:
     kind, config, reason = REFUSED[name]

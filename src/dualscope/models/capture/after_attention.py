@@ -17,7 +17,8 @@ class AfterAttention:
     """
 
     def __init__(self, block: nn.Module, attention: nn.Module, stack: ExitStack) -> None:
-        self.scale = float(getattr(block, "residual_multiplier", 1.0))  # Granite
+        granite = getattr(block, "residual_multiplier", 1.0)
+        self.scale = float(getattr(block, "residual_scale", granite))  # MiniCPM3
         # Bloom's attention is given the residual stream and adds it itself.
         self.adds_residual = "residual" in inspect.signature(type(attention).forward).parameters
         self.added: Tensor | None = None
