@@ -106,7 +106,7 @@ def test_where_a_query_fills_the_first_layers_window_no_context_reaches_it() -> 
     lesson = random_lesson(queries=(3, 5, 6, 9))
     z, c = model.read(lesson), model.read(lesson, model.prefix(lesson.context))
     g = Learned(replace(z, attn_out=z.attn_out + torch.randn(z.attn_out.shape)))
-    case = case_of(z, c, g, relative_positions=True, first_window=model.first_window)
+    case = case_of(z, c, g, relative_positions=True)
     changed = (c.attn_out - z.attn_out)[:, 0].norm(dim=-1) > 1e-3
     assert changed.tolist() == [True, True, False, False]
     table = measure(case, metrics=["sim_aou"], per_query=True).queries.to_pydict()

@@ -104,7 +104,10 @@ def test_another_task_has_other_label_words_whatever_the_order_of_the_list() -> 
     def task(name: str, labels: tuple[str, str], words: int) -> Task:
         examples = [{"text": "word " * words, "label": i % 2} for i in range(8)]
         return Task.from_examples(
-            [(row["text"], labels[row["label"]]) for row in examples], labels=labels, name=name, template="Text: {text} Label:"
+            [(row["text"], labels[row["label"]]) for row in examples],
+            labels=labels,
+            name=name,
+            template="Text: {text} Label:",
         )
 
     sst2 = task("sst2", ("Negative", "Positive"), 10)

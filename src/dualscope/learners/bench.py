@@ -256,7 +256,7 @@ class Bench:
             learned = COMBINATORS[learning.control]().learn(self, learner, learning.rate, options, own)
         # The direct part of a random change would say nothing.
         if learning.control != "random-update":
-            self._add_direct(learned)
+            learned = self._with_direct(learned)
         return learned
 
     @staticmethod
@@ -275,7 +275,13 @@ class Bench:
             for key, delta in kept.items():
                 self._learned[key] = replace(self._learned[key], change=delta.to("cpu"))
 
-    def _add_direct(self, learned: Learned) -> None:
-        delta = learned.delta
-        if "direct" in self.want and delta is not None and all(name.startswith("layers.") for name in delta):
-            learned.trace.extras["direct_attn_out"] = direct_attn_out(self.model, self.lesson, delta)
+    def _with_direct(self, learned: Learned) -> Learned:
+        delta, trace = learned.delta, learned.trace
+        if (
+            "direct" not in self.want
+            or delta is None
+            or not all(name.startswith("layers.") for name in delta)
+        ):
+            return learned
+        extras = trace.extras | {"direct_attn_out": direct_attn_out(self.model, self.lesson, delta)}
+        return replace(learned, trace=replace(trace, extras=extras))

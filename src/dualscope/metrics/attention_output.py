@@ -177,9 +177,9 @@ def _out_of_reach(case: Case) -> Tensor | None:
     No context changes that layer then, and the cosine would be of rounding, which has a direction of its own.
     """
     of_contexts = case.learned.by_context or case.against.learned.by_context
-    if not case.relative_positions or case.first_window is None or not of_contexts:
+    if not case.relative_positions or case.zero_shot.first_window is None or not of_contexts:
         return None
-    return case.zero_shot.lengths >= case.first_window
+    return case.zero_shot.lengths >= case.zero_shot.first_window
 
 
 def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:

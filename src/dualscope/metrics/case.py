@@ -28,7 +28,6 @@ class Case:
     own: Result
     against: Result  # in-context, unless said otherwise
     relative_positions: bool = False  # rotary or ALiBi: layer 0 cannot see that a context was there
-    first_window: int | None = None  # how many tokens layer 0 sees, its own among them; None: all
     output_bias: Tensor | None = (
         None  # [layers, width] of the attention's output projection; None: it has none
     )

@@ -50,7 +50,6 @@ def measure_cell(
         own=own,
         against=bench.result(ZERO_SHOT if reference is None else reference),
         relative_positions=bench.model.relative_positions,
-        first_window=bench.model.first_window,
         output_bias=bench.model.output_bias,
         seed=seed,
         lesson=bench.lesson,

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +59,6 @@ class Model:
         self.counters: Counter[str] = Counter()
         self.in_other_order = False  # see dualscope.models.reading.other_order
         self.interventions: list[Intervention] = []  # see `intervened`
-        self.first_window: int | None = None  # how far layer 0 sees; known once the model has read
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
         if self.family.positions != "alibi" and "position_ids" not in self._accepts:
@@ -288,6 +287,7 @@ class Model:
         batch_size: int | None = None,
         plain: bool = False,
         head_scales: Tensor | None = None,
+        logits_as: Callable[[Tensor], Tensor] | None = None,
     ) -> Trace:
         """The trace of every query of a lesson: after BOS alone, or after the prefix that is given.
 
@@ -296,14 +296,15 @@ class Model:
         ``context_scores`` and ``context_products`` (from the read position to the context's tokens, as softmax sees
         them, and k.q alone), ``heads`` (what each head hands to the output projection), ``next_tokens`` (the likeliest
         next tokens, and the log-probabilities of those that the lesson watches). ``head_scales`` ([queries, layers,
-        heads]) multiplies each head's output at the read position, while the model runs.
+        heads]) multiplies each head's output at the read position, while the model runs. ``logits_as`` is
+        applied to all logits before their softmax.
         """
         from dualscope.models.reading.read import Reading, read
 
         self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
         start = position_offset if prefix is None else len(prefix)
         plain = plain or self.in_other_order
-        return read(Reading(self, lesson, prefix, want, start, plain, head_scales), batch_size)
+        return read(Reading(self, lesson, prefix, want, start, plain, head_scales, logits_as), batch_size)
 
     def check(self, session: Session) -> None:
         """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""

@@ -27,6 +27,7 @@ class Trace:
     labels: Tensor  # [queries]
     query_ids: tuple[str, ...]
     label_logprobs_at_layer: Tensor | None = None  # [queries, layers, classes]
+    first_window: int | None = None  # how many tokens layer 0 sees, its own among them; None: all
     extras: dict[str, Tensor] = field(default_factory=dict)  # what was asked for beyond the above
 
     @property
@@ -59,12 +60,17 @@ class Trace:
             f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
         } | {f"extras.{name}": value for name, value in self.extras.items()}
         header = {"query_ids": "\n".join(self.query_ids)}
+        if self.first_window is not None:
+            header["first_window"] = str(self.first_window)
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, str(path), header)
 
     @classmethod
     def load(cls, path: Path | str) -> "Trace":
         with safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            ids = tuple((file.metadata() or {})["query_ids"].split("\n"))
+            header = file.metadata() or {}
+        ids, window = tuple(header["query_ids"].split("\n")), header.get("first_window")
         extras = {name.removeprefix("extras."): tensors.pop(name) for name in list(tensors) if "." in name}
-        return cls(**tensors, query_ids=ids, extras=extras)
+        return cls(
+            **tensors, query_ids=ids, first_window=None if window is None else int(window), extras=extras
+        )

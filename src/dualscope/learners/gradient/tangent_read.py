@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from dualscope.models.trace import Trace
@@ -34,30 +34,18 @@ def read_along(
     """
     # Attention is the plain one, because fused kernels have no forward-mode derivative.
     model = weights.model
-    hook = model.hf.register_forward_hook(_linearised_logits)
-    plain_readout = model.readout  # early exits go through it, and to a softmax, like the logits
-    model.__dict__["readout"] = lambda *args, **options: linearised(plain_readout(*args, **options))
-    try:
-        with weights.along_change():
-            trace = model.read(lesson, want=want, plain=True)
-            return replace(
-                trace.map(linearised),
-                attn_out=_plus(zero_shot.attn_out, trace.attn_out),
-                attn_scores=_plus(zero_shot.attn_scores, trace.attn_scores),
-                residual=_plus(zero_shot.residual, trace.residual),
-            )
-    finally:
-        hook.remove()
-        del model.__dict__["readout"]
+    with weights.along_change():
+        # Logits are linearised before the softmax over the vocabulary, which would otherwise be linearised too.
+        trace = model.read(lesson, want=want, plain=True, logits_as=linearised)
+        return replace(
+            trace.map(linearised),
+            attn_out=_plus(zero_shot.attn_out, trace.attn_out),
+            attn_scores=_plus(zero_shot.attn_scores, trace.attn_scores),
+            residual=_plus(zero_shot.residual, trace.residual),
+        )
 
 
 def _plus(start: Tensor, carrying: Tensor) -> Tensor:
     tangent = forward_ad.unpack_dual(carrying).tangent
     wide = torch.float32 if start.device.type == "mps" else torch.float64  # MPS has no float64
     return start.to(wide) if tangent is None else start.to(wide) + tangent.to(wide)
-
-
-def _linearised_logits(_module: nn.Module, _args: Any, output: Any) -> Any:
-    # Before the softmax over the vocabulary, which would otherwise be linearised too.
-    output.logits = linearised(output.logits)
-    return output

@@ -1,5 +1,6 @@
 """Reading queries: in batches, after BOS or after a shared prefix."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,19 +47,25 @@ class Reading:
     head_scales: Tensor | None = (
         None  # [queries, layers, heads]: times each head's output at the read position
     )
+    logits_as: Callable[[Tensor], Tensor] | None = None  # applied to all logits before their softmax
 
     @property
     def dtype(self) -> torch.dtype:
         return torch.float64 if self.model.dtype == torch.float64 else torch.float32
+
+    def logits(self, computed: Tensor) -> Tensor:
+        return computed if self.logits_as is None else self.logits_as(computed)
 
 
 @torch.no_grad()
 def read(reading: Reading, batch_size: int | None) -> Trace:
     model, lesson = reading.model, reading.lesson
     gathered: dict[str, Tensor] = {}
+    window: int | None = None
     with model.running():
         for batch in batches_of(model, lesson, reading.prefix, batch_size):
-            for part, values in halving(model, batch, partial(read_batch, reading)):
+            for part, found in halving(model, batch, partial(read_batch, reading)):
+                values, window = found
                 _scatter(gathered, values, part.queries, len(lesson.queries))
     lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
     return Trace(
@@ -67,12 +74,13 @@ def read(reading: Reading, batch_size: int | None) -> Trace:
         lengths=torch.tensor(lengths, device=model.device),
         labels=torch.tensor(lesson.labels, device=model.device),
         query_ids=lesson.query_ids,
+        first_window=window,
         extras=gathered,
     )
 
 
-def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
-    """One batch: the pass that is recorded, then a short one for each label of several tokens."""
+def read_batch(reading: Reading, batch: Batch) -> tuple[dict[str, Tensor], int | None]:
+    """One batch: the pass that is recorded, then a short one for each label of several tokens; and layer 0's window."""
     model, lesson, want = reading.model, reading.lesson, reading.want
     several = any(len(answer) > 1 for answer in lesson.answers)
     session = Session(
@@ -93,14 +101,13 @@ def read_batch(reading: Reading, batch: Batch) -> dict[str, Tensor]:
     with capturing(model, session):
         logits = model.forward(batch.tokens, reading.start)
     model.check(session)
-    model.first_window = session.rules[0].window
     exits = session.stack("exits", model.device) if "exits" in want else None  # [batch, layers, 1, width]
     values = {
         name: session.stack(name, model.device).to(reading.dtype)
         for name in ("attn_out", "attn_scores", "residual", *_STACKED)
         if name in session.seen
     }
-    return values | _score_labels(reading, batch, session, logits, exits)
+    return values | _score_labels(reading, batch, session, logits, exits), session.rules[0].window
 
 
 def _score_labels(
@@ -109,21 +116,23 @@ def _score_labels(
     """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
     model, answers = reading.model, reading.lesson.answers
     several = any(len(answer) > 1 for answer in answers)
-    first = _log_probabilities(logits)
+    first = _log_probabilities(reading.logits(logits))
     final = _Scores(answers, first)
     layers = None
     if exits is not None and not several:
         # One token a label: only these rows of the unembedding are needed, and a common constant is lost.
         only = torch.tensor([answer[0] for answer in answers], device=model.device)
-        at_layer = model.readout(exits.squeeze(2), rows=only).to(reading.dtype).log_softmax(-1)
+        at_layer = (
+            reading.logits(model.readout(exits.squeeze(2), rows=only)).to(reading.dtype).log_softmax(-1)
+        )
     elif exits is not None:
-        layers = _Scores(answers, _log_probabilities(model.readout(exits)))
+        layers = _Scores(answers, _log_probabilities(reading.logits(model.readout(exits))))
     for label, answer in enumerate(answers):
         if len(answer) > 1:
             more, more_exits = _continue(model, batch, session, label, answer[:-1])
-            final.add(label, answer[1:], _log_probabilities(more))
+            final.add(label, answer[1:], _log_probabilities(reading.logits(more)))
             if layers is not None and more_exits is not None:
-                layers.add(label, answer[1:], _log_probabilities(model.readout(more_exits)))
+                layers.add(label, answer[1:], _log_probabilities(reading.logits(model.readout(more_exits))))
     values = {"label_logprobs": final.means.to(reading.dtype)}
     if "next_tokens" in reading.want:
         values |= _next_tokens(reading, batch, first[:, 0])
@@ -170,9 +179,8 @@ def _continue(
     model: "Model", batch: Batch, session: Session, label: int, tokens: tuple[int, ...]
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
-    assert isinstance(
-        batch.prompt_end, int
-    )  # labels of several tokens: all queries of a batch are equally long
+    # Where a label has several tokens, all queries of a batch are equally long.
+    assert isinstance(batch.prompt_end, int)
     end = batch.prompt_end + 1
     follow = Session(
         prefix=session.prefix,
