@@ -1,11 +1,12 @@
 """Every regression experiment at its full size, on one GPU, within minutes.
 
-    python -m benchmarks.regression_full --out DIR --minutes 8 [--group a] [--only garg-linear,newton-100] [--tiny]
+    python -m benchmarks.regression_full --out DIR --minutes 7 [--group a] [--only garg-linear,newton-100] [--tiny]
 
 A job is an experiment, or a part of one (some of its arms or seeds), in a process of its own; all jobs of a group run
-side by side, and each ends its trainings by the clock. Every job's results are in DIR/parts.tar.gz as soon as it has
-ended; `python -m benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes the shipped Parquet files. Needs
-torch, numpy, scipy, transformers and pydantic, nothing else.
+side by side (through NVIDIA's multi-process service where it works: small kernels of several jobs then share the GPU),
+and each ends its trainings by the clock. A job that fails or is late takes no other along. Every job's results are in
+DIR/parts.tar.gz as soon as it has ended; `python -m benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes
+the shipped Parquet files. Needs torch, numpy, scipy, transformers and pydantic, nothing else.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import gzip
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,7 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-OVERHEAD = 1.6  # minutes of a job that are not training: starting, compiling, measuring
+OVERHEAD = 1.4  # minutes of a job that are not training: starting, measuring
+GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found
 
 
 @dataclass(frozen=True)
@@ -41,20 +44,19 @@ JOBS = (
     Job("garg-linear", "garg", "a", {"classes": ("linear",)}, then="newton-1"),
     Job("newton-1", "newton", "", {"conditions": (1.0,)}),
     Job("newton-100", "newton", "a", {"conditions": (100.0,)}),
-    Job("garg-sparse", "garg", "a", {"classes": ("sparse",)}),
     Job("akyurek-noise", "akyurek", "a", {"depths": (), "widths": ()}),
-    Job("akyurek-depth", "akyurek", "a", {"noises": (), "widths": ()}),
+    Job("akyurek-size", "akyurek", "a", {"noises": ()}),
     Job("vonoswald-recurrent", "vonoswald", "a", {"sharing": ("recurrent",)}),
     Job("vonoswald-own", "vonoswald", "a", {"sharing": ("own weights",)}),
-    Job("ahn", "ahn", "a", device="cpu"),
-    Job("cheng", "cheng", "a", device="cpu"),
+    *(Job(f"variants-{i}", "variants", "a", {"arms": i}) for i in range(2)),
+    Job("cheng", "cheng", "a"),
+    Job("garg-sparse", "garg", "b", {"classes": ("sparse",)}),
     Job("garg-tree", "garg", "b", {"classes": ("tree",)}),
     Job("garg-network", "garg", "b", {"classes": ("network",)}),
     *(Job(f"momentum-{seed}", "momentum", "b", {"seeds": (seed,)}) for seed in range(3)),
-    *(Job(f"variants-{i}", "variants", "b", {"arms": i}) for i in range(2)),
     Job("mesa-linear", "mesa", "b", {"layers": 0}),
     Job("mesa-gpt2", "mesa", "b", {"depths": ()}),
-    Job("akyurek-width", "akyurek", "b", {"noises": (), "depths": ()}),
+    Job("ahn", "ahn", "b"),
 )
 SAME_TRAINING = {
     "newton-1": ("linear", "condition-1")
@@ -75,7 +77,8 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
         settings["compiled"] = compiled
     make = kind.quick if tiny else kind.full
     trainings = max(1, make(**settings).work // make(**settings).steps)
-    each = max(0.02, (minutes - OVERHEAD * (1.5 if job.then else 1)) / trainings)
+    besides = OVERHEAD * (1.5 if job.then else 1) + 0.08 * (trainings - 1)
+    each = max(0.02, (minutes - besides) / trainings)
     return make(**settings, minutes=None if job.experiment == "cheng" else each)
 
 
@@ -94,11 +97,12 @@ def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> 
         experiment = build(job, minutes, tiny, compiled)
         results = experiment.run(checkpoints=kept, conclude=False)
     except Exception:
-        if not compiled:
+        left = minutes - (time.monotonic() - began) / 60
+        if not compiled or left < 2 * OVERHEAD:
             raise
         traceback.print_exc()
         print("without the compiler, then", flush=True)
-        experiment = build(job, minutes - (time.monotonic() - began) / 60, tiny, False)
+        experiment = build(job, left, tiny, False)
         results = experiment.run(checkpoints=kept, conclude=False)
     store(job, experiment, results, out, time.monotonic() - began)
     if follower is not None and kept is not None:
@@ -125,7 +129,30 @@ def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float) ->
     aside.rename(out / f"{job.name}.json.gz")
     for check in results.checks:
         print("holds" if check.holds else "FAILS", check.claim, "|", check.found)
+    for line in trainings(results):
+        print(line)
     print(f"{job.name}: {stored['seconds']} s", json.dumps(results.notes), flush=True)
+
+
+def trainings(results: Any) -> list[str]:
+    """A line a training curve: first and last value by seed; and the steps at which in-context learning appeared."""
+    from dualscope.regression.appearance import APPEARS
+
+    curves: dict[tuple[str, str, str], dict[int, dict[float, float]]] = {}
+    for row in results.rows:
+        if row["x_name"] == "step" and row["seed"] is not None:
+            key = row["panel"], row["series"], row["metric"]
+            curves.setdefault(key, {}).setdefault(row["seed"], {})[row["x"]] = row["value"]
+    found = []
+    for (panel, series, metric), seeds in curves.items():
+        if metric == APPEARS:
+            steps = [f"{min(curve):g}" for curve in seeds.values()]
+            found.append(f"{panel} | {series} | {metric}: {', '.join(steps)}")
+        else:
+            ends = [f"{curve[min(curve)]:.4f} -> {curve[max(curve)]:.4f}" for curve in seeds.values()]
+            last = max(max(curve) for curve in seeds.values())
+            found.append(f"{panel} | {series} | {metric}, step {last:g}: {'; '.join(ends)}")
+    return found
 
 
 def pack(out: Path) -> None:
@@ -138,16 +165,63 @@ def pack(out: Path) -> None:
     aside.rename(out / "parts.tar.gz")
 
 
+def shared_gpu(work: Path) -> dict[str, str]:
+    """The environment in which processes share a GPU at once and not in turns; empty where that cannot be had."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        return {}
+    places = {"CUDA_MPS_PIPE_DIRECTORY": work / "mps", "CUDA_MPS_LOG_DIRECTORY": work / "mps-log"}
+    for place in places.values():
+        place.mkdir(exist_ok=True)
+    settings = {name: str(place.resolve()) for name, place in places.items()}
+    trial = "import torch; x = torch.ones(64, 64, device='cuda'); assert (x @ x).sum().item() == 64**3"
+    try:
+        subprocess.run(
+            [control, "-d"], env=os.environ | settings, check=True, timeout=20, capture_output=True
+        )
+        subprocess.run(
+            [sys.executable, "-c", trial],
+            env=os.environ | settings,
+            check=True,
+            timeout=40,
+            capture_output=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"without the multi-process service: {error}", flush=True)
+        stop_sharing(settings)
+        return {}
+    print("with the multi-process service", flush=True)
+    return settings
+
+
+def stop_sharing(settings: dict[str, str]) -> None:
+    try:
+        subprocess.run(
+            ["nvidia-cuda-mps-control"],
+            input=b"quit\n",
+            env=os.environ | settings,
+            timeout=10,
+            capture_output=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"the multi-process service did not end: {error}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=8.0, help="for everything")
-    parser.add_argument("--group", default="a,b", help="a: garg, newton, ahn, cheng; b: the others")
+    parser.add_argument(
+        "--group",
+        default="a,b",
+        help="a: linear functions; b: the others",
+    )
     parser.add_argument("--only", default="", help="names of jobs, with commas")
     parser.add_argument("--tiny", action="store_true", help="quick sizes on the CPU, to try the script")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-mps", action="store_true", help="jobs take turns on the GPU")
     parser.add_argument("--at-once", type=int, default=99)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -166,6 +240,8 @@ def main() -> None:
         "TORCHINDUCTOR_COMPILE_THREADS": "2",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
     }
+    sharing = {} if asked.tiny or asked.no_mps else shared_gpu(work)
+    environment |= sharing
     waiting, running = list(jobs), {}
     ended: dict[str, int | str] = {}
     while waiting or running:
@@ -188,7 +264,7 @@ def main() -> None:
                 command, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
         for name, process in list(running.items()):
-            if process.poll() is None and left <= 0:
+            if process.poll() is None and left <= -GRACE:
                 process.kill()
                 process.wait()
                 ended[name] = "out of time"
@@ -202,11 +278,13 @@ def main() -> None:
             waiting = []
         time.sleep(0.5)
     pack(asked.out)
+    if sharing:
+        stop_sharing(sharing)
     for job in jobs:
         print(f"--- {job.name}: {ended.get(job.name)}")
         log_file = work / f"{job.name}.log"
         if log_file.exists():
-            print(log_file.read_text()[-700:])
+            print(log_file.read_text()[-1500:])
 
 
 if __name__ == "__main__":

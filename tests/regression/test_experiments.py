@@ -90,7 +90,7 @@ def test_ahn_learns_the_preconditioner_roughly() -> None:
 @pytest.mark.parametrize("name", ATTENTION)
 def test_chengs_layers_are_functional_gd(name) -> None:
     batch = GaussianProcess("exp", n=6).draw(3, torch.Generator().manual_seed(0))
-    found = predictions(batch, name, depth=4, scale=2.0)(0.05)
+    found = predictions(batch, name, 4, 2.0, torch.tensor([0.05, 9.0]))[-1][0]
     for task in range(3):
         x, y, query = batch.x[task], batch.y[task], batch.query[task]
         expected = functional.functional_gd(x, y, query[None], name, 0.05, 4, 2.0)[0]

@@ -12,7 +12,7 @@ from torch import Tensor
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import FunctionClass, Prompts, draw_prompts
-from dualscope.regression.training import Schedule, Training, Workplace, train
+from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
 
 ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"
 WATCHED = 256  # prompts a seed
@@ -74,9 +74,9 @@ def train_on_prompts(
     start = model.flat.detach().cpu().clone()
     shown = draw_prompts(functions, WATCHED, points, generators(seeds, 2, place.device))
 
-    def draw(step: int) -> tuple[Tensor, ...]:
+    def draw(step: int, tasks: int) -> tuple[Tensor, ...]:
         dims, length = curriculum.at(step, functions.d, points)
-        prompts = draw_prompts(functions, batch, length, generators(seeds, 1, place.device, step), dims)
+        prompts = draw_prompts(functions, tasks, length, generators(seeds, 1, place.device, step), dims)
         return prompts.x, prompts.y
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def train_on_prompts(
 
     # What the gradients were before in-context learning appears says little of those after: a short memory.
     quick_memory = replace(schedule, beta2=0.98, spectral=True)
-    training = train(model, draw, loss, quick_memory, place, watch, watch_every)
+    training = train(model, drawn_ahead(batch, draw), loss, quick_memory, place, watch, watch_every)
     return TrainedLearner(model.requires_grad_(False), training, start)
 
 

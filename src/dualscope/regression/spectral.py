@@ -1,7 +1,7 @@
 """Adam, with the updates of matrices made orthogonal (Muon; Jordan et al. 2024).
 
 Before in-context learning appears, training waits in a plateau from which a few directions of the attention's matrices
-have to grow. A step whose singular values are all alike moves those as far as any other, and the plateau is short.
+have to grow. A step whose singular values are all alike moves those as far as any other.
 """
 
 from collections.abc import Callable, Sequence

@@ -17,6 +17,7 @@ Advance = Callable[[int], None]
 Watch = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
 CPU = torch.device("cpu")
 SAVE_EVERY = 60.0  # seconds between checkpoints
+AHEAD = 16  # steps whose tasks are drawn at once
 
 
 def silent(_: int) -> None:
@@ -84,6 +85,31 @@ class Workplace:
         """The same, with checkpoints of its own."""
         where = None if self.checkpoints is None else self.checkpoints / name
         return Workplace(self.device, self.advance, where, self.compiled)
+
+
+def drawn_ahead(
+    batch: int, draw: Callable[[int, int], tuple[Tensor, ...]]
+) -> Callable[[int], tuple[Tensor, ...]]:
+    """``draw(step, tasks)`` gives tensors [copies, tasks, ...]; here for many steps at once, and handed out by step.
+
+    A draw is many small kernels, which take as long for a few tasks as for many. What a step sees depends on the step
+    alone.
+
+    >>> take = drawn_ahead(2, lambda step, tasks: (step + torch.arange(tasks).unsqueeze(0),))
+    >>> take(17)[0].tolist(), take(0)[0].tolist()
+    ([[18, 19]], [[0, 1]])
+    """
+    latest: dict[int, tuple[Tensor, ...]] = {}
+
+    def take(step: int) -> tuple[Tensor, ...]:
+        first = step - step % AHEAD
+        if first not in latest:
+            latest.clear()
+            latest[first] = draw(first, AHEAD * batch)
+        start = (step - first) * batch
+        return tuple(part[:, start : start + batch] for part in latest[first])
+
+    return take
 
 
 def train(

@@ -1,6 +1,5 @@
 """GPT-2 blocks, transformers' own, as in-context learners of functions: several copies (one a seed) as one module."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from dualscope.models.attention_kinds import causal_mask
 from dualscope.regression.spectral import Block
-
-# torch says so at every first call on a CPU: there the copies' attention is computed one after another.
-warnings.filterwarnings(
-    "ignore", message=".*batching rule for aten::_scaled_dot_product", category=UserWarning
-)
 
 
 @dataclass(frozen=True)
@@ -54,9 +49,10 @@ class Gpt2Learner(nn.Module):
         self.flat = nn.Parameter(torch.stack(rows))
         for name, value in copies[0].named_buffers():
             self.register_buffer(name.replace(".", "/"), value.clone(), persistent=False)
+        # Made once: a recorded step may copy nothing from the host.
+        self.register_buffer("mask", causal_mask(positions, positions)[None, None], persistent=False)
         # Shapes and code alone: the weights are handed to it at every call. Outside of this module's parameters.
         self.__dict__["template"] = copies[0].to("meta")
-        self.masked = attention is not None
         self._block: Callable[..., Tensor] = vmap(self._one_block, in_dims=(0, 0, None))
 
     def compile_blocks(self) -> None:
@@ -74,7 +70,7 @@ class Gpt2Learner(nn.Module):
         """
         weights = self._grouped()
         states = vmap(self._embed)(weights[0], tokens)
-        mask = self._mask(tokens.shape[-2], states) if self.masked else None
+        mask = self.get_buffer("mask")[..., : tokens.shape[-2], : tokens.shape[-2]]
         found = [states] if keep else []
         for layer in range(self.size.layers):
             states = self._block(weights[layer + 1], states, mask)
@@ -130,18 +126,13 @@ class Gpt2Learner(nn.Module):
         found: Tensor = functional_call(self.__dict__["template"].gpt2.ln_f, own, (states,))
         return found
 
-    def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor | None) -> Tensor:
+    def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor) -> Tensor:
         block = self.__dict__["template"].gpt2.h[0]
         fixed = {
             name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()
         }
         found: Tensor = functional_call(block, weights | fixed, (states,), {"attention_mask": mask})
         return found
-
-    def _mask(self, tokens: int, like: Tensor) -> Tensor:
-        from dualscope.models.attention_kinds import causal_mask
-
-        return causal_mask(tokens, tokens).to(like.device)[None, None]
 
 
 class Copy(nn.Module):
@@ -175,7 +166,8 @@ def make_copy(
         embd_pdrop=0.0,
         attn_pdrop=0.0,
         activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
-        attn_implementation="sdpa",  # type: ignore[call-arg]  # of every configuration, by its base class
+        # Fused kernels have no backward pass under vmap on a GPU, and prompts are short: products and a softmax.
+        attn_implementation="eager",  # type: ignore[call-arg]  # of every configuration, by its base class
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -76,7 +76,7 @@ class Akyurek(Experiment):
         "curriculum": 10,
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 10000,
+        "steps": 4000,
         "d": 8,
         "points": 17,
         "layers": 8,
@@ -85,9 +85,10 @@ class Akyurek(Experiment):
         "depths": (1, 2, 4, 12),
         "widths": (32, 64, 128),
         "noises": (0.0, 0.25, 0.5),
-        "curriculum": 1000,
+        "batch": 64,
+        "curriculum": 400,
         "rate": 3e-3,
-        "warmup": 300,
+        "warmup": 150,
         "test": 1024,
         "contexts": 64,
     }

@@ -1,6 +1,5 @@
 """Cheng et al. 2024: which attention suits which data, when attention is functional gradient descent."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -87,22 +86,24 @@ class Cheng(Experiment):
             test = test.to(place.device)
             for name in ATTENTION:
                 errors = {}
-                for depth in self.depths:
-                    rate, scale = self._search(search, name, depth)
-                    guess = predictions(test, name, depth, scale)(rate)
+                for depth, (rate, scale) in self._search(search, name).items():
+                    guess = predictions(test, name, depth, scale, torch.tensor([rate]))[-1][0]
                     errors[depth] = (guess - test.target).square().cpu()
                 found[name].append(errors)
                 place.advance(1)
         return found
 
-    def _search(self, batch: TaskBatch, name: Scores, depth: int) -> tuple[float, float]:
-        best = (float("inf"), 0.0, 1.0)
+    def _search(self, batch: TaskBatch, name: Scores) -> dict[int, tuple[float, float]]:
+        """depth -> the rate and the scale of least loss."""
+        rates = torch.logspace(-2.5, 1, self.steps)
+        best = dict.fromkeys(self.depths, (float("inf"), 0.0, 1.0))
         for scale in SCALES if name in SCALED else (1.0,):
-            predict = predictions(batch, name, depth, scale)
-            for rate in torch.logspace(-2.5, 1, self.steps).tolist():
-                loss = (predict(rate) - batch.target).square().mean().item()
-                best = min(best, (loss if loss == loss else float("inf"), rate, scale))
-        return best[1], best[2]
+            by_layer = predictions(batch, name, max(self.depths), scale, rates)
+            for depth in self.depths:
+                losses = (by_layer[depth - 1] - batch.target).square().mean(-1).nan_to_num(float("inf"))
+                least, at = losses.min(0)
+                best[depth] = min(best[depth], (least.item(), rates[int(at)].item(), scale))
+        return {depth: (rate, scale) for depth, (_, rate, scale) in best.items()}
 
     def _check(self, results: Results, table: dict[tuple[str, str], tuple[float, float]]) -> None:
         of = {key: value[0] for key, value in table.items()}
@@ -134,15 +135,13 @@ def attention_matrix(batch: TaskBatch, name: Scores, scale: float) -> Tensor:
     return found
 
 
-def predictions(batch: TaskBatch, name: Scores, depth: int, scale: float) -> Callable[[float], Tensor]:
-    """rate -> predictions [tasks] of ``depth`` layers; the inputs never change, so neither does h."""
+def predictions(batch: TaskBatch, name: Scores, depth: int, scale: float, rates: Tensor) -> list[Tensor]:
+    """After each of ``depth`` layers, the predictions [rates, tasks]; inputs never change, so neither does h."""
     matrix = attention_matrix(batch, name, scale)
     start = torch.cat([batch.y, torch.zeros_like(batch.target).unsqueeze(-1)], -1).unsqueeze(-2)
-
-    def predict(rate: float) -> Tensor:
-        state = start  # [tasks, 1, n + 1]
-        for _ in range(depth):
-            state = state - rate * state[..., :-1] @ matrix
-        return -state[..., 0, -1]
-
-    return predict
+    state = start.expand(-1, len(rates), -1)  # [tasks, rates, n + 1]
+    found = []
+    for _ in range(depth):
+        state = state - rates.to(matrix.device).unsqueeze(-1) * (state[..., :-1] @ matrix)
+        found.append(-state[..., -1].mT)
+    return found

@@ -17,7 +17,7 @@ from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import LinearDynamics
 from dualscope.regression.prompt_training import fast
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Training, Workplace, train
+from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
 
 LATE = "late squared error"
 RIDGE, ONE_STEP, SEVERAL = "least squares, ridge", "one GD step", "GD steps, as many as layers"
@@ -46,14 +46,14 @@ class Mesa(Experiment):
         "width": 32,
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 15000,
-        "batch": 256,
+        "steps": 6000,
+        "batch": 128,
         "depths": (1, 2, 4, 6),
         "heads": 4,
         "layers": 6,
         "width": 256,
         "test": 2000,
-        "warmup": 300,
+        "warmup": 150,
     }
 
     seeds: Seeds = (0, 1, 2)
@@ -114,8 +114,8 @@ class Mesa(Experiment):
         if place.compiled and isinstance(model, Gpt2Learner):
             model.compile_blocks()
 
-        def draw(step: int) -> tuple[Tensor, ...]:
-            return (dynamics.draw_for(self.batch, generators(self.seeds, 20 + number, place.device, step)),)
+        def draw(step: int, tasks: int) -> tuple[Tensor, ...]:
+            return (dynamics.draw_for(tasks, generators(self.seeds, 20 + number, place.device, step)),)
 
         def loss(sequences: Tensor) -> Tensor:
             with nullcontext() if linear else fast(place.device):
@@ -128,8 +128,13 @@ class Mesa(Experiment):
             return {LATE: errors[:, -10:].mean(-1)}
 
         rate = self.rate if linear else self.gpt2_rate
-        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, self.minutes, spectral=not linear)
-        return train(model, draw, loss, schedule, place, watch, max(1, self.steps // 40))
+        # Of linear ones, a deeper one has more to learn, and each of its steps takes longer.
+        share = model.depth * len(self.depths) / sum(self.depths) if isinstance(model, Transformer) else 1.0
+        minutes = None if self.minutes is None else self.minutes * share
+        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, minutes, spectral=not linear)
+        return train(
+            model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40)
+        )
 
     def _note(self, results: Results, name: str, training: Training) -> None:
         level = 0.75 * self.d * (1 + self.length * self.noise**2 / 2)  # of what guessing 0 costs on average

@@ -45,7 +45,7 @@ class MomentumLanguageModels(Experiment):
     }
     full_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1, 2),
-        "steps": 6000,
+        "steps": 4500,
         "layers": 6,
         "width": 192,
         "heads": 6,
@@ -103,7 +103,7 @@ class MomentumLanguageModels(Experiment):
 
         where = place.of(f"{name}-{seed}").checkpoints
         with tempfile.TemporaryDirectory() if where is None else nullcontext(str(where)) as folder:
-            workers = self.workers if self.workers is not None else 0 if place.device.type == "cpu" else 4
+            workers = self.workers if self.workers is not None else 0 if place.device.type == "cpu" else 2
             options: dict[str, Any] = {
                 "save_every": 0 if where is None else 1000,
                 "evaluate_every": max(1, self.steps // 24),
@@ -159,6 +159,10 @@ class MomentumLanguageModels(Experiment):
                 reached, accuracy = when_equal(losses[name][seed], right[name][seed], level)
                 results.add(name, "step at equal loss", reached, seed=seed)
                 results.add(name, f"{ACCURACY}, at equal loss", accuracy, seed=seed)
+                # Where time ended one training earlier, the last step that both have.
+                common = max(set(right[VANILLA][seed]) & set(right[MOMENTUM][seed]))
+                results.add(name, f"{ACCURACY}, at equal steps", right[name][seed][common], seed=seed)
+                results.add(name, f"{LOSS}, at equal steps", losses[name][seed][common], seed=seed)
         self._compare(results)
         results.figure(ACCURACY, "In-context accuracy in training", marks=APPEARS)
         results.figure(LOSS, "Loss in training", log_y=True)
@@ -192,7 +196,7 @@ class MomentumLanguageModels(Experiment):
                 change = [of[MOMENTUM][seed] - of[VANILLA][seed] for seed in self.seeds]
                 paired = results.over_seeds("momentum minus vanilla", metric, change, self.seeds, **where)
                 rows.append((metric if x is None else f"{metric}, {x:g} shots", *cells, shown(*paired)))
-        title = f"{self.steps} steps each, eta {self.eta:g}; mean over seeds [95 % interval]"
+        title = f"At most {self.steps} steps each, eta {self.eta:g}; mean over seeds [95 % interval]"
         results.table(title, ("", VANILLA, MOMENTUM, "difference, paired"), rows)
 
 

@@ -52,16 +52,16 @@ class Newton(Experiment):
         "passes": (1, 2),
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 12000,
+        "steps": 6000,
         "layers": 12,
         "width": 256,
         "heads": 8,
         "d": 20,
         "points": 41,
-        "batch": 128,
+        "batch": 64,
         "rate": 3e-3,
-        "warmup": 200,
-        "curriculum": 2000,
+        "warmup": 150,
+        "curriculum": 800,
         "test": 512,
     }
 

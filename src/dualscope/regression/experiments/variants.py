@@ -61,7 +61,7 @@ class Variants(Experiment):
         "curriculum": 0,
     }
     full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 6000,
+        "steps": 3000,
         "layers": 4,
         "width": 64,
         "heads": 4,
@@ -117,6 +117,8 @@ class Variants(Experiment):
             else f"by step {max(max(v.values()) for v in appeared.values()):g}",
             not late,
         )
+        # Where time ended some trainings earlier than others, the last step that all of them have.
+        common = max(set.intersection(*(set(curves[name][0][self.seeds[0]]) for name in names)))
         # For every seed, the loss that all arms have reached: the largest of their last ones.
         last = {
             name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()}
@@ -133,7 +135,7 @@ class Variants(Experiment):
                 results.add(
                     name,
                     "error at equal steps",
-                    list(curves[name][1][seed].values())[-1],
+                    curves[name][1][seed][common],
                     seed=seed,
                     panel="equal steps",
                 )
@@ -149,9 +151,9 @@ class Variants(Experiment):
                     cells.append("")
             steps = list(appeared[name].values())
             rows.append((name, shown(*interval(steps)) if steps else "never", *cells))
-        about = f"{self.steps} steps; mean over seeds [95 % interval]"
+        about = "mean over seeds [95 % interval]"
         columns: tuple[str, ...] = ("attention", "appears at step", "error", "minus normal, paired")
-        results.table(f"At equal steps: {about}", columns, [row[:4] for row in rows])
+        results.table(f"At equal steps, {common:g} of them: {about}", columns, [row[:4] for row in rows])
         columns = ("attention", "error", "minus normal, paired", "step", "minus normal, paired")
         results.table(f"At equal loss: {about}", columns, [(row[0], *row[4:]) for row in rows])
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)

@@ -1,5 +1,6 @@
 """von Oswald et al. 2023: a trained linear self-attention layer against a step of gradient descent."""
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,7 +13,7 @@ from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.problems.data import Linear, TaskBatch, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Training, Workplace, train
+from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
 
 MEASURES = ("loss", "prediction difference", "sensitivity cosine", "sensitivity distance")
 PLACES = tuple(i / 10 for i in range(11))  # 0 is the trained layer, 1 the constructed one
@@ -39,8 +40,8 @@ class VonOswald(Experiment):
     }
     full_settings: ClassVar[dict[str, Any]] = {
         "seeds": (0, 1, 2, 3, 4),
-        "steps": 20000,
-        "batch": 2048,
+        "steps": 8000,
+        "batch": 512,
         "depths": (1, 2, 3, 4, 5),
     }
 
@@ -89,11 +90,17 @@ class VonOswald(Experiment):
             before = model
             single = model if depth == 1 else single
             label = "one layer" if depth == 1 else f"{depth} layers, {kind}"
-            for step, losses in training.curve("loss").items():
-                where = {"panel": "training", "x_name": "step", "x": step}
-                results.over_seeds(label, "loss in training", losses, self.seeds, **where)
             results.notes[f"steps, {label}"] = training.steps
-            rows += self._compare(results, label, kind, depth, model, rivals[depth], test)
+            # A seed that diverged has no number to average: it is left out, and the check of arrival says so.
+            sound = [i for i, loss in enumerate(training.log[-1]["loss"]) if math.isfinite(loss)]
+            few = self.model_copy(update={"seeds": tuple(self.seeds[i] for i in sound)})
+            if sound:
+                for step, losses in training.curve("loss").items():
+                    where = {"panel": "training", "x_name": "step", "x": step}
+                    kept = [losses[i] for i in sound]
+                    results.over_seeds(label, "loss in training", kept, few.seeds, **where)
+                some = TaskBatch(*(part[sound] for part in (test.x, test.y, test.query, test.target)))
+                rows += few._compare(results, label, kind, depth, chosen(model, sound), rivals[depth], some)
             self._arrived(results, label, training, model, rivals[depth], test)
         columns = ("layers", "against", *MEASURES)
         results.table("Trained layers, mean over seeds [95 % interval]", columns, rows)
@@ -135,10 +142,8 @@ class VonOswald(Experiment):
             place.device
         )
 
-        def draw(step: int) -> tuple[Tensor, ...]:
-            batch = draw_for(
-                self.problem, self.batch, generators(self.seeds, 100 + depth, place.device, step)
-            )
+        def draw(step: int, tasks: int) -> tuple[Tensor, ...]:
+            batch = draw_for(self.problem, tasks, generators(self.seeds, 100 + depth, place.device, step))
             return batch.tokens, batch.target
 
         def loss(tokens: Tensor, target: Tensor) -> Tensor:
@@ -148,9 +153,15 @@ class VonOswald(Experiment):
         def watch() -> dict[str, Tensor]:
             return {"loss": half_mse(model.predict, shown_tasks)}
 
-        rate = self.rate if depth == 1 else 2 * self.rate
-        schedule = Schedule(self.steps, rate, 1.0, self.rate / 30, minutes=self.minutes)
-        return train(model, draw, loss, schedule, place, watch, max(1, self.steps // 40))
+        rate = self.rate if depth == 1 else 4 * self.rate / depth
+        warmup = min(self.steps // 20, 200 * (depth > 1))
+        # A deeper one has more to learn, and each of its steps takes longer.
+        average = sum(depth for _, depth in self.trained) / len(self.trained)
+        minutes = None if self.minutes is None else self.minutes * depth / average
+        schedule = Schedule(self.steps, rate, 1.0, rate / 60, warmup, minutes)
+        return train(
+            model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40)
+        )
 
     def _arrived(
         self,
@@ -167,7 +178,11 @@ class VonOswald(Experiment):
             gd = half_mse(copies_of(rivals[GD], len(self.seeds)).predict, test)
         rested, low = arrived(training.curve("loss")), bool((mine <= 1.03 * gd).all())
         state = "at rest" if rested else "the loss still falls"
-        found = f"{state}; worst seed {float(mine.max()):.4f}, GD {float(gd.mean()):.4f}"
+        sound = mine[mine.isfinite()]
+        worst = f"{float(sound.max()):.4f}" if len(sound) else "none"
+        found = f"{state}; worst seed {worst}, GD {float(gd.mean()):.4f}"
+        if len(sound) < len(mine):
+            found += f"; {len(mine) - len(sound)} of {len(mine)} seeds diverged and are left out"
         results.check(
             f"{label}: has arrived (at rest, every seed within 3 % of GD's loss or below)",
             found,
@@ -257,13 +272,30 @@ class VonOswald(Experiment):
 
 
 def continue_from(model: Transformer, before: Transformer) -> None:
-    """A deeper model begins as a shallower one, its last layer once more for every layer that is new."""
+    """A deeper model begins near a shallower one: a layer that is used more often takes shorter steps, so that all of
+    them lead as far; a layer that is new is the last one again, and adds nothing yet.
+    """
     with torch.no_grad():
         for mine, theirs in zip(model.parameters(), before.parameters(), strict=True):
             layers = mine.shape[1]
             known = theirs[:, :layers]
             new = theirs[:, -1:].expand(-1, layers - known.shape[1], *theirs.shape[2:])
             mine.copy_(torch.cat([known, new], 1))
+        if model.recurrent:
+            model.output.mul_(before.depth / model.depth)
+        else:
+            model.output[:, before.depth :] = 0
+
+
+def chosen(model: Transformer, copies: list[int]) -> Transformer:
+    """Some copies of a model."""
+    few = Transformer(
+        model.key.shape[-1], model.depth, [torch.Generator()] * len(copies), recurrent=model.recurrent
+    )
+    with torch.no_grad():
+        for mine, theirs in zip(few.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs[copies])
+    return few.requires_grad_(False)
 
 
 def copies_of(model: Transformer, copies: int) -> Transformer:

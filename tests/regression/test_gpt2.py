@@ -1,0 +1,36 @@
+"""Stacked GPT-2 blocks are transformers' own model, seed by seed, and see nothing ahead of them."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, make_copy, pair_tokens
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
+
+SIZE = Size(layers=2, width=16, heads=2)
+
+
+@pytest.mark.parametrize("attention", [None, {"name": "momentum", "eta": 0.5}])
+def test_each_copy_is_transformers_own_model(attention: dict[str, Any] | None) -> None:
+    prompts = draw_prompts(LinearFunctions(3), 4, 5, generators([0, 7]))
+    with torch.no_grad():
+        found = Gpt2Learner(3, 6, [0, 7], SIZE, attention)(prompts.x, prompts.y)
+        for i, seed in enumerate((0, 7)):
+            own = make_copy(seed, 3, 12, SIZE, attention, 1).eval()
+            wanted = own(pair_tokens(prompts.x[i], prompts.y[i]))[:, ::2, 0]
+            torch.testing.assert_close(found[i], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_guess_depends_on_what_stands_before_it_alone() -> None:
+    model = Gpt2Learner(3, 5, [0], SIZE)
+    prompts = draw_prompts(LinearFunctions(3), 2, 5, generators([0]))
+    with torch.no_grad():
+        before = model(prompts.x, prompts.y)
+        x, y = prompts.x.clone(), prompts.y.clone()
+        y[..., 2] += 1  # the third answer, which the third guess may not see
+        x[..., 3, :] += 1
+        after = model(x, y)
+    torch.testing.assert_close(after[..., :3], before[..., :3], rtol=0, atol=0)
+    assert (after[..., 3:] != before[..., 3:]).all()
