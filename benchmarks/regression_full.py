@@ -175,17 +175,11 @@ def shared_gpu(work: Path) -> dict[str, str]:
         place.mkdir(exist_ok=True)
     settings = {name: str(place.resolve()) for name, place in places.items()}
     trial = "import torch; x = torch.ones(64, 64, device='cuda'); assert (x @ x).sum().item() == 64**3"
+    # Output goes nowhere: a daemon would keep a pipe open, and be waited for.
+    quiet: dict[str, Any] = {"env": os.environ | settings, "check": True, "stdout": subprocess.DEVNULL}
     try:
-        subprocess.run(
-            [control, "-d"], env=os.environ | settings, check=True, timeout=20, capture_output=True
-        )
-        subprocess.run(
-            [sys.executable, "-c", trial],
-            env=os.environ | settings,
-            check=True,
-            timeout=40,
-            capture_output=True,
-        )
+        subprocess.run([control, "-d"], timeout=20, stderr=subprocess.DEVNULL, **quiet)
+        subprocess.run([sys.executable, "-c", trial], timeout=40, stderr=subprocess.DEVNULL, **quiet)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"without the multi-process service: {error}", flush=True)
         stop_sharing(settings)
@@ -195,14 +189,9 @@ def shared_gpu(work: Path) -> dict[str, str]:
 
 
 def stop_sharing(settings: dict[str, str]) -> None:
+    command, environment = ["nvidia-cuda-mps-control"], os.environ | settings
     try:
-        subprocess.run(
-            ["nvidia-cuda-mps-control"],
-            input=b"quit\n",
-            env=os.environ | settings,
-            timeout=10,
-            capture_output=True,
-        )
+        subprocess.run(command, input=b"quit\n", env=environment, timeout=10, stdout=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"the multi-process service did not end: {error}", flush=True)
 
