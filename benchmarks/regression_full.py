@@ -231,7 +231,8 @@ def main() -> None:
     }
     sharing = {} if asked.tiny or asked.no_mps else shared_gpu(work)
     environment |= sharing
-    waiting, running = list(jobs), {}
+    waiting = list(jobs)
+    running: dict[str, subprocess.Popen[bytes]] = {}
     ended: dict[str, int | str] = {}
     while waiting or running:
         left = asked.minutes - (time.monotonic() - began) / 60
