@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from dualscope.core.errors import InputError
 from dualscope.models import precision as precisions
 from dualscope.models.capture.activations import stepwise, without_jvp
-from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.intervention import Intervention
 from dualscope.models.capture.positions import max_positions
 from dualscope.models.capture.session import Session
 from dualscope.models.families import Family, family_of
 from dualscope.models.files.digest import digest_of_files, digest_of_module
 from dualscope.models.parts import Part, Role, rows_of
-from dualscope.models.reading.prefix import Prefix
+from dualscope.models.reading.prefix import Prefix, encoded
+from dualscope.models.readout import read_out
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -238,44 +238,11 @@ class Model:
 
         With ``rows`` only the logits of these tokens are computed.
         """
-        for path in self.family.final:
-            module = _submodule(self.hf, path)
-            hidden = hidden if module is None else module(hidden)
-        head = self.hf.get_output_embeddings()
-        hidden = hidden.to(head.weight.device)
-        logits: Tensor
-        if rows is None:
-            logits = head(hidden)
-        else:
-            bias, rows = getattr(head, "bias", None), rows.to(hidden.device)
-            logits = nn.functional.linear(hidden, head.weight[rows], None if bias is None else bias[rows])
-        logits = logits.to(self.device)
-        # Cohere; MPT's configuration has one that its model ignores.
-        if scale := getattr(self.hf, "logit_scale", None):
-            logits = logits * scale
-        if scale := getattr(self.config, "logits_scaling", None):  # Granite
-            logits = logits / scale
-        if softcap := getattr(self.config, "final_logit_softcapping", None):  # Gemma 2
-            logits = torch.tanh(logits / softcap) * softcap
-        return logits
+        return read_out(self, hidden, rows)
 
-    @torch.no_grad()
     def prefix(self, tokens: Sequence[int], known: Prefix | None = None) -> Prefix:
         """Encode a context once; every query can then be read after it. What ``known`` shares is not encoded again."""
-        shared = 0 if known is None else known.shared_with(tokens)
-        before = None if known is None or not shared else known.first(shared)
-        if before is not None and shared == len(tokens):
-            return before
-        self.counters["prefixes"] += 1
-        self.counters["prefix tokens"] += len(tokens) - shared
-        session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None))
-        with self.running(), capturing(self, session):
-            self.forward(torch.tensor([tokens[shared:]], device=self.device), shared)
-        self.check(session)
-        keys, values = zip(*(session.kept[layer] for layer in range(self.n_layers)), strict=True)
-        # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.
-        own = tuple(k[0].contiguous() for k in keys), tuple(v[0].contiguous() for v in values)
-        return Prefix(tuple(tokens), *own) if before is None else before.then(tokens[shared:], *own)
+        return encoded(self, tokens, known)
 
     def read(
         self,
@@ -318,12 +285,3 @@ class Model:
                 f"{self.name}: {session.calls} attention calls were seen for {self.n_layers} layers; the "
                 f"architecture '{self.family.name}' {why}"
             )
-
-
-def _submodule(module: nn.Module, path: str) -> nn.Module | None:
-    """A submodule, or None where the architecture may leave it out (OPT's project_out)."""
-    for name in path.split("."):
-        module = getattr(module, name, None)  # type: ignore[assignment]
-        if module is None:
-            return None
-    return module

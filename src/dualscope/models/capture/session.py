@@ -1,12 +1,15 @@
 """What the forward passes inside one capture should see and leave behind."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dualscope.models.capture import kernel
-from dualscope.models.reading.prefix import Prefix
+
+if TYPE_CHECKING:
+    from dualscope.models.reading.prefix import Prefix
 
 Rows = int | Tensor  # one row for the whole batch, or [batch] one for every sequence
 
@@ -20,7 +23,7 @@ class Session:
     Tokens after the read row cannot be seen from it, so shorter sequences of a batch may be filled up at their end.
     """
 
-    prefix: Prefix | None = None
+    prefix: "Prefix | None" = None
     start: int = 0  # position of the first token that is not cached
     read: Rows | None = None
     lead: int = 0

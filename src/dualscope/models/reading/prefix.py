@@ -2,9 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -42,3 +49,22 @@ class Prefix:
     @property
     def nbytes(self) -> int:
         return sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
+
+
+@torch.no_grad()
+def encoded(model: "Model", tokens: Sequence[int], known: Prefix | None = None) -> Prefix:
+    """The prefix of some tokens; what ``known`` shares with it is not encoded again."""
+    shared = 0 if known is None else known.shared_with(tokens)
+    before = None if known is None or not shared else known.first(shared)
+    if before is not None and shared == len(tokens):
+        return before
+    model.counters["prefixes"] += 1
+    model.counters["prefix tokens"] += len(tokens) - shared
+    session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None))
+    with model.running(), capturing(model, session):
+        model.forward(torch.tensor([tokens[shared:]], device=model.device), shared)
+    model.check(session)
+    keys, values = zip(*(session.kept[layer] for layer in range(model.n_layers)), strict=True)
+    # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.
+    own = tuple(k[0].contiguous() for k in keys), tuple(v[0].contiguous() for v in values)
+    return Prefix(tuple(tokens), *own) if before is None else before.then(tokens[shared:], *own)
