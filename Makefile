@@ -53,22 +53,24 @@ browser:
 		! command -v google-chrome >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; fi
 
+# torch comes first and by its version, because its builds (CPU, CUDA) are different files under one version. All else
+# must have one of the hashes of the locks.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "dualscope needs Python 3.11 or newer; give one with make PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time)"
-	$(PIP) --constraint requirements.lock hatchling
-	$(PIP) --constraint requirements.lock --no-build-isolation --editable .
+	@sed -n 's/^[# ]*\([A-Za-z0-9._-]*==[^ ]*\).*/\1/p' requirements.lock > $(VENV)/versions.txt
+	$(PIP) --constraint $(VENV)/versions.txt torch
+	$(PIP) --require-hashes --requirement requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --requirement requirements.lock
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
+	$(PIP) --require-hashes --requirement requirements.lock --requirement requirements-dev.lock
 	@touch $@
 
 lock: $(VENV)/.installed-dev
-	@{ head -n 2 requirements.lock; \
-		$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > requirements.lock.new
-	@mv requirements.lock.new requirements.lock
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 Nothing here or in ``commands`` imports torch at module level, so ``--help`` is instant.
 """
 
+import errno
 import sys
 import tempfile
 import traceback
@@ -65,6 +66,9 @@ def main() -> None:
         typer.echo("interrupted", err=True)
         sys.exit(exit_code(stop))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            typer.echo("error: the disk is full: free some space and give the same command again", err=True)
+            sys.exit(1)
         typer.echo(f"error: {printable(_last_words(error))}", err=True)
         sys.exit(70)
 

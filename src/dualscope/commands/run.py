@@ -4,9 +4,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from dualscope.commands.offline import OFFLINE
 from dualscope.commands.resumable import resumable
 from dualscope.core.errors import InputError
 
+T = TypeVar("T")
 MANY = "May be given several times."
 WIDE = 110
 
@@ -187,18 +188,15 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
     from dualscope.report.terminal import result_tables
-    from dualscope.studies.execute.outcome import Outcome, is_full_disk, reason_for
+    from dualscope.studies.execute.outcome import Outcome, reason_for
 
-    rows, answers, page = [], [], None
-    try:
-        stored = stored_cells(result.run, result.whole)
-        rows = summarise(result.run, stored)
-        answers = verdicts(result.run, stored)
-        page = _report(result) if report and rows else None
-    except OSError as error:
-        if not is_full_disk(error):
-            raise
-        result.failures.append(Outcome("summary", "summary of the run", "failed", reason=reason_for(error)))
+    lost: list[Exception] = []
+    stored = stored_cells(result.run, result.whole)
+    rows = _kept(lambda keep: summarise(result.run, stored, keep), lost)
+    answers = _kept(lambda keep: verdicts(result.run, stored, keep), lost)
+    page = _kept(lambda keep: _report(result) if keep and report and rows else None, lost)
+    for reason in dict.fromkeys(reason_for(error) for error in lost):
+        result.failures.append(Outcome("findings", "what is said of the run", "failed", reason=reason))
     result.run.folder.sweep(stale=math.inf)
     result.notes += [*_cut_short(result), *_unclipped(rows)]
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
@@ -243,6 +241,15 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
     if page:
         console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _kept(make: Callable[[bool], T], lost: list[Exception]) -> T:
+    """What the run says, written to its folder; where that cannot be, it is still said, and the run has failed."""
+    try:
+        return make(True)
+    except (OSError, InputError) as error:
+        lost.append(error)
+        return make(False)
 
 
 def _cut_short(result: Any) -> list[str]:

@@ -41,13 +41,14 @@ FILE, STAMP = "summary.csv", "summary_of.json"
 Row = dict[str, Any]
 
 
-def summarise(run: Run, cells: Sequence[StoredCell]) -> list[Row]:
+def summarise(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[Row]:
     """The summary of a study's stored cells; the stored one where it is of the same cells."""
     ids = [cell.id for cell in cells]
     rows = recalled(run, ids)
     if rows is None:
         rows = compute(run, cells)
-        write(run, rows, ids)
+        if keep:
+            write(run, rows, ids)
     return rows
 
 

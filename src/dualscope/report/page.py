@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 from dualscope.report.glossary import glossary
 from dualscope.report.table import Badge, Number, Table
+from dualscope.studies.execute.outcome import is_full_disk
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -41,6 +43,10 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
         aside.write_text(text, encoding="utf-8")
         aside.replace(target)  # whole or not at all
     except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        if is_full_disk(error):
+            raise
         raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
     return target
 

@@ -109,7 +109,10 @@ class Runner:
             self.run.folder.write("study.yaml", self.study.dump().encode())
             provenance.record(self.run, self.resolver, plan, self.weights, self.where)
         except OSError as error:
-            raise InputError(f"--out {self.run.folder}: cannot be written to ({error.strerror})") from None
+            file = error.filename2 or error.filename or self.run.folder
+            raise InputError(
+                f"--out {self.run.folder}: {file} cannot be written ({error.strerror})"
+            ) from None
         if self.before not in (None, self.setting.threads):
             result.notes.append(
                 f"this run was begun with {self.before} threads a worker, and this machine has {self.setting.threads}: "

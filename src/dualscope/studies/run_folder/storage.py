@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,10 +136,10 @@ class Run:
         for cell in sorted(cells):
             for name, read in (
                 (f"cells/{cell}.parquet", self._read_rows),
-                (f"queries/{cell}.parquet", self.queries),
+                (f"queries/{cell}.parquet", self._read_queries),
             ):
                 try:
-                    if read == self.queries and WITHOUT_QUERIES in self.notes(cell):
+                    if read == self._read_queries and WITHOUT_QUERIES in self.notes(cell):
                         continue
                     read(cell)
                 except (OSError, pa.ArrowException) as error:
@@ -181,11 +182,28 @@ class Run:
 
     def rows(self, cells: Iterable[str] | None = None) -> pa.Table:
         """All rows (or some cells'), in the order of the cells' ids: the same whoever computed them."""
-        tables = [self._read_rows(cell) for cell in sorted(self.stored() if cells is None else cells)]
+        tables = []
+        for cell in sorted(self.stored() if cells is None else cells):
+            with self._told(f"cells/{cell}.parquet"):
+                tables.append(self._read_rows(cell))
         return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's values per query: what the statistics resample."""
+        with self._told(f"queries/{cell}.parquet"):
+            return self._read_queries(cell)
+
+    @contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(
+                f"{self.folder.path(name)}: cannot be read ({reason(error)}); `dualscope run` computes what is damaged "
+                "again"
+            ) from error
+
+    def _read_queries(self, cell: str) -> pa.Table:
         table = _read(self.folder.read(f"queries/{cell}.parquet"), cell)
         if "query" not in table.column_names:
             raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
@@ -218,9 +236,7 @@ class Run:
         tables = []
         for name in self.folder.names(part, ".parquet"):
             cell = name.removesuffix(".parquet")
-            table = (
-                self._read_rows(cell) if part == "cells" else self.queries(cell).replace_schema_metadata(None)
-            )
+            table = self.rows([cell]) if part == "cells" else self.queries(cell).replace_schema_metadata(None)
             tables.append(table.append_column("cell", pa.array([cell] * table.num_rows, pa.string())))
         if tables:
             database.register(view, pa.concat_tables(tables, promote_options="default"))

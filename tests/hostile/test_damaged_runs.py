@@ -1,0 +1,130 @@
+"""Run folders that a disk, a crash or somebody's hand has damaged: words, and what can be computed again is."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dualscope.studies import Run
+from dualscope.studies.provenance import known
+from tests.hostile.test_generated import told
+
+WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
+SAMPLE = 12
+
+
+class Made(NamedTuple):
+    """A whole run: the command that made it, its folder, and its rows."""
+
+    command: tuple[str, ...]
+    folder: Path
+    rows: str
+
+
+def _cut(file: Path, other: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def _garble(file: Path, other: Path) -> None:
+    data = bytearray(file.read_bytes())
+    for at in range(0, len(data), max(1, len(data) // 50)):
+        data[at] ^= 0x5A
+    file.write_bytes(data)
+
+
+def _replace(file: Path, other: Path) -> None:
+    file.unlink()
+    file.symlink_to(file.name)  # a name that leads to itself: what even root cannot read
+
+
+def _folder(file: Path, other: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
+    "cut": _cut,
+    "emptied": lambda file, other: file.write_bytes(b""),
+    "garbled": _garble,
+    "of another type": lambda file, other: file.write_bytes(b'["another", {"type": 3}]\n'),
+    "of another": lambda file, other: file.write_bytes(
+        other.read_bytes() if other.exists() else b'{"a": 1}\n'
+    ),
+    "unreadable": _replace,
+    "missing": lambda file, other: file.unlink(),
+    "a folder": _folder,
+}
+FILES = (
+    *("study.yaml", "provenance.json", "provenance/*", "cells/*", "queries/*", "traces/*", "rates/*"),
+    *("summary.csv", "summary_of.json", "verdict.json", "report.html", "failures/*", "claims/*", "aside/*"),
+)
+KINDS = [(file, damage) for file in FILES for damage in DAMAGES]
+CHOSEN = KINDS if WHOLE else random.Random(3).sample(KINDS, SAMPLE)
+LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothing is deleted
+
+
+@pytest.fixture(scope="module")
+def made(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Made:
+    from dualscope.cli import app
+
+    folder = tmp_path_factory.mktemp("damage") / "whole"
+    command = (
+        *(
+            "run",
+            "--model",
+            model_folder,
+            "--task",
+            task_files[0],
+            "--seeds",
+            "2",
+            "--shots",
+            "4",
+            "--queries",
+            "12",
+        ),
+        *("--learner", "gd", "--lr", "auto", "--save-traces", "--device", "cpu", "--jobs", "1"),
+    )
+    app([*command, "--out", str(folder)], standalone_mode=False)
+    run = Run.open(folder)
+    run.fail("f" * 20, "it failed before")
+    run.folder.write("claims/old", b"99999999.1.1.x.elsewhere\n")
+    run.folder.write("aside/99999999.1.1.x.elsewhere.0", b"half")
+    return Made(command, folder, repr(run.rows().to_pydict()))
+
+
+def test_there_are_enough() -> None:
+    assert len(KINDS) >= 46
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "damage"), CHOSEN)
+def test_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, damage: str) -> None:
+    out = Path(shutil.copytree(made.folder, tmp_path / "run"))
+    victim, *others = sorted(out.glob(file))
+    DAMAGES[damage](victim, others[0] if others else out / "none")
+    name = str(victim.relative_to(out))
+
+    def check(code: int, text: str) -> None:
+        assert code in (0, 1, 2), text
+        assert "Traceback" not in text
+        assert code == 0 or name in text.replace("\n", "") or Path(name).name in text.replace("\n", ""), text
+
+    with told(name):  # opened from Python: every failure is an InputError
+        run = Run.open(out)
+        run.query("select count(*) from rows")
+        run.failures()
+        known(run)
+    report = cli("report", out, "--out", tmp_path / "report.html")
+    check(report.code, report.err + report.out)
+    again = cli(*made.command, "--out", out, "--no-report")
+    check(again.code, again.err + again.out)
+    if again.code == 0:
+        assert repr(Run.open(out).rows().to_pydict()) == made.rows
+    else:
+        assert damage in LOST
+        assert victim.is_symlink() or victim.is_dir()  # nothing was deleted
