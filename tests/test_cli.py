@@ -3,6 +3,9 @@
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ def python(code: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "tasks"]])
-def test_nothing_heavy_is_imported_for_what_should_be_instant(arguments):
+def test_nothing_heavy_is_imported_for_what_should_be_instant(arguments: Any) -> None:
     heavy = ("torch", "transformers", "datasets", "duckdb", "plotly", "ray", "pandas", "pyarrow", "scipy")
     python(
         "import sys, contextlib, io\n"
@@ -31,21 +34,21 @@ def test_nothing_heavy_is_imported_for_what_should_be_instant(arguments):
     )
 
 
-def test_importing_the_package_imports_almost_nothing():
+def test_importing_the_package_imports_almost_nothing() -> None:
     python("import sys, dualscope; assert not {'numpy', 'pydantic', 'yaml', 'torch'} & set(sys.modules)")
 
 
-def test_what_runs_no_model_does_not_wait_for_transformers():
+def test_what_runs_no_model_does_not_wait_for_transformers() -> None:
     python(
         "import sys, dualscope.learners, dualscope.studies.execute.worker; assert 'transformers' not in sys.modules"
     )
 
 
-def test_version(cli):
+def test_version(cli: Callable[..., Any]) -> None:
     assert cli("--version") == (0, f"dualscope {dualscope.__version__}\n", "")
 
 
-def test_help_names_every_command(cli):
+def test_help_names_every_command(cli: Callable[..., Any]) -> None:
     code, out, _ = cli("--help")
     assert code == 0
     for command in (
@@ -62,7 +65,7 @@ def test_help_names_every_command(cli):
         assert f" {command} " in out
 
 
-def test_no_arguments_is_help(cli):
+def test_no_arguments_is_help(cli: Callable[..., Any]) -> None:
     assert "Usage: dualscope" in "".join(cli()[1:])
 
 
@@ -77,7 +80,7 @@ def test_no_arguments_is_help(cli):
         ("presets", ("quick",)),
     ],
 )
-def test_list(cli, kind, names):
+def test_list(cli: Callable[..., Any], kind: str, names: Any) -> None:
     code, out, err = cli("list", kind)
     assert (code, err) == (0, "")
     listed = {line.split()[0] for line in out.splitlines()}
@@ -85,20 +88,20 @@ def test_list(cli, kind, names):
     assert all(len(line.split()) > 1 for line in out.splitlines()), "each has a line about it"
 
 
-def test_list_of_something_else(cli):
+def test_list_of_something_else(cli: Callable[..., Any]) -> None:
     code, _, err = cli("list", "horses")
     assert code == 2
     assert "'horses'" in err
     assert "Traceback" not in err
 
 
-def test_unknown_option_is_exit_code_2(cli):
+def test_unknown_option_is_exit_code_2(cli: Callable[..., Any]) -> None:
     code, _, err = cli("validate", "sst2", "--modle", "x")
     assert code == 2
     assert "--modle" in err
 
 
-def test_validate_without_a_model(cli, tiny_task_file):
+def test_validate_without_a_model(cli: Callable[..., Any], tiny_task_file: Path) -> None:
     code, out, err = cli("validate", tiny_task_file)
     assert (code, err) == (0, "")
     assert "demonstrations from 'train': 60 examples" in out
@@ -107,7 +110,9 @@ def test_validate_without_a_model(cli, tiny_task_file):
     assert "few-shot prompt" in out
 
 
-def test_validate_with_a_model(cli, tiny_task_file, tmp_path, byte_tokenizer):
+def test_validate_with_a_model(
+    cli: Callable[..., Any], tiny_task_file: Path, tmp_path: Path, byte_tokenizer: Any
+) -> None:
     from transformers import GPT2Config
 
     GPT2Config(
@@ -123,7 +128,7 @@ def test_validate_with_a_model(cli, tiny_task_file, tmp_path, byte_tokenizer):
 
 
 @pytest.mark.parametrize("name", [name for name in catalog_names() if name.startswith("embedded-")])
-def test_validate_generated_tasks(cli, name):
+def test_validate_generated_tasks(cli: Callable[..., Any], name: str) -> None:
     code, out, err = cli("validate", name)
     assert (code, err) == (0, "")
     assert "few-shot prompt" in out
@@ -131,14 +136,14 @@ def test_validate_generated_tasks(cli, name):
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", PAPERS)
-def test_validate_real_data(cli, name, shared):
+def test_validate_real_data(cli: Callable[..., Any], name: str, shared: Path) -> None:
     code, out, _ = cli("validate", name, "--data", shared / "data")
     assert code == 0
     assert "zero-shot prompt (query " in out
 
 
 @pytest.fixture
-def failing():
+def failing() -> Iterator[Any]:
     """A command that raises what it is told to, taken away again afterwards."""
     raised: list[BaseException] = []
 
@@ -150,19 +155,21 @@ def failing():
     app.registered_commands.pop()
 
 
-def test_bad_input_is_one_message(cli, failing):
+def test_bad_input_is_one_message(cli: Callable[..., Any], failing: list[BaseException]) -> None:
     failing.append(InputError("the file x has no y"))
     assert cli("fail-in-a-test") == (2, "", "error: the file x has no y\n")
 
 
-def test_interruption_is_130(cli, failing):
+def test_interruption_is_130(cli: Callable[..., Any], failing: list[BaseException]) -> None:
     failing.append(KeyboardInterrupt())
     code, _, err = cli("fail-in-a-test")
     assert code == 130
     assert "Traceback" not in err
 
 
-def test_a_fault_of_ours_is_one_line_and_its_traceback_a_file(cli, failing, monkeypatch, tmp_path):
+def test_a_fault_of_ours_is_one_line_and_its_traceback_a_file(
+    cli: Callable[..., Any], failing: list[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     failing.append(ZeroDivisionError("by \x1b[2J nothing"))
     code, out, err = cli("fail-in-a-test")
@@ -178,7 +185,7 @@ def test_a_fault_of_ours_is_one_line_and_its_traceback_a_file(cli, failing, monk
     assert "its traceback could not be written" in cli("fail-in-a-test").err
 
 
-def test_as_a_module():
+def test_as_a_module() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "dualscope.cli", "validate", "nothing-like-it"], capture_output=True, text=True
     )

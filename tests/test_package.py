@@ -47,7 +47,7 @@ def run(command: list[object], folder: Path) -> str:
     return result.stdout
 
 
-def test_every_file_is_in_the_wheel(wheel):
+def test_every_file_is_in_the_wheel(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("dualscope/")}
     ours = {
         f"dualscope/{path.relative_to(SOURCE).as_posix()}"
@@ -57,12 +57,12 @@ def test_every_file_is_in_the_wheel(wheel):
     assert packed == ours
 
 
-def test_the_installed_package_is_the_one_that_runs(installed, tmp_path):
+def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:
     where = run([installed / "python", "-c", "import dualscope; print(dualscope.__file__)"], tmp_path)
     assert installed.parent in Path(where.strip()).parents
 
 
-def test_commands_of_the_installed_package(installed, tmp_path):
+def test_commands_of_the_installed_package(installed: Path, tmp_path: Path) -> None:
     command = installed / "dualscope"
     assert run([command, "--version"], tmp_path) == f"dualscope {dualscope.__version__}\n"
     assert "sst2" in run([command, "list", "tasks"], tmp_path)
@@ -70,11 +70,11 @@ def test_commands_of_the_installed_package(installed, tmp_path):
     assert "few-shot prompt" in run([command, "validate", "embedded-sst2"], tmp_path)
 
 
-def test_the_installed_package_is_typed(wheel):
+def test_the_installed_package_is_typed(wheel: Path) -> None:
     assert "dualscope/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
-def test_the_lock_pins_all_that_we_depend_on():
+def test_the_lock_pins_all_that_we_depend_on() -> None:
     """A name in pyproject.toml that the lock lacks would be installed in whatever version is newest."""
     import tomllib
     from re import findall, match, sub
@@ -96,12 +96,12 @@ def test_the_lock_pins_all_that_we_depend_on():
 
 
 @pytest.mark.parametrize("name", [name for name in dualscope.__all__ if name != "__version__"])
-def test_every_public_name_is_there_and_says_what_it_is(name):
+def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     public = getattr(dualscope, name)
     assert name in dir(dualscope)
     assert public.__doc__
 
 
-def test_an_unknown_public_name():
+def test_an_unknown_public_name() -> None:
     with pytest.raises(AttributeError, match="No dualscope attribute Models"):
         _ = dualscope.Models

@@ -2,7 +2,9 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,18 +24,18 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
-def test_task_files(text):
+def test_task_files(text: str) -> None:
     TaskConfig.model_validate(yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("code", blocks("python"))
-def test_code(code, capsys):
+def test_code(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(code, "README.md", "exec"), {})
     assert "accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_commands_and_their_options_exist(cli, command):
+def test_commands_and_their_options_exist(cli: Callable[..., Any], command: str) -> None:
     """Without running them: some would fetch a model."""
     code, out, _ = cli(command[1], "--help")
     assert code == 0
@@ -42,6 +44,6 @@ def test_commands_and_their_options_exist(cli, command):
 
 
 @pytest.mark.parametrize("target", re.findall(r"^make (\w+)", "\n".join(blocks("sh")), flags=re.MULTILINE))
-def test_make_targets_exist(target):
+def test_make_targets_exist(target: str) -> None:
     makefile = (Path(__file__).parent.parent / "Makefile").read_text()
     assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)

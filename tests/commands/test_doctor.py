@@ -1,6 +1,7 @@
 """dualscope doctor: exit codes, and that it would notice."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_a_lower_precision_stands_beside_float32(tmp_path: Path) -> None:
 
 
 def test_a_wrong_shared_context_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget_the_context(first: tuple, second: tuple) -> tuple:
+    def forget_the_context(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
         return second
 
     monkeypatch.setattr(kernel, "merge", forget_the_context)

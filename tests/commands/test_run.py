@@ -74,7 +74,7 @@ def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
     assert tables == again.stdout[: again.stdout.index("18 cells")]
 
 
-def test_the_tables(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     result = cli(*arguments, "--variant", "trained", "--variant", "untrained")
     assert result.code == 0, result.err
     assert "[12/12]" in result.err
@@ -92,7 +92,7 @@ def test_the_tables(cli: Callable, arguments: list[Any], tmp_path: Path) -> None
     assert (tmp_path / "run/summary.csv").is_file()
 
 
-def test_json(cli: Callable, arguments: list[Any]) -> None:
+def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
     content = json.loads(cli(*arguments, "--variant", "trained", "--json").out)
     assert (content["cells"], content["computed"], content["failures"]) == (6, 6, [])
     accuracy = [row for row in content["summary"] if row["metric"] == "accuracy"]
@@ -101,19 +101,19 @@ def test_json(cli: Callable, arguments: list[Any]) -> None:
     assert content["verdicts"][0]["setting"]["model"] == "tiny"
 
 
-def test_metrics_without_accuracy(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+def test_metrics_without_accuracy(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("metrics: [sim_aou, snr]")
     result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:])
     assert result.code == 0, result.err
     assert "sim_aou" in result.out
 
 
-def test_what_has_no_room_in_the_context_is_said(cli: Callable, arguments: list[Any]) -> None:
+def test_what_has_no_room_in_the_context_is_said(cli: Callable[..., Any], arguments: list[Any]) -> None:
     result = cli(*arguments, "--shots", "40", "--seeds", "1")
     assert re.search(r"sst2: \d+ of 40 demonstrations fit", result.out.replace("\n", " ")), result.out
 
 
-def test_shards_are_summed_up_together(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+def test_shards_are_summed_up_together(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     for shard in ("1/2", "2/2"):
         assert cli(*arguments, "--shard", shard).code == 0
     whole = (tmp_path / "run/summary.csv").read_text()
@@ -123,7 +123,7 @@ def test_shards_are_summed_up_together(cli: Callable, arguments: list[Any], tmp_
 
 
 def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
-    cli: Callable, arguments: list[Any], tmp_path: Path
+    cli: Callable[..., Any], arguments: list[Any], tmp_path: Path
 ) -> None:
     from dualscope.report.source import ReportedRun
 
@@ -148,7 +148,7 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
     assert source.superseded == said["10"]
 
 
-def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
     assert len(plan["cells"]) == 18
     assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
@@ -161,7 +161,7 @@ def test_dry_run(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
 
 
 def test_failures_are_exit_code_1(
-    cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Any], arguments: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dualscope.learners import LEARNERS
 
@@ -173,7 +173,9 @@ def test_failures_are_exit_code_1(
     assert "Traceback" not in result.out + result.err
 
 
-def test_a_clip_that_never_bites_is_said(cli: Callable, arguments: list[Any], tmp_path: Path) -> None:
+def test_a_clip_that_never_bites_is_said(
+    cli: Callable[..., Any], arguments: list[Any], tmp_path: Path
+) -> None:
     study = tmp_path / "clip.yaml"
     clips = "".join(
         f"  - {{learner: lcgd-clipped, options: {{threshold: {threshold}}}}}\n"
@@ -188,7 +190,7 @@ def test_a_clip_that_never_bites_is_said(cli: Callable, arguments: list[Any], tm
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_no_cell_can_be_computed_with_is_bad_input(
-    cli: Callable, arguments: list[Any], model_folder: str, tmp_path: Path, jobs: int
+    cli: Callable[..., Any], arguments: list[Any], model_folder: str, tmp_path: Path, jobs: int
 ) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(model_folder, broken)
@@ -207,7 +209,7 @@ def test_what_no_cell_can_be_computed_with_is_bad_input(
 
 
 def test_a_study_of_failures_lists_them(
-    cli: Callable, arguments: list[Any], monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Any], arguments: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dualscope.studies.execute.worker import Worker
 
@@ -237,7 +239,7 @@ def test_a_study_of_failures_lists_them(
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_2(
-    cli: Callable, arguments: list[Any], extra: list[str], words: str, tmp_path: Path
+    cli: Callable[..., Any], arguments: list[Any], extra: list[str], words: str, tmp_path: Path
 ) -> None:
     result = cli(*arguments, *extra)
     assert result.code == 2
@@ -249,7 +251,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_is_130_and_the_run_resumes(
-    cli: Callable, arguments: list[Any], tmp_path: Path, jobs: int
+    cli: Callable[..., Any], arguments: list[Any], tmp_path: Path, jobs: int
 ) -> None:
     command = [sys.executable, "-c", REPORTING, *map(str, arguments), "--jobs", str(jobs), *MORE]
     process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -269,7 +270,7 @@ def table(levels: Mapping[str | QueryColumn, float], right: float) -> pa.Table:
     return found
 
 
-def cells() -> list[tuple[dict, pa.Table]]:
+def cells() -> list[tuple[dict[str, Any], pa.Table]]:
     found = []
     for seed in range(6):
         for variant in ("trained", "untrained"):

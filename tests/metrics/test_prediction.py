@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ GD = [0, 0, 2, 0, 2, 1, 0, 0, 1, 0, 1, 0]
 COUNTS = [2, 1, 1, 1, 1, 1, 1, 1, 1, 2]
 
 
-def rows(case: Case, **options: object) -> dict[tuple[str, str | None], dict]:
+def rows(case: Case, **options: object) -> dict[tuple[str, str | None], dict[str, Any]]:
     return {(r["metric"], r["reference"]): r for r in measure(case, **options).rows if r["layer"] is None}
 
 

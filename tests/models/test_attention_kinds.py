@@ -1,7 +1,9 @@
 """Attention variants against plain formulas, in a model and outside, and their causality."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +51,7 @@ def llama(seed: int = 0) -> LlamaForCausalLM:
     return _louder(LlamaForCausalLM(LlamaConfig(**small, num_attention_heads=4, num_key_value_heads=2)))
 
 
-def _louder(hf):
+def _louder(hf: Any) -> Any:
     for parameter in hf.parameters():
         parameter.data += 0.2 * torch.randn(parameter.shape)
     return hf.double().eval()
@@ -163,7 +165,7 @@ def test_softmax_in_the_model_is_the_models_own() -> None:
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
 @pytest.mark.parametrize("build", [gpt2, llama])
-def test_a_future_token_changes_nothing_before_it(build, options) -> None:
+def test_a_future_token_changes_nothing_before_it(build: Callable[[], Any], options: dict[str, Any]) -> None:
     hf = build()
     apply(hf, options)
     awake(hf)
@@ -177,7 +179,7 @@ def test_a_future_token_changes_nothing_before_it(build, options) -> None:
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
 @pytest.mark.parametrize("build", [gpt2, llama])
-def test_a_cache_and_left_padding_change_nothing(build, options) -> None:
+def test_a_cache_and_left_padding_change_nothing(build: Callable[[], Any], options: dict[str, Any]) -> None:
     hf = build()
     apply(hf, options)
     awake(hf)
@@ -194,7 +196,7 @@ def test_a_cache_and_left_padding_change_nothing(build, options) -> None:
 
 
 @pytest.mark.parametrize("options", EVERY[1:], ids=str)
-def test_a_variant_changes_the_model_and_trains(options) -> None:
+def test_a_variant_changes_the_model_and_trains(options: dict[str, Any]) -> None:
     hf = gpt2()
     before = hf(TOKENS).logits.detach()
     apply(hf, options)
@@ -210,7 +212,7 @@ def test_augmented_projections_are_the_formula() -> None:
         attention = hf.transformer.h[0].attn if hasattr(hf, "transformer") else hf.model.layers[0].self_attn
         x = draw(4, 16)[0]
 
-        def project(attention=attention, x=x) -> tuple[Tensor, Tensor]:
+        def project(attention: Any = attention, x: Any = x) -> tuple[Tensor, Tensor]:
             if hasattr(attention, "c_attn"):
                 return attention.c_attn(x).split(16, -1)[1:]
             return attention.k_proj(x), attention.v_proj(x)
@@ -280,6 +282,6 @@ def test_a_second_variant_replaces_the_first() -> None:
         ("momentum", "mapping with a name"),
     ],
 )
-def test_bad_options_are_explained(options, said: str) -> None:
+def test_bad_options_are_explained(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         apply(gpt2(), options)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -138,7 +139,7 @@ def test_weights_that_are_not_in_the_file_are_never_made_up(folder: Path) -> Non
         ),
     ],
 )
-def test_a_config_that_does_not_fit(folder: Path, changed: dict, said: str) -> None:
+def test_a_config_that_does_not_fit(folder: Path, changed: dict[str, Any], said: str) -> None:
     file = folder / "config.json"
     fields = json.loads(file.read_text()) | changed
     file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))

@@ -1,6 +1,8 @@
 """``dualscope regression``."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +21,7 @@ def test_the_command_knows_every_experiment() -> None:
     assert {name.value for name in Name} == set(EXPERIMENTS)
 
 
-def test_a_run_leaves_a_folder_and_prints_tables(tmp_path) -> None:
+def test_a_run_leaves_a_folder_and_prints_tables(tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ["--quick", "--steps", "2", "--seeds", "3,5", "--out", str(out)]
     result = CliRunner().invoke(app, ["regression", "variants", *options])
@@ -29,7 +31,7 @@ def test_a_run_leaves_a_folder_and_prints_tables(tmp_path) -> None:
     assert json.loads((out / "provenance.json").read_text())["quick"] is True
 
 
-def test_claims_that_do_not_hold_exit_with_1(tmp_path) -> None:
+def test_claims_that_do_not_hold_exit_with_1(tmp_path: Path) -> None:
     options = ["--steps", "1", "--seeds", "1", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(app, ["regression", "ahn", *options])
     assert result.exit_code == 1, result.output
@@ -49,19 +51,19 @@ def test_claims_that_do_not_hold_exit_with_1(tmp_path) -> None:
         (["--minutes", "0"], "--minutes 0"),
     ],
 )
-def test_bad_options_are_explained(arguments, said: str) -> None:
+def test_bad_options_are_explained(arguments: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         CliRunner().invoke(app, ["regression", "ahn", *arguments], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("device", ["foo", "cuda:99"])
-def test_a_device_that_is_not_there_is_explained(device: str, tmp_path) -> None:
+def test_a_device_that_is_not_there_is_explained(device: str, tmp_path: Path) -> None:
     options = ["--quick", "--device", device, "--out", str(tmp_path / "run")]
     with pytest.raises(InputError, match=f"device '{device}'"):
         CliRunner().invoke(app, ["regression", "momentum", *options], catch_exceptions=False)
 
 
-def test_a_quick_run_has_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
+def test_a_quick_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["regression", "variants", "--quick", "--steps", "1", "--seeds", "1"])
     assert result.exit_code == 0, result.output
@@ -74,7 +76,7 @@ def some_results() -> Results:
     return results
 
 
-def test_results_of_other_settings_are_not_replaced(tmp_path) -> None:
+def test_results_of_other_settings_are_not_replaced(tmp_path: Path) -> None:
     first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))
     save(some_results(), first, tmp_path, seconds=1)
     check_place(tmp_path, "ahn", first)
@@ -86,7 +88,9 @@ def test_results_of_other_settings_are_not_replaced(tmp_path) -> None:
         check_place(tmp_path, "mesa", EXPERIMENTS["mesa"]())
 
 
-def test_an_interrupted_save_leaves_no_rows_of_other_settings(tmp_path, monkeypatch) -> None:
+def test_an_interrupted_save_leaves_no_rows_of_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dualscope.studies.run_folder.storage import Run
 
     first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))
@@ -102,7 +106,7 @@ def test_an_interrupted_save_leaves_no_rows_of_other_settings(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("content", ["a: [", "- 1", "text", ""])
-def test_broken_settings_are_explained(content: str, tmp_path) -> None:
+def test_broken_settings_are_explained(content: str, tmp_path: Path) -> None:
     (tmp_path / "regression.yaml").write_text(content)
     with pytest.raises(InputError, match=r"regression\.yaml: not a table"):
         check_place(tmp_path, "ahn", EXPERIMENTS["ahn"]())

@@ -55,7 +55,7 @@ def test_every_experiment_runs_and_is_kept(name: str, tmp_path: Path) -> None:
     assert all(figure.metric in metrics for figure in results.figures)
 
 
-def test_a_folder_without_rows_is_refused(tmp_path) -> None:
+def test_a_folder_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no regression\.parquet"):
         load(tmp_path)
 
@@ -88,7 +88,7 @@ def test_ahn_learns_the_preconditioner_roughly() -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-def test_chengs_layers_are_functional_gd(name) -> None:
+def test_chengs_layers_are_functional_gd(name: str) -> None:
     batch = GaussianProcess("exp", n=6).draw(3, torch.Generator().manual_seed(0))
     found = predictions(batch, name, 4, 2.0, torch.tensor([0.05, 9.0]))[-1][0]
     for task in range(3):

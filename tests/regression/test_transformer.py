@@ -1,5 +1,7 @@
 """The stacked transformers against plain loops, and the constructions against gradient descent."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from dualscope.theory import vonoswald
 @pytest.mark.parametrize(
     ("causal", "recurrent", "heads"), [(False, False, 1), (False, True, 2), (True, False, 2)]
 )
-def test_a_layer_is_the_plain_formula(scores, causal: bool, recurrent: bool, heads: int) -> None:
+def test_a_layer_is_the_plain_formula(scores: Any, causal: bool, recurrent: bool, heads: int) -> None:
     model = Transformer(3, 2, generators([0, 1]), scores, recurrent, causal, heads, scale=0.3)
     with torch.no_grad():
         model.key.add_(0.1)  # keys that are not the queries

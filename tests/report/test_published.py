@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from dualscope.report.table import Badge, Number, Table
 from tests.report.made import make_run
 
 
-def compared(run: Path) -> list[tuple]:
+def compared(run: Path) -> list[tuple[Any, ...]]:
     section = published.section(Data([run]))
     assert section is not None
     tables = [item for item in section.items if isinstance(item, Table) and "difference" in item.columns]

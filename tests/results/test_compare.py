@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from dualscope.findings.summary import ALL_TASKS, recalled, summarise
 from dualscope.studies import run_study
 
 
-def test_compare_agrees_with_a_study(fields: dict, tmp_path: Path) -> None:
+def test_compare_agrees_with_a_study(fields: dict[str, Any], tmp_path: Path) -> None:
     model, task = Model.load(fields["models"][0], device="cpu"), Task.load(fields["tasks"][0])
     found = compare(model, task, ["gd"], shots=4, seed=1, lr=0.1, queries=12)
     assert list(found.traces) == ["zero-shot", "in-context", "gd"]
@@ -29,14 +30,14 @@ def test_compare_agrees_with_a_study(fields: dict, tmp_path: Path) -> None:
     assert "accuracy" in str(found)
 
 
-def test_compare_chooses_a_rate_and_takes_options(fields: dict) -> None:
+def test_compare_chooses_a_rate_and_takes_options(fields: dict[str, Any]) -> None:
     options = {"learner": "lcgd", "readout": "attention"}
     found = compare(fields["models"][0], fields["tasks"][0], [options], shots=4, queries=12)
     assert found.lr is not None
     assert "lcgd[readout=attention]" in found.traces
 
 
-def test_compare_sets_learners_beside_every_null(fields: dict) -> None:
+def test_compare_sets_learners_beside_every_null(fields: dict[str, Any]) -> None:
     scrambled = {"learner": "null-context", "kind": "scrambled"}
     learners = ["gd", "zero-shot-offset", scrambled]
     found = compare(fields["models"][0], fields["tasks"][0], learners, shots=4, lr=0.1, queries=6)
@@ -44,7 +45,7 @@ def test_compare_sets_learners_beside_every_null(fields: dict) -> None:
     assert sorted(against) == ["null-context[kind=scrambled]", "zero-shot-offset"]
 
 
-def test_compare_refuses_what_it_does_not_know(fields: dict) -> None:
+def test_compare_refuses_what_it_does_not_know(fields: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="option 'read'"):
         compare(fields["models"][0], fields["tasks"][0], [{"learner": "lcgd", "read": 1}], shots=4, lr=0.1)
     found = compare(fields["models"][0], fields["tasks"][0], ["gd"], shots=4, lr=0.1, queries=12)
@@ -52,7 +53,7 @@ def test_compare_refuses_what_it_does_not_know(fields: dict) -> None:
         found.table("sim_ao")
 
 
-def test_compare_takes_a_path_and_one_learner(fields: dict) -> None:
+def test_compare_takes_a_path_and_one_learner(fields: dict[str, Any]) -> None:
     found = compare(Path(fields["models"][0]), Path(fields["tasks"][0]), "gd", shots=4, lr=1, queries=6)
     assert list(found.traces) == ["zero-shot", "in-context", "gd"]
     options = {"learner": "lcgd", "readout": "attention"}
@@ -67,7 +68,7 @@ def test_compare_refuses_what_is_no_rate(lr: object) -> None:
 
 
 def test_the_summary_is_the_mean_over_seeds(
-    fields: dict, task_files: tuple[str, str], tmp_path: Path
+    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path
 ) -> None:
     result = run_study(fields | {"tasks": list(task_files)}, tmp_path, device="cpu")
     rows = summarise(result.run, stored_cells(result.run, result.cells))

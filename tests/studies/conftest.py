@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def task_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture
-def fields(model_folder: str, task_files: tuple[str, str]) -> dict:
+def fields(model_folder: str, task_files: tuple[str, str]) -> dict[str, Any]:
     """A study of 2 seeds of one task, three learners: small enough for every test."""
     return {
         "models": [model_folder],

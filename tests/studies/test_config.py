@@ -1,6 +1,7 @@
 """Studies as data: precedence, per-task seeds and rates, and errors that name what is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_dumped_study_reads_back_the_same(tmp_path: Path) -> None:
         ({"queries": "many"}, ["queries", "many"]),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict, words: list[str]) -> None:
+def test_what_is_wrong_is_named(fields: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         Study.build({"tasks": ["sst2"], **fields}, "my.yaml")
     message = str(caught.value)
@@ -118,7 +119,9 @@ def test_what_is_wrong_is_named(fields: dict, words: list[str]) -> None:
         ({"variants": ["trainde"]}, "options: field 'variants[0]'"),
     ],
 )
-def test_a_wrong_option_is_not_blamed_on_the_file(tmp_path: Path, options: dict, words: str) -> None:
+def test_a_wrong_option_is_not_blamed_on_the_file(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
     file = tmp_path / "study.yaml"
     file.write_text("seeds: 2\nlr: 0.1\nvariants: trained\n")
     with pytest.raises(InputError) as caught:

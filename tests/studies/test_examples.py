@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ REPOSITORY = Path(__file__).parents[2]
 PLUGIN, RECOMPUTE = (REPOSITORY / "examples" / f"{name}.py" for name in ("plugin", "recompute"))
 
 
-def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> None:
+def test_the_plugin_of_the_docs(fields: dict[str, Any], forget: None, tmp_path: Path) -> None:
     study = fields | {"plugins": [str(PLUGIN)], "learners": ["gd", "gd-twice"]}
     result = run_study(study, tmp_path / "run", device="cpu")
     assert result.complete, result.failures
@@ -40,7 +41,7 @@ def test_the_plugin_of_the_docs(fields: dict, forget: None, tmp_path: Path) -> N
         METRICS._items.pop("certainty", None)
 
 
-def test_the_plugins_names_are_listed(cli: Callable, forget: None) -> None:
+def test_the_plugins_names_are_listed(cli: Callable[..., Any], forget: None) -> None:
     assert "gd-twice" not in cli("list", "learners").out
     for kind, name in (("learners", "gd-twice"), ("metrics", "certainty")):
         listed = cli("list", kind, "--plugin", PLUGIN)
@@ -52,7 +53,7 @@ def test_the_plugins_names_are_listed(cli: Callable, forget: None) -> None:
 
 
 def test_a_changed_plugin_makes_new_cells_of_its_own_learners(
-    fields: dict, forget: None, tmp_path: Path
+    fields: dict[str, Any], forget: None, tmp_path: Path
 ) -> None:
     def ids(text: str) -> dict[str, set[str]]:
         forgetting = [name for name in sys.modules if name.startswith("dualscope_plugin_")]
@@ -78,7 +79,7 @@ def test_the_plugin_is_short() -> None:
     assert len(code) <= 30
 
 
-def test_rows_recomputed_from_traces(fields: dict, tmp_path: Path) -> None:
+def test_rows_recomputed_from_traces(fields: dict[str, Any], tmp_path: Path) -> None:
     run_study(fields | {"save_traces": True}, tmp_path, device="cpu")
     done = subprocess.run(
         [sys.executable, str(RECOMPUTE), str(tmp_path)], capture_output=True, text=True, check=True

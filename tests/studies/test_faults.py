@@ -84,7 +84,7 @@ def _reasons(result: RunOutcome) -> dict[str, str]:
     return {f"{failure.about.rpartition('· ')[2]}": failure.reason for failure in result.failures}
 
 
-def test_bad_learners(fields: dict, plugin: str, tmp_path: Path) -> None:
+def test_bad_learners(fields: dict[str, Any], plugin: str, tmp_path: Path) -> None:
     study = fields | {"plugins": [plugin], "learners": ["raises", "makes-nan", "starves", "gd"]}
     result = run_study(study, tmp_path / "run", device="cpu")
     reasons = _reasons(result)
@@ -100,7 +100,7 @@ def test_bad_learners(fields: dict, plugin: str, tmp_path: Path) -> None:
 
 
 def test_a_learner_that_leaves_the_model_changed_spoils_no_other_cell(
-    fields: dict, plugin: str, tmp_path: Path
+    fields: dict[str, Any], plugin: str, tmp_path: Path
 ) -> None:
     plain = run_study(fields, tmp_path / "plain", device="cpu").run.rows().to_pylist()
     spoilers = ["spoils-weights", "spoils-and-raises", "spoils-hooks", "exits"]
@@ -120,7 +120,7 @@ def test_a_learner_that_leaves_the_model_changed_spoils_no_other_cell(
 
 
 def test_threads_follow_from_the_study_and_stay_what_they_were(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from dualscope.studies.execute import jobs
 
@@ -148,7 +148,7 @@ def test_threads_follow_from_the_study_and_stay_what_they_were(
 
 
 def test_a_failure_is_forgotten_once_the_cell_succeeds(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gd = LEARNERS["gd"]
     with monkeypatch.context() as patch:
@@ -162,7 +162,7 @@ def test_a_failure_is_forgotten_once_the_cell_succeeds(
 
 
 def test_a_model_that_cannot_be_loaded_fails_its_cells_alone(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     load = Model.load
 
@@ -178,7 +178,7 @@ def test_a_model_that_cannot_be_loaded_fails_its_cells_alone(
 
 
 def test_weights_that_change_after_the_plan_are_not_stored_under_the_old_ids(
-    fields: dict, tmp_path: Path
+    fields: dict[str, Any], tmp_path: Path
 ) -> None:
     model = tmp_path / "tiny"
     shutil.copytree(fields["models"][0], model)
@@ -191,7 +191,7 @@ def test_weights_that_change_after_the_plan_are_not_stored_under_the_old_ids(
 
 
 def test_out_of_memory_at_a_random_batch(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A batch that does not fit is halved: the cell completes, with the same numbers up to rounding."""
     plain = run_study(fields, tmp_path / "plain", device="cpu").run.rows().to_pandas()
@@ -214,7 +214,7 @@ def test_out_of_memory_at_a_random_batch(
     np.testing.assert_allclose(plain[same].value, mine[same].value, rtol=1e-3, atol=1e-5)
 
 
-def test_an_unreadable_cell_is_computed_again(fields: dict, tmp_path: Path) -> None:
+def test_an_unreadable_cell_is_computed_again(fields: dict[str, Any], tmp_path: Path) -> None:
     first = run_study(fields, tmp_path, device="cpu")
     before = repr(first.run.rows().to_pydict())
     broken = sorted(first.run.stored())[0]
@@ -228,7 +228,7 @@ def test_an_unreadable_cell_is_computed_again(fields: dict, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("content", [None, b"bad"])
 def test_a_cell_without_its_queries_is_computed_again(
-    fields: dict, tmp_path: Path, content: bytes | None
+    fields: dict[str, Any], tmp_path: Path, content: bytes | None
 ) -> None:
     run = run_study(fields, tmp_path, device="cpu").run
     victim = sorted((tmp_path / "queries").iterdir())[0]
@@ -243,7 +243,7 @@ def test_a_cell_without_its_queries_is_computed_again(
 @pytest.mark.parametrize(
     "content", ["[1, 2]", "null", "3", "{", '{"where": 3, "episodes": [], "names": "x"}']
 )
-def test_a_damaged_provenance_is_written_again(fields: dict, tmp_path: Path, content: str) -> None:
+def test_a_damaged_provenance_is_written_again(fields: dict[str, Any], tmp_path: Path, content: str) -> None:
     before = known(run_study(fields | {"seeds": 1}, tmp_path, device="cpu").run)
     for file in [tmp_path / "provenance.json", *(tmp_path / "provenance").iterdir()]:
         file.write_text(content)
@@ -251,7 +251,7 @@ def test_a_damaged_provenance_is_written_again(fields: dict, tmp_path: Path, con
     assert {**again, "at": "", "devices": []} == {**before, "at": "", "devices": []}
 
 
-def test_no_process_overwrites_what_another_knows(fields: dict, tmp_path: Path) -> None:
+def test_no_process_overwrites_what_another_knows(fields: dict[str, Any], tmp_path: Path) -> None:
     """Both have read what is known before either writes."""
     first, second = (
         Runner(Study.build(fields | {"seeds": [seed]}), tmp_path, device="cpu") for seed in (0, 1)
@@ -264,7 +264,7 @@ def test_no_process_overwrites_what_another_knows(fields: dict, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["cells", "queries"])
-def test_a_read_error_is_no_damage(fields: dict, tmp_path: Path, name: str) -> None:
+def test_a_read_error_is_no_damage(fields: dict[str, Any], tmp_path: Path, name: str) -> None:
     """A disk's error or a missing permission (here: a name that leads to itself) deletes nothing."""
     run_study(fields, tmp_path, device="cpu")
     victims = sorted((tmp_path / name).iterdir())[:1]
@@ -277,7 +277,7 @@ def test_a_read_error_is_no_damage(fields: dict, tmp_path: Path, name: str) -> N
     assert victims[0].is_symlink()
 
 
-def test_the_file_of_another_cell_or_schema_is_noticed(fields: dict, tmp_path: Path) -> None:
+def test_the_file_of_another_cell_or_schema_is_noticed(fields: dict[str, Any], tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -295,7 +295,7 @@ def test_the_file_of_another_cell_or_schema_is_noticed(fields: dict, tmp_path: P
     assert repr(result.run.rows().to_pydict()) == before
 
 
-def test_a_full_disk(fields: dict, tmp_path: Path) -> None:
+def test_a_full_disk(fields: dict[str, Any], tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -326,12 +326,12 @@ def test_a_full_disk(fields: dict, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_run_that_resumes(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     whole = run_study(fields, tmp_path / "whole", device="cpu").run
     gd, calls = LEARNERS["gd"].learn, []
 
-    def interrupted(self: Learner, bench: Any, lr: float | None, options: Options) -> Learned:
+    def interrupted(self: Learner[Any], bench: Any, lr: float | None, options: Options) -> Learned:
         calls.append(bench.lesson.episode.seed)
         if calls[-1] == 1:
             raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.studies.children import CONTEXT, files, finish, rows, start
 
 
 @pytest.fixture(scope="module")
-def grid(model_folder: str, task_files: tuple[str, str]) -> dict:
+def grid(model_folder: str, task_files: tuple[str, str]) -> dict[str, Any]:
     """48 cells."""
     return {
         "models": [model_folder],
@@ -26,7 +27,7 @@ def grid(model_folder: str, task_files: tuple[str, str]) -> dict:
 
 
 @pytest.fixture(scope="module")
-def whole(grid: dict, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(grid: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same study, uninterrupted."""
     out = tmp_path_factory.mktemp("whole") / "run"
     computed, failures = finish(grid, out)
@@ -44,7 +45,7 @@ def _stored(out: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.slow
-def test_killed_twenty_times(grid: dict, whole: Path, tmp_path: Path) -> None:
+def test_killed_twenty_times(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
     out, rng = tmp_path / "run", np.random.default_rng(0)
     kept: dict[str, tuple[int, int]] = {}
     for _ in range(20):
@@ -70,7 +71,7 @@ def test_killed_twenty_times(grid: dict, whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_at_once(grid: dict, whole: Path, tmp_path: Path) -> None:
+def test_two_at_once(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
     outcomes = CONTEXT.Queue()
     processes = [start(grid, tmp_path, outcomes) for _ in range(2)]
     (first, none), (second, nor_here) = (outcomes.get(timeout=300) for _ in processes)
@@ -86,7 +87,7 @@ def test_two_at_once(grid: dict, whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_takes_over_from_a_killed_one(grid: dict, whole: Path, tmp_path: Path) -> None:
+def test_one_takes_over_from_a_killed_one(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
     outcomes = CONTEXT.Queue()
     victim, heir = start(grid, tmp_path), start(grid, tmp_path, outcomes)
     while victim.is_alive() and not _stored(tmp_path):

@@ -11,9 +11,9 @@ from dualscope.studies.execute.runner import Runner
 
 
 def test_ids_know_weights_data_and_options_but_not_places(
-    fields: dict, task_files: tuple[str, str], tmp_path: Path
+    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path
 ) -> None:
-    def ids(study: dict, **options: Any) -> set[str]:
+    def ids(study: dict[str, Any], **options: Any) -> set[str]:
         return {cell.id for cell in Runner(Study.build(study), tmp_path / "run", **options).plan().cells}
 
     base = ids(fields)
@@ -36,14 +36,14 @@ def test_ids_know_weights_data_and_options_but_not_places(
     assert ids(fields | {"shots": [4, 2]}) > base
 
 
-def test_untrained_weights_are_drawn_with_the_cells_seed(fields: dict, tmp_path: Path) -> None:
+def test_untrained_weights_are_drawn_with_the_cells_seed(fields: dict[str, Any], tmp_path: Path) -> None:
     runner = Runner(Study.build(fields | {"variants": ["untrained"]}), tmp_path)
     assert {(c.sitting.seed, c.sitting.place.init_seed) for c in runner.plan().cells} == {(0, 0), (1, 1)}
     runner = Runner(Study.build(fields | {"variants": ["untrained"], "init_seeds": [5, 6]}), tmp_path)
     assert {c.sitting.place.init_seed for c in runner.plan().cells} == {5, 6}
 
 
-def test_metrics_get_the_other_learners_they_need(fields: dict, tmp_path: Path) -> None:
+def test_metrics_get_the_other_learners_they_need(fields: dict[str, Any], tmp_path: Path) -> None:
     study = fields | {
         "seeds": 1,
         "learners": ["gd", "lcgd", "null-context", {"learner": "gd-reorder", "reference": "gd"}],
@@ -57,7 +57,7 @@ def test_metrics_get_the_other_learners_they_need(fields: dict, tmp_path: Path) 
     assert ("gd", None, "snr", "zero-shot") in found
 
 
-def test_a_learner_with_options_beside_its_plain_form(fields: dict, tmp_path: Path) -> None:
+def test_a_learner_with_options_beside_its_plain_form(fields: dict[str, Any], tmp_path: Path) -> None:
     twice = {"learner": "gd", "options": {"epochs": 2}, "reference": "gd"}
     study = fields | {"seeds": 1, "learners": [twice, "gd", "null-context"]}
     rows = run_study(study, tmp_path, device="cpu").run.rows().to_pylist()
@@ -70,7 +70,7 @@ def test_a_learner_with_options_beside_its_plain_form(fields: dict, tmp_path: Pa
     assert noise
 
 
-def test_a_reference_goes_by_its_alias_too(fields: dict, tmp_path: Path) -> None:
+def test_a_reference_goes_by_its_alias_too(fields: dict[str, Any], tmp_path: Path) -> None:
     def cells(reference: str) -> set[str]:
         learners = [{"learner": "gd"}, {"learner": "lcgd", "reference": reference}]
         return {
@@ -81,7 +81,7 @@ def test_a_reference_goes_by_its_alias_too(fields: dict, tmp_path: Path) -> None
     assert cells("ft") == cells("gd") != cells("icl")
 
 
-def test_shards_part_the_study(fields: dict, tmp_path: Path) -> None:
+def test_shards_part_the_study(fields: dict[str, Any], tmp_path: Path) -> None:
     whole = {cell.id for cell in Runner(Study.build(fields), tmp_path).plan().cells}
     parts = [
         {c.id for c in Runner(Study.build(fields), tmp_path, shard=(i, 3)).plan().cells} for i in (1, 2, 3)
@@ -90,7 +90,9 @@ def test_shards_part_the_study(fields: dict, tmp_path: Path) -> None:
     assert sum(map(len, parts)) == len(whole)
 
 
-def test_controls_of_another_task(fields: dict, task_files: tuple[str, str], tmp_path: Path) -> None:
+def test_controls_of_another_task(
+    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path
+) -> None:
     learners = ["gd", "gd-other-task", {"learner": "null-context", "options": {"kind": "other-task"}}]
     alone = run_study(fields | {"learners": learners}, tmp_path / "one", device="cpu")
     assert any("gd under other-task" in note for note in alone.notes)
@@ -102,7 +104,7 @@ def test_controls_of_another_task(fields: dict, task_files: tuple[str, str], tmp
     assert {("gd", "other-task", "null"), ("null-context", None, "null")} <= found
 
 
-def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict, tmp_path: Path) -> None:
+def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict[str, Any], tmp_path: Path) -> None:
     only = {"learner": "zero-shot-offset", "variants": ["trained"]}
     study = fields | {"variants": ["trained", "untrained"], "learners": ["gd", only]}
     result = run_study(study, tmp_path / "run", device="cpu")
@@ -116,7 +118,7 @@ def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict, tmp_path
     assert [note for note in alone.notes if "left out zero-shot-offset" in note]
 
 
-def test_unknown_names_are_refused_before_anything_runs(fields: dict, tmp_path: Path) -> None:
+def test_unknown_names_are_refused_before_anything_runs(fields: dict[str, Any], tmp_path: Path) -> None:
     for change, words in (
         ({"learners": ["gdd"]}, "unknown learner 'gdd'"),
         ({"learners": [{"learner": "gd", "options": {"epoch": 2}}]}, "option 'epoch'"),

@@ -17,7 +17,7 @@ from dualscope.studies.execute.runner import Runner
 from tests.studies.children import files, finish, rows
 
 
-def test_a_run_holds_what_the_design_says(fields: dict, tmp_path: Path) -> None:
+def test_a_run_holds_what_the_design_says(fields: dict[str, Any], tmp_path: Path) -> None:
     result = run_study(fields | {"save_traces": True}, tmp_path / "run", device="cpu")
     assert result.complete
     ids = {cell.id for cell in result.cells}
@@ -40,7 +40,7 @@ def test_a_run_holds_what_the_design_says(fields: dict, tmp_path: Path) -> None:
 
 
 def test_the_same_study_again_computes_nothing_and_changed_options_add_cells(
-    fields: dict, tmp_path: Path
+    fields: dict[str, Any], tmp_path: Path
 ) -> None:
     first = run_study(fields, tmp_path, device="cpu").run.stored()
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in files(tmp_path) if "cells" in name}
@@ -52,7 +52,7 @@ def test_the_same_study_again_computes_nothing_and_changed_options_add_cells(
 
 
 def test_each_shared_trace_is_computed_once(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """However many learners and rates: zero-shot once a draw of weights and task, in-context once a sitting."""
     counts: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def test_each_shared_trace_is_computed_once(
 
 
 def test_what_is_held_does_not_grow_with_the_rates(
-    fields: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     held: list[int] = []
     learned = Bench.learned
@@ -104,7 +104,7 @@ def test_what_is_held_does_not_grow_with_the_rates(
     assert max(held) <= one
 
 
-def test_orders_are_no_further_seeds(fields: dict, tmp_path: Path) -> None:
+def test_orders_are_no_further_seeds(fields: dict[str, Any], tmp_path: Path) -> None:
     """Orders of the same demonstrations are one draw of them, however many there are."""
     result = run_study(fields | {"orders": [0, 1, 2]}, tmp_path / "run")
     rows = summarise(result.run, stored_cells(result.run, result.cells))
@@ -119,7 +119,7 @@ def test_orders_are_no_further_seeds(fields: dict, tmp_path: Path) -> None:
     assert similar["value"] == pytest.approx(sum(every) / 6)
 
 
-def test_a_rate_is_chosen_once_and_its_curve_kept(fields: dict, tmp_path: Path) -> None:
+def test_a_rate_is_chosen_once_and_its_curve_kept(fields: dict[str, Any], tmp_path: Path) -> None:
     study = fields | {"lr": "auto", "variants": ["trained", "untrained"]}
     result = run_study(study, tmp_path, device="cpu")
     assert result.complete, result.failures
@@ -131,7 +131,7 @@ def test_a_rate_is_chosen_once_and_its_curve_kept(fields: dict, tmp_path: Path) 
     assert run_study(study, tmp_path, device="cpu").computed == []
 
 
-def test_recorded_rates_come_from_the_model_card(fields: dict, tmp_path: Path) -> None:
+def test_recorded_rates_come_from_the_model_card(fields: dict[str, Any], tmp_path: Path) -> None:
     import shutil
 
     model = tmp_path / "carded"
@@ -143,7 +143,9 @@ def test_recorded_rates_come_from_the_model_card(fields: dict, tmp_path: Path) -
     assert plan.rates == []
 
 
-def test_jobs_give_the_same_rows(fields: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_give_the_same_rows(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     computed, failures = finish(fields, tmp_path / "one")
     assert not failures
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in the one process; more threads round sums otherwise
@@ -154,7 +156,7 @@ def test_jobs_give_the_same_rows(fields: dict, tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_study_of_a_run_runs_from_anywhere(
-    fields: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Path(fields["tasks"][0])
     monkeypatch.chdir(task.parent)
@@ -166,20 +168,20 @@ def test_the_study_of_a_run_runs_from_anywhere(
     assert again.computed == []
 
 
-def test_jobs_that_suit(fields: dict) -> None:
+def test_jobs_that_suit(fields: dict[str, Any]) -> None:
     assert suitable_jobs(fields["models"], "cpu") >= 1
     assert suitable_jobs(fields["models"], "cuda") == 1
     assert suitable_jobs(["owner/not-here"], "cpu") == 1
 
 
-def test_traces_missing_from_a_finished_study_are_made(fields: dict, tmp_path: Path) -> None:
+def test_traces_missing_from_a_finished_study_are_made(fields: dict[str, Any], tmp_path: Path) -> None:
     run_study(fields, tmp_path, device="cpu")
     again = run_study(fields | {"save_traces": True}, tmp_path, device="cpu")
     assert len(again.computed) == len(again.cells)
     assert len(again.run.folder.names("traces")) == len(again.cells)
 
 
-def test_queries_table_has_what_statistics_resample(fields: dict, tmp_path: Path) -> None:
+def test_queries_table_has_what_statistics_resample(fields: dict[str, Any], tmp_path: Path) -> None:
     result = run_study(fields | {"per_query": True}, tmp_path, device="cpu")
     gd = next(cell for cell in result.cells if cell.learning.name == "gd")
     table = result.run.queries(gd.id)
@@ -188,7 +190,7 @@ def test_queries_table_has_what_statistics_resample(fields: dict, tmp_path: Path
     assert pq.read_schema(tmp_path / f"queries/{gd.id}.parquet")
 
 
-def test_a_run_behind_an_fsspec_url(fields: dict, tmp_path: Path) -> None:
+def test_a_run_behind_an_fsspec_url(fields: dict[str, Any], tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}/run"
     assert run_study(fields, url, device="cpu").complete
     assert run_study(fields, url, device="cpu").computed == []

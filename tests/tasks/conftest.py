@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def refused(cli: Callable, folder: Path) -> Callable[..., str]:
+def refused(cli: Callable[..., Any], folder: Path) -> Callable[..., str]:
     """Runs validate and returns the one message, having checked that it is one, with exit code 2."""
 
     def run(*arguments: object) -> str:

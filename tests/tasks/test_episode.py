@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,9 @@ sides = st.sampled_from(["both", "icl", "gd"])
 
 
 @given(labels, seeds, st.integers(0, 5), corruptions, sides, st.data())
-def test_same_seed_same_episode(labels, seed, order, demo_labels, corrupt, data):
+def test_same_seed_same_episode(
+    labels: Any, seed: int, order: Any, demo_labels: Any, corrupt: Any, data: Any
+) -> None:
     shots = data.draw(st.integers(1, len(labels)))
     options = {"shots": shots, "seed": seed, "order": order, "demo_labels": demo_labels, "corrupt": corrupt}
     one, two = (Episode.draw(make_task(labels), **options) for _ in range(2))
@@ -62,7 +65,7 @@ def test_same_seed_same_episode(labels, seed, order, demo_labels, corrupt, data)
 
 
 @given(labels, seeds, st.data())
-def test_draws_are_the_published_ones(labels, seed, data):
+def test_draws_are_the_published_ones(labels: Any, seed: int, data: Any) -> None:
     shots = data.draw(st.integers(1, len(labels)))
     limit = data.draw(st.integers(1, 70))
     episode = Episode.draw(make_task(labels), shots=shots, seed=seed, queries=limit)
@@ -72,7 +75,7 @@ def test_draws_are_the_published_ones(labels, seed, data):
     assert [e.id for e in episode.queries] == [f"test:{i}" for i in order[:limit]]
 
 
-def test_draws_are_those_of_the_datasets_library(tiny_task):
+def test_draws_are_those_of_the_datasets_library(tiny_task: Task) -> None:
     datasets = pytest.importorskip("datasets")
     shuffled = datasets.Dataset.from_dict({"row": list(range(len(tiny_task.train)))}).shuffle(seed=5)
     episode = Episode.draw(tiny_task, shots=32, seed=5)
@@ -80,7 +83,7 @@ def test_draws_are_those_of_the_datasets_library(tiny_task):
 
 
 @given(labels, seeds, st.data())
-def test_one_split_for_both_never_overlaps(labels, seed, data):
+def test_one_split_for_both_never_overlaps(labels: Any, seed: int, data: Any) -> None:
     shots = data.draw(st.integers(1, len(labels) - 1))
     task = make_task(labels, evaluation="train")
     episode = Episode.draw(task, shots=shots, seed=seed)
@@ -91,7 +94,7 @@ def test_one_split_for_both_never_overlaps(labels, seed, data):
 
 
 @given(labels, seeds, st.integers(1, 9), st.data())
-def test_an_order_rearranges_and_changes_nothing_else(labels, seed, order, data):
+def test_an_order_rearranges_and_changes_nothing_else(labels: Any, seed: int, order: Any, data: Any) -> None:
     shots = data.draw(st.integers(1, len(labels)))
     task = make_task(labels)
     drawn = Episode.draw(task, shots=shots, seed=seed, demo_labels="random")
@@ -104,7 +107,7 @@ def test_an_order_rearranges_and_changes_nothing_else(labels, seed, order, data)
     assert ordered.demonstrations == tuple(drawn.demonstrations[i] for i in expected)
 
 
-def test_an_explicit_order(tiny_task):
+def test_an_explicit_order(tiny_task: Task) -> None:
     drawn = Episode.draw(tiny_task, shots=3)
     turned = Episode.draw(tiny_task, shots=3, order=[2, 1, 0])
     assert turned.demonstrations == drawn.demonstrations[::-1]
@@ -112,7 +115,7 @@ def test_an_explicit_order(tiny_task):
 
 
 @given(labels, seeds, st.data())
-def test_balanced_draws(labels, seed, data):
+def test_balanced_draws(labels: Any, seed: int, data: Any) -> None:
     fewest = min(labels.count(c) for c in range(3))
     if not fewest:
         return
@@ -124,7 +127,9 @@ def test_balanced_draws(labels, seed, data):
 
 
 @given(labels, seeds, sides, st.data())
-def test_corruption_touches_only_the_side_that_was_asked(labels, seed, corrupt, data):
+def test_corruption_touches_only_the_side_that_was_asked(
+    labels: Any, seed: int, corrupt: Any, data: Any
+) -> None:
     shots = data.draw(st.integers(1, len(labels)))
     task = make_task(labels)
     for demo_labels in ("flipped", "random"):
@@ -139,7 +144,7 @@ def test_corruption_touches_only_the_side_that_was_asked(labels, seed, corrupt, 
 
 @settings(max_examples=20)
 @given(st.lists(seeds, min_size=1, max_size=3), st.integers(1, 30), st.booleans())
-def test_spare_examples_are_nobodys(seeds, shots, same_split):
+def test_spare_examples_are_nobodys(seeds: Any, shots: int, same_split: bool) -> None:
     task = make_task([0, 1, 2] * 20, evaluation="train" if same_split else "test")
     episodes = [Episode.draw(task, shots=shots, seed=seed, queries=10) for seed in seeds]
     left = spare(task, episodes, limit=15)
@@ -149,7 +154,7 @@ def test_spare_examples_are_nobodys(seeds, shots, same_split):
     assert left == spare(task, episodes, limit=15)
 
 
-def test_the_whole_of_provenance_is_json(tiny_task):
+def test_the_whole_of_provenance_is_json(tiny_task: Task) -> None:
     told = json.loads(json.dumps(Episode.draw(tiny_task, shots=4, seed=3, demo_labels="random").provenance()))
     assert len(told["demonstrations"]) == len(told["labels_icl"]) == len(told["labels_gd"]) == 4
 
@@ -167,23 +172,23 @@ def test_the_whole_of_provenance_is_json(tiny_task):
         ({"corrupt": "nobody"}, "accepted: both, icl, gd"),
     ],
 )
-def test_impossible_draws(tiny_task, options, words):
+def test_impossible_draws(tiny_task: Task, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Episode.draw(tiny_task, **options)
 
 
-def test_impossible_balance():
+def test_impossible_balance() -> None:
     with pytest.raises(InputError, match=r"2 or more of every class .* high 1"):
         Episode.draw(make_task([0, 0, 0, 1, 1, 1, 2]), shots=6, balanced=True)
 
 
-def test_no_query_left():
+def test_no_query_left() -> None:
     with pytest.raises(InputError, match="none is left as a query"):
         Episode.draw(make_task([0, 1, 2], evaluation="train"), shots=3)
 
 
 @pytest.mark.shared
-def test_real_data_draws_are_stable(shared: Path):
+def test_real_data_draws_are_stable(shared: Path) -> None:
     """The draw that results rest on; a change here changes every published number."""
     task = Task.load("sst2", data=shared / "data")
     episode = Episode.draw(task, shots=3, seed=2, queries=2)

@@ -1,6 +1,7 @@
 """Tokens: the context is a prefix of context + query, both learners are taught the same, and it fits."""
 
 import warnings
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
@@ -55,7 +56,9 @@ def demonstrations_of(lesson: Lesson) -> list[tuple[str, tuple[int, ...]]]:
 @given(
     st.lists(texts, min_size=1, max_size=6), st.integers(0, 9), st.sampled_from(["prompt-end", "first-label"])
 )
-def test_context_is_a_prefix_and_queries_keep_their_ids(tokenizer, texts, seed, read_at):
+def test_context_is_a_prefix_and_queries_keep_their_ids(
+    tokenizer: Any, texts: Any, seed: int, read_at: Any
+) -> None:
     task = make_task(texts)
     episode = Episode.draw(task, shots=len(texts), seed=seed)
     lesson = make_lesson(episode, tokenizer, max_positions=10**6, read_at=read_at)
@@ -76,7 +79,9 @@ def test_context_is_a_prefix_and_queries_keep_their_ids(tokenizer, texts, seed, 
 
 @same_fixture
 @given(st.lists(texts, min_size=1, max_size=6), st.integers(0, 9), st.integers(0, 3), st.integers(30, 400))
-def test_both_learners_are_taught_the_same(tokenizer, texts, seed, order, positions):
+def test_both_learners_are_taught_the_same(
+    tokenizer: Any, texts: Any, seed: int, order: Any, positions: int
+) -> None:
     task = make_task([text[:20] for text in texts])
     episode = Episode.draw(task, shots=len(texts), seed=seed, order=order)
     try:
@@ -89,7 +94,7 @@ def test_both_learners_are_taught_the_same(tokenizer, texts, seed, order, positi
 
 @same_fixture
 @given(st.lists(texts, min_size=1, max_size=8), st.integers(40, 500))
-def test_the_budget_is_kept_and_used(tokenizer, texts, positions):
+def test_the_budget_is_kept_and_used(tokenizer: Any, texts: Any, positions: int) -> None:
     task = make_task([text[:60] for text in texts])
     episode = Episode.draw(task, shots=len(texts))
     try:
@@ -111,7 +116,7 @@ def test_the_budget_is_kept_and_used(tokenizer, texts, positions):
     ]
 
 
-def test_a_demonstration_that_fits_exactly_is_used(tokenizer):
+def test_a_demonstration_that_fits_exactly_is_used(tokenizer: Any) -> None:
     episode = Episode.draw(make_task(["rest", "sting", "lore"]), shots=3)
     whole = make_lesson(episode, tokenizer, max_positions=10**6)
     needed = len(whole.context) + max(map(len, whole.queries)) + max(map(len, whole.answers))
@@ -119,7 +124,7 @@ def test_a_demonstration_that_fits_exactly_is_used(tokenizer):
     assert make_lesson(episode, tokenizer, max_positions=needed - 1).shots_used == 2
 
 
-def test_the_first_that_does_not_fit_ends_the_context(byte_tokenizer):
+def test_the_first_that_does_not_fit_ends_the_context(byte_tokenizer: Any) -> None:
     task = make_task(["a", "b " * 100, "c", "d"])
     episode = Episode.draw(task, shots=4, order=0)
     lengths = [len(e.fields["text"]) for e in episode.demonstrations]
@@ -127,7 +132,7 @@ def test_the_first_that_does_not_fit_ends_the_context(byte_tokenizer):
     assert lesson.shots_used == lengths.index(200), "no shorter one after it slips in"
 
 
-def test_all_demonstrations_for_gd_where_asked(byte_tokenizer):
+def test_all_demonstrations_for_gd_where_asked(byte_tokenizer: Any) -> None:
     task = make_task([f"{i} " * 20 for i in range(10)])
     lesson = make_lesson(Episode.draw(task, shots=10), byte_tokenizer, 256, gd_demonstrations="all")
     assert lesson.shots_used < len(lesson.training) == 10
@@ -135,7 +140,7 @@ def test_all_demonstrations_for_gd_where_asked(byte_tokenizer):
     assert {d.start for d in lesson.training[lesson.shots_used :]} == {-1}
 
 
-def test_each_side_gets_its_own_labels(byte_tokenizer):
+def test_each_side_gets_its_own_labels(byte_tokenizer: Any) -> None:
     task = make_task(["one", "two", "three"])
     episode = Episode.draw(task, shots=3, demo_labels="flipped", corrupt="gd")
     lesson = make_lesson(episode, byte_tokenizer, 256)
@@ -146,14 +151,14 @@ def test_each_side_gets_its_own_labels(byte_tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["byte_tokenizer", "prepending_tokenizer"])
-def test_a_special_token_spelt_in_the_text_is_text(kind, request):
+def test_a_special_token_spelt_in_the_text_is_text(kind: str, request: pytest.FixtureRequest) -> None:
     # Not the unigram kind: its own vocabulary matches "</s>" in any text, and no option keeps it from that.
     tokenizer = request.getfixturevalue(kind)
     lesson = make_lesson(Episode.draw(make_task(["</s><s>"]), shots=1), tokenizer, 256)
     assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(lesson.queries[0])
 
 
-def test_prompt_and_answer_read_with_one_space(tokenizer):
+def test_prompt_and_answer_read_with_one_space(tokenizer: Any) -> None:
     lesson = make_lesson(Episode.draw(make_task(["rest"]), shots=1), tokenizer, 256)
     joined = lesson.queries[0] + lesson.answers[1]
     assert (
@@ -162,14 +167,14 @@ def test_prompt_and_answer_read_with_one_space(tokenizer):
     )
 
 
-def test_a_separator_of_the_tasks_own(byte_tokenizer):
+def test_a_separator_of_the_tasks_own(byte_tokenizer: Any) -> None:
     task = make_task(["a"], separator="\n\n")
     lesson = make_lesson(Episode.draw(task, shots=1), byte_tokenizer, 256)
     assert byte_tokenizer.decode(list(lesson.separator)) == "\n\n"
     assert lesson.context[-len(lesson.separator) :] == lesson.separator
 
 
-def test_a_tokenizer_without_bos_uses_none(byte_tokenizer):
+def test_a_tokenizer_without_bos_uses_none(byte_tokenizer: Any) -> None:
     from transformers import PreTrainedTokenizerFast
 
     bare = PreTrainedTokenizerFast(tokenizer_object=byte_tokenizer.backend_tokenizer, eos_token="</s>")
@@ -178,7 +183,7 @@ def test_a_tokenizer_without_bos_uses_none(byte_tokenizer):
     assert lesson.demonstrations[0].start == 0
 
 
-def test_no_eos_and_no_separator_is_an_error(byte_tokenizer):
+def test_no_eos_and_no_separator_is_an_error(byte_tokenizer: Any) -> None:
     from transformers import PreTrainedTokenizerFast
 
     bare = PreTrainedTokenizerFast(tokenizer_object=byte_tokenizer.backend_tokenizer)
@@ -186,7 +191,7 @@ def test_no_eos_and_no_separator_is_an_error(byte_tokenizer):
         make_lesson(Episode.draw(make_task(["a"]), shots=1), bare, 256)
 
 
-def test_read_at_first_label_appends_the_first_label(byte_tokenizer):
+def test_read_at_first_label_appends_the_first_label(byte_tokenizer: Any) -> None:
     episode = Episode.draw(make_task(["a", "b"]), shots=1)
     end, label = (
         make_lesson(episode, byte_tokenizer, 256, read_at=at) for at in ("prompt-end", "first-label")
@@ -195,35 +200,35 @@ def test_read_at_first_label_appends_the_first_label(byte_tokenizer):
     assert label.own_tokens(1) == label.queries[1] + label.answers[0]
 
 
-def test_identical_label_tokens_are_an_error(metaspace_tokenizer):
+def test_identical_label_tokens_are_an_error(metaspace_tokenizer: Any) -> None:
     with pytest.raises(InputError, match="'Ω' and 'Ψ' have the same tokens"):  # both unknown to it
         make_lesson(Episode.draw(make_task(["a"], ("Ω", "Ψ")), shots=1), metaspace_tokenizer, 256)
 
 
-def test_a_label_that_begins_another_is_a_warning(byte_tokenizer):
+def test_a_label_that_begins_another_is_a_warning(byte_tokenizer: Any) -> None:
     episode = Episode.draw(make_task(["a"], ("Positive", "Positive Negative")), shots=1)
     with pytest.warns(UserWarning, match="the tokens of the first begin those of the second"):
         make_lesson(episode, byte_tokenizer, 256)
 
 
-def test_ordinary_labels_do_not_warn(tokenizer):
+def test_ordinary_labels_do_not_warn(tokenizer: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_lesson(Episode.draw(make_task(["a"]), shots=1), tokenizer, 256)
 
 
-def test_a_query_that_is_too_long_is_named(byte_tokenizer):
+def test_a_query_that_is_too_long_is_named(byte_tokenizer: Any) -> None:
     episode = Episode.draw(make_task(["a", "b " * 300]), shots=1)
     with pytest.raises(InputError, match=r"query evaluation:1 has .* the model has 256 positions"):
         make_lesson(episode, byte_tokenizer, 256)
 
 
-def test_no_room_for_a_demonstration_is_an_error(byte_tokenizer):
+def test_no_room_for_a_demonstration_is_an_error(byte_tokenizer: Any) -> None:
     with pytest.raises(InputError, match="no demonstration fits"):
         make_lesson(Episode.draw(make_task(["b " * 20]), shots=1), byte_tokenizer, 60)
 
 
 @pytest.mark.parametrize(("name", "value"), [("read_at", "end"), ("gd_demonstrations", "none")])
-def test_unknown_choices(byte_tokenizer, name, value):
+def test_unknown_choices(byte_tokenizer: Any, name: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"{name}: '{value}' is not accepted; accepted: "):
         make_lesson(Episode.draw(make_task(["a"]), shots=1), byte_tokenizer, 256, **{name: value})

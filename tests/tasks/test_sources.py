@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ labels: [Negative, Positive]
 """
 
 
-def write(path: Path, columns: dict[str, list]) -> None:
+def write(path: Path, columns: dict[str, list[Any]]) -> None:
     """The columns in the format that the file's name asks for."""
     if path.suffix == ".jsonl":
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -54,7 +55,7 @@ def task_file(folder: Path, source: str, evaluation: str = "test", more: str = "
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
-def test_local_files(tmp_path, suffix):
+def test_local_files(tmp_path: Path, suffix: str) -> None:
     for name in "ab":
         write(tmp_path / f"{name}{suffix}", {"sentence": TEXTS, "label": LABELS})
     task = Task.load(task_file(tmp_path, f"{{files: {{train: a{suffix}, test: b{suffix}}}}}"))
@@ -63,7 +64,7 @@ def test_local_files(tmp_path, suffix):
     assert [e.id for e in task.evaluation][:2] == ["test:0", "test:1"]
 
 
-def test_windows_line_ends_and_byte_order_marks(tmp_path):
+def test_windows_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfsentence,label\r\nfine,1\r\n\r\nbad,0\r\n")
     (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"sentence": "fine", "label": 1}\r\n\r\n')
     task = Task.load(task_file(tmp_path, "{files: {train: a.csv, test: a.jsonl}}"))
@@ -85,13 +86,13 @@ def test_windows_line_ends_and_byte_order_marks(tmp_path):
         ([False, True], "label_values: [false, true]\n"),
     ],
 )
-def test_labels_of_every_kind(tmp_path, labels, more):
+def test_labels_of_every_kind(tmp_path: Path, labels: Any, more: Any) -> None:
     write(tmp_path / "a.jsonl", {"sentence": ["x", "y"], "label": labels})
     task = Task.load(task_file(tmp_path, "{files: {train: a.jsonl, test: a.jsonl}}", more=more))
     assert [e.label for e in task.train] == [0, 1]
 
 
-def test_alternative_columns(tmp_path):
+def test_alternative_columns(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"text": ["x"], "gold": [1]})
     write(tmp_path / "b.jsonl", {"sentence": ["y"], "label": [0]})
     more = "fields: {sentence: [sentence, text]}\nlabel: [label, gold]\n"
@@ -100,14 +101,14 @@ def test_alternative_columns(tmp_path):
     assert (task.evaluation[0].fields, task.evaluation[0].label) == ({"sentence": "y"}, 0)
 
 
-def test_one_split_for_both(tmp_path):
+def test_one_split_for_both(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"sentence": TEXTS, "label": LABELS})
     task = Task.load(task_file(tmp_path, "{files: {train: a.jsonl}}", evaluation="train"))
     assert task.evaluation is task.train
 
 
 @pytest.mark.parametrize("other", ["a.jsonl", "./a.jsonl", "../{folder}/a.jsonl", "link.jsonl"])
-def test_one_file_under_two_names_never_overlaps(tmp_path, other):
+def test_one_file_under_two_names_never_overlaps(tmp_path: Path, other: Any) -> None:
     write(tmp_path / "a.jsonl", {"sentence": TEXTS, "label": LABELS})
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.jsonl")
     other = other.format(folder=tmp_path.name)
@@ -121,7 +122,7 @@ def test_one_file_under_two_names_never_overlaps(tmp_path, other):
     assert task.digest == written.digest
 
 
-def test_a_tsv_with_quotes_that_do_not_pair_up(tmp_path):
+def test_a_tsv_with_quotes_that_do_not_pair_up(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('sentence\tlabel\n"fine" he said\t1\n"bad\t0\nan "odd" one\t0\n')
     task = Task.load(task_file(tmp_path, "{files: {train: a.tsv}}", evaluation="train"))
     with pytest.warns(UserWarning, match=r"a.tsv: the quotes do not pair up"):
@@ -129,7 +130,7 @@ def test_a_tsv_with_quotes_that_do_not_pair_up(tmp_path):
     assert found == [('"fine" he said', 1), ('"bad', 0), ('an "odd" one', 0)]
 
 
-def test_braces_in_texts_and_templates(tmp_path):
+def test_braces_in_texts_and_templates(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"sentence": ["{0} {sentence} {{"], "label": [0]})
     path = task_file(tmp_path, "{files: {train: a.jsonl}}", evaluation="train")
     path.write_text(path.read_text().replace("{sentence} Label", "{{set}} {sentence} Label"))
@@ -137,7 +138,7 @@ def test_braces_in_texts_and_templates(tmp_path):
     assert task.prompt(task.train[0]) == "{set} {0} {sentence} {{ Label:"
 
 
-def test_digest_follows_what_the_model_sees(tmp_path):
+def test_digest_follows_what_the_model_sees(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"sentence": TEXTS, "label": LABELS})
     path = task_file(tmp_path, "{files: {train: a.jsonl, test: a.jsonl}}")
     digest = Task.load(path).digest
@@ -154,7 +155,7 @@ def test_digest_follows_what_the_model_sees(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
-def test_data_folder_in_place_of_the_hub(tmp_path, suffix):
+def test_data_folder_in_place_of_the_hub(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "sst2").mkdir()
     for split in ("train", "validation"):
         write(tmp_path / "sst2" / f"{split}{suffix}", {"text": TEXTS, "label": LABELS})
@@ -163,7 +164,7 @@ def test_data_folder_in_place_of_the_hub(tmp_path, suffix):
     assert [e.label for e in task.evaluation] == LABELS
 
 
-def test_data_folder_needs_no_datasets(tmp_path):
+def test_data_folder_needs_no_datasets(tmp_path: Path) -> None:
     """--data must work where `datasets` is slow to import, broken or absent."""
     import subprocess
     import sys
@@ -193,7 +194,7 @@ def parity() -> str:
     return "test-parity"
 
 
-def test_generated(tmp_path, parity):
+def test_generated(tmp_path: Path, parity: Any) -> None:
     source = f"{{generator: {{name: {parity}, seed: 3, train: 20, evaluation: 10}}}}"
     task = Task.load(task_file(tmp_path, source, evaluation="evaluation"))
     assert (len(task.train), len(task.evaluation)) == (20, 10)
@@ -203,7 +204,7 @@ def test_generated(tmp_path, parity):
     assert other.digest != task.digest
 
 
-def test_a_generator_that_makes_too_few(tmp_path):
+def test_a_generator_that_makes_too_few(tmp_path: Path) -> None:
     if "test-lazy" not in GENERATORS:
         GENERATORS.add("test-lazy", lambda n, rng: [{"sentence": "x", "label": 0}])
     source = "{generator: {name: test-lazy, train: 2, evaluation: 2}}"
@@ -211,7 +212,7 @@ def test_a_generator_that_makes_too_few(tmp_path):
         _ = Task.load(task_file(tmp_path, source, evaluation="evaluation")).train
 
 
-def test_the_catalog():
+def test_the_catalog() -> None:
     papers = {"sst2", "sst5", "mr", "subj", "agnews", "cb"}
     assert papers | {"rte", "trec", "dbpedia_14", "boolq", "imdb", "cola"} <= set(catalog_names())
     for name in catalog_names():
@@ -242,7 +243,7 @@ def test_the_catalog():
         ),
     ],
 )
-def test_the_papers_tasks_are_as_published(name, dataset, template, labels):
+def test_the_papers_tasks_are_as_published(name: str, dataset: Any, template: Any, labels: Any) -> None:
     task = Task.load(name)
     assert task.config.source.hub is not None
     assert task.config.source.hub.dataset == dataset
@@ -252,7 +253,7 @@ def test_the_papers_tasks_are_as_published(name, dataset, template, labels):
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["sst2", "sst5", "mr", "subj", "agnews", "cb"])
-def test_real_data(name, shared):
+def test_real_data(name: str, shared: Path) -> None:
     task = Task.load(name, data=shared / "data")
     assert {e.label for e in task.train} == set(range(len(task.labels)))
     assert "{" not in task.template.format_map(task.evaluation[0].fields).split("Label")[-1]

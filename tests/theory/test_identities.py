@@ -4,6 +4,7 @@ import importlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -77,14 +78,14 @@ def test_topics_and_names_choose() -> None:
     assert tuple(dict.fromkeys(one.topic for one in chosen())) == TOPICS
 
 
-def test_command_table(cli: Callable) -> None:
+def test_command_table(cli: Callable[..., Any]) -> None:
     result = cli("theory", "--only", "vonoswald", "--only", "icl-dual-form")
     assert result.code == 0
     assert "all 4 hold" in result.out
     assert "vonoswald-gd++" in result.out
 
 
-def test_command_json(cli: Callable) -> None:
+def test_command_json(cli: Callable[..., Any]) -> None:
     result = cli("theory", "--only", "linear-layer", "--seed", 5, "--json")
     assert result.code == 0
     rows = json.loads(result.out)
@@ -92,14 +93,16 @@ def test_command_json(cli: Callable) -> None:
     assert all(row["float64"]["error"] <= 1e-10 < row["float32"]["error"] for row in rows)
 
 
-def test_command_says_what_is_near(cli: Callable) -> None:
+def test_command_says_what_is_near(cli: Callable[..., Any]) -> None:
     result = cli("theory", "--only", "vonoswlad")
     assert result.code == 2
     assert "did you mean vonoswald" in result.err
     assert "Traceback" not in result.err
 
 
-def test_a_broken_identity_fails_the_command(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_identity_fails_the_command(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GD's step with the wrong sign: the construction no longer is that step."""
     from dualscope.theory import vonoswald
 

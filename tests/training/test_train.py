@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_an_attention_variant_is_recorded_and_applied(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on(cli: Callable, tmp_path: Path) -> None:
+def test_a_killed_training_goes_on(cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "model"
     small = "--steps 60 --device cpu --batch 2 --length 64 --width 32 --save-every 5 --evaluate-every 0"
     command = ["train", "--out", str(out), *small.split()]
@@ -134,7 +135,7 @@ def test_an_interrupted_training_goes_on(tmp_path: Path, save_every: int, at: st
     whole = small_train(tmp_path / "whole", balanced, save_every=0)
     calls = 0
 
-    def interrupting(keep: Callable) -> Callable:
+    def interrupting(keep: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: object, **kwargs: object) -> object:
             nonlocal calls
             calls += 1
@@ -162,7 +163,7 @@ def test_an_interrupted_training_goes_on(tmp_path: Path, save_every: int, at: st
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_an_interruption_promises_only_what_was_saved(
-    saved: bool, capsys: pytest.CaptureFixture, tmp_path: Path
+    saved: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     import typer
 
@@ -268,7 +269,7 @@ def test_numbers_out_of_bounds_are_refused(field: str, value: object) -> None:
         ("--lr", "inf"),
     ],
 )
-def test_bad_options_exit_with_2(cli: Callable, option: tuple[str, str], tmp_path: Path) -> None:
+def test_bad_options_exit_with_2(cli: Callable[..., Any], option: tuple[str, str], tmp_path: Path) -> None:
     result = cli("train", "--device", "cpu", "--out", str(tmp_path / "model"), "--steps", "1", *option)
     assert result.code == 2
     assert not (tmp_path / "model").exists()
