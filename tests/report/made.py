@@ -1,13 +1,13 @@
 """Run folders built by hand: the values are chosen, so a test knows what the report has to say."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dualscope.core.learning import ALIASES
+from dualscope.core.learning import ALIASES, IN_CONTEXT, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.core.words import CONTROL_ROLES
@@ -41,8 +41,13 @@ def make_run(
     orders: Sequence[int] = (0,),
     noise: float = 0.05,
     options: str = "{}",
+    explained: Mapping[Learning, float] = {},
+    ceilings: Sequence[str] = ("kv-distilled", "context-patch"),
 ) -> Path:
-    """A run whose learners all learn; `level` says how like in-context learning each is."""
+    """A run whose learners all learn; `level` says how like in-context learning each is.
+
+    Learners of ``explained`` have no attention outputs, only that share of ICL's change of the predictions.
+    """
     run = Run.create(folder)
     rng = np.random.default_rng(0)
     number = 0
@@ -54,7 +59,10 @@ def make_run(
         cell = f"{number:020x}"
         name, control = ALIASES.get(columns["learner"], (columns["learner"], None))
         known = {"zero-shot": "baseline", "in-context": "reference", "null-context": "null"}
+        control = columns.get("control") or control
         role = CONTROL_ROLES[control] if control else known.get(name, "hypothesis")
+        if name in ceilings:
+            role = "ceiling"
         own = {"learner": name, "control": control, "role": role}
         run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table))
 
@@ -78,6 +86,14 @@ def make_run(
                         _row("predicted_share", float((gold == i).mean()), w) for i, w in enumerate(labels)
                     ]
                     store({**here, "learner": "in-context"}, rows, right)
+                    for one, share in explained.items() if variant == "trained" else ():
+                        shares = share + noise * rng.standard_normal(queries)
+                        rows = [_row("accuracy", 1.0), _row("agreement", 1.0, IN_CONTEXT.label)]
+                        rows += [_row("explained", float(shares.mean()), IN_CONTEXT.label)]
+                        own = {**here, "learner": one.name, "control": one.control, "options": one.options}
+                        # The wrong thing taught teaches nothing here.
+                        known = table if one.control and CONTROL_ROLES[one.control] == "null" else right
+                        store(own, rows, {**known, "explained": shares})
                     for learner in learners:
                         for rate in rates:
                             values = np.clip(

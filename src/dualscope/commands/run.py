@@ -185,6 +185,7 @@ def _show_plan(runner: Any, as_json: bool) -> None:
 
 
 def _show_result(result: Any, as_json: bool, report: bool) -> None:
+    from dualscope.findings.explained import sentences
     from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
     from dualscope.report.terminal import result_tables
@@ -220,12 +221,15 @@ def _show_result(result: Any, as_json: bool, report: bool) -> None:
     for answer in answers:
         setting = answer["setting"]
         labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+        labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
         console.print(
             f"[bold]verdict[/bold] on {escape(setting['model'])}, {setting['shots']} shots{labels}: "
             f"[bold]{escape(answer['headline'])}[/bold]"
         )
         for sentence in answer["sentences"]:
             console.print(f"  {sentence}", markup=False)
+    for sentence in sentences(rows):
+        console.print(sentence, markup=False)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
     alike: dict[str, list[str]] = {}

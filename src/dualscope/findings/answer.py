@@ -10,6 +10,7 @@ from dualscope.core.estimate import Interval
 from dualscope.core.learning import Learning
 
 PRIMARY = "sim_aou"
+EXPLAINED = "explained"  # of learners that have no attention outputs of every layer to compare
 ALPHA = 0.05
 SMALL = 0.02
 SEEDS = 3
@@ -77,6 +78,8 @@ class Answer:
     missing: tuple[str, ...]
     share_of_ceiling: Interval | None
     sentences: tuple[str, ...]
+    measure: str = PRIMARY
+    """What its values are of: `sim_aou`, or `explained` where there are no attention outputs to compare."""
 
     @property
     def decided_by(self) -> AgainstControl | None:
@@ -107,7 +110,12 @@ def _text(interval: Interval) -> str:
 
 def sentences_of(answer: Answer) -> Iterator[str]:
     yield (
-        f"{answer.task}, {answer.learner}: {answer.answer}. {PRIMARY} is {_text(answer.value)} ({answer.value.label})."
+        f"{answer.task}, {answer.learner}: {answer.answer}. "
+        + (
+            f"{answer.measure} is {_text(answer.value)} ({answer.value.label})."
+            if answer.value.seeds
+            else f"There is nothing to explain: {answer.measure} has no value."
+        )
     )
     for who, gain in (("in-context learning", answer.icl_gain), (answer.learner, answer.gd_gain)):
         if gain is None:
@@ -120,7 +128,7 @@ def sentences_of(answer: Answer) -> Iterator[str]:
         yield f"That is {_text(answer.share_of_ceiling)} of what ICL scores against ICL with other demonstrations."
     for name in answer.missing:
         yield f"Evidence is missing: {name} not measured; add {HOW_TO_MEASURE[name]}."
-    if answer.value.seeds < SEEDS:
+    if 0 < answer.value.seeds < SEEDS:
         yield f"{answer.value.seeds} seed(s) cannot decide; the rule asks for {SEEDS}."
 
 

@@ -18,7 +18,14 @@ from dualscope.core.words import Role
 if TYPE_CHECKING:
     import pyarrow as pa
 
-USED = ("sim_aou", "sim_aou_mismatched", "sim_aou_orthogonal", "sim_aou_random", "sim_aou_to_null")
+USED = (
+    "explained",
+    "sim_aou",
+    "sim_aou_mismatched",
+    "sim_aou_orthogonal",
+    "sim_aou_random",
+    "sim_aou_to_null",
+)
 Part = tuple[tuple[str, ...], np.ndarray]  # queries, their values
 
 
@@ -41,6 +48,8 @@ class Setting:
     demo_labels: str = "gold"
     corrupt: str = "both"
     options: str = "{}"
+    queries_from: str | None = None
+    """Another task that the queries are of."""
 
     @property
     def flipped(self) -> tuple[str, ...]:
@@ -48,6 +57,11 @@ class Setting:
         if self.demo_labels != "flipped":
             return ()
         return ("icl", "gd") if self.corrupt == "both" else (self.corrupt,)
+
+    def asks_like(self, other: Setting) -> bool:
+        """Whether zero-shot is asked the same there: abstract labels are the queries' labels too."""
+        abstract = [one.demo_labels == "abstract" for one in (self, other)]
+        return (self.model, self.queries_from, abstract[0]) == (other.model, other.queries_from, abstract[1])
 
 
 @dataclass
@@ -124,16 +138,15 @@ class Evidence:
     def collect(cls, cells: Iterable[tuple[Mapping[str, Any], pa.Table]]) -> dict[Setting, Evidence]:
         """Evidence by setting, from pairs of (a cell's columns, its table of queries).
 
-        Zero-shot sees no demonstrations, so its cells count in every setting of its model.
+        Zero-shot sees no demonstrations, so its cells count in every setting of its model with the same queries.
         """
         pairs = [(columns, table) for columns, table in cells]
         settings = sorted({_setting(c) for c, _ in pairs if c["role"] != "baseline"}, key=repr)
         found = {setting: cls(flipped=setting.flipped) for setting in settings}
         for columns, table in pairs:
             same = _setting(columns)
-            shared = (
-                [s for s in settings if s.model == same.model] if columns["role"] == "baseline" else [same]
-            )
+            alone = columns["role"] == "baseline"
+            shared = [s for s in settings if s.asks_like(same)] if alone else [same]
             for setting in shared:
                 found[setting].add_table(columns, table)
         return found
@@ -170,4 +183,5 @@ def _setting(cell: Mapping[str, Any]) -> Setting:
         cell.get("demo_labels") or "gold",
         cell.get("corrupt") or "both",
         sitting_options(cell),
+        cell.get("queries_from"),
     )

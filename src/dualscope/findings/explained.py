@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dualscope.core.learning import IN_CONTEXT, Learning
-from dualscope.core.rows import learning_of
+from dualscope.core.rows import learning_of, sitting_options
 from dualscope.core.words import CONTROL_ROLES, Control
+from dualscope.findings.summary import ALL_TASKS
 
 Row = Mapping[str, Any]  # of a summary
 NULLS: tuple[Control, ...] = tuple(name for name, role in CONTROL_ROLES.items() if role == "null")
@@ -85,6 +86,12 @@ class Ranking:
             )
         return said
 
+    def in_short(self) -> str:
+        """The best hypothesis, and the most that one of its own controls has."""
+        best = self.hypotheses[0]
+        control = "" if best.strongest is None else f", under {best.strongest[0]} {_share(best.strongest[1])}"
+        return f"{self.task}, {best.label} {_share(best.explained)}{control} ({_left(best.value)})"
+
 
 def rankings(rows: Iterable[Row]) -> list[Ranking]:
     """Of every task, from the trained model's summary rows of one model and setting."""
@@ -94,6 +101,22 @@ def rankings(rows: Iterable[Row]) -> list[Ranking]:
             by_task.setdefault(str(row["task"]), []).append(row)
     found = [_ranking(task, own) for task, own in by_task.items()]
     return [ranking for ranking in found if ranking is not None]
+
+
+def sentences(rows: Iterable[Row]) -> list[str]:
+    """For every model and setting in which hypotheses stand side by side: which one explains most of each task."""
+    settings: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        if row["role"] != "baseline" and row["task"] != ALL_TASKS:
+            key = (row["model"], row["shots"], row["demo_labels"], row["queries_from"], sitting_options(row))
+            settings.setdefault(key, []).append(row)
+    found = []
+    for (model, shots, *_), own in settings.items():
+        ranked = [ranking for ranking in rankings(own) if len(ranking.hypotheses) > 1]
+        if ranked:
+            best = "; ".join(ranking.in_short() for ranking in ranked)
+            found.append(f"What explains most of in-context learning in {model}, {shots} shots: {best}.")
+    return found
 
 
 def _ranking(task: str, rows: Sequence[Row]) -> Ranking | None:

@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dualscope.core.companions import PLAIN
-from dualscope.findings.answer import HOW_TO_MEASURE, AgainstControl, Answer, ControlKind, Word, beats
+from dualscope.findings.answer import (
+    EXPLAINED,
+    HOW_TO_MEASURE,
+    AgainstControl,
+    Answer,
+    ControlKind,
+    Word,
+    beats,
+)
 from dualscope.findings.titles import LEARNERS, learner_title
 
 EXPLAINS: dict[ControlKind, str] = {
@@ -102,7 +110,8 @@ def _undecided(answers: Sequence[Answer]) -> str:
 def _above(answers: Sequence[Answer]) -> str:
     title, own = learner_title(answers[0].learning), mean([a.value.mean for a in answers])
     closest = min((c for a in answers if (c := a.decided_by) is not None), key=lambda c: c.difference.mean)
-    return f"the likeness of {title} is {short(own)}; what comes nearest is {_nearest(closest)}"
+    what = "explained share" if answers[0].measure == EXPLAINED else "likeness"
+    return f"the {what} of {title} is {short(own)}; what comes nearest is {_nearest(closest)}"
 
 
 def _nearest(control: AgainstControl) -> str:
@@ -113,6 +122,8 @@ def _nearest(control: AgainstControl) -> str:
 
 
 def _untestable(answers: Sequence[Answer]) -> str:
+    if not any(a.value.seeds for a in answers):
+        return "the context changes no more than another draw of demonstrations does"
     deaf = [a for a in answers if not beats(a.icl_gain)]
     if len(deaf) == len(answers):
         return "in-context learning does not clearly beat zero-shot"

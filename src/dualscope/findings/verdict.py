@@ -15,6 +15,7 @@ from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.core.statistics import holm
 from dualscope.findings.answer import (
     ALPHA,
+    EXPLAINED,
     PRIMARY,
     SEEDS,
     SMALL,
@@ -39,9 +40,13 @@ WRONGLY_TAUGHT: dict[words.Control, ControlKind] = {
 RULE = f"""\
 The question is the strong, per-layer correspondence: does a learner change the attention outputs as the \
 demonstrations in the context do? It is asked of every task and every hypothesis by itself, on the trained model.
-1. The measure is {PRIMARY}: the cosine of the two changes of the attention output, mean over layers and queries.
+1. The measure is {PRIMARY}: the cosine of the two changes of the attention output, mean over layers and queries. \
+A learner that changes predictions only, or acts at one layer, has no such cosine: it is asked for {EXPLAINED}, the \
+share of what the context does to the label probabilities that it does too, against the same controls as far as they \
+have a share (not mismatched queries, not likeness to a null, not beyond dilution).
 2. Not testable: unless in-context learning and the learner each beat zero-shot in accuracy, with an interval \
-that excludes 0, there is no learning to compare. (Accuracy is against what the demonstrations teach: where their \
+that excludes 0, there is no learning to compare; nor where {EXPLAINED} has no value (the context changes no more than \
+another draw of demonstrations does). (Accuracy is against what the demonstrations teach: where their \
 labels are flipped, against the flipped labels; where they are random, against the right ones.)
 3. Controls that decide, each of the same learner: the untrained model (weights drawn anew); a random update of the \
 same size; mismatched queries (one query's ICL change against another's learned change); the learner taught random \
@@ -52,7 +57,8 @@ out of both changes (beyond dilution), which has to be above 0. A context, rando
 zero-shot here teaches something: it is marked, and does not decide. Differences are paired by seed and query.
 4. Above the controls: against every deciding control that was measured, the difference is above 0 with an interval \
 that excludes 0 and a p-value below {ALPHA:g} after Holm's correction over tasks; the untrained model and at least one \
-other control must have been measured, over at least {SEEDS} seeds.
+other control must have been measured, over at least {SEEDS} seeds. By {EXPLAINED} the untrained model decides where \
+it has a value and need not be measured: its context often changes too little to be explained.
 5. Not above: against some deciding control, the whole interval of the difference lies below {SMALL:g}.
 6. Inconclusive: anything else; how many seeds would settle it is said.
 Intervals are 95 % intervals over seeds: Student's, with one degree of freedom less than there are seeds, and what the \
@@ -90,16 +96,22 @@ def verdict(evidence: Evidence) -> Verdict:
     """The answers for every task and every hypothesis that was compared with in-context learning."""
     judge = _Judge(evidence)
     drafts = [
-        judge.draft(task, learning)
+        judge.draft(task, learning, measure)
         for task in evidence.tasks
         for learning in evidence.learnings(task)
         if evidence.roles.get(learning) == "hypothesis"
-        and EvidenceKey(task, "trained", learning, PRIMARY) in evidence
+        and (measure := _measure(evidence, task, learning)) is not None
     ]
     answers = tuple(_decide(draft) for draft in _corrected(drafts))
     learners = dict.fromkeys(answer.learner for answer in answers)
     said = tuple((name, sentence([a for a in answers if a.learner == name])) for name in learners)
     return Verdict(answers, tuple(_summary(answers)), headline(answers), said)
+
+
+def _measure(evidence: Evidence, task: str, learning: Learning) -> str | None:
+    """What a learner is judged by: the attention outputs of all layers where it has them."""
+    wanted = (PRIMARY, EXPLAINED)
+    return next((m for m in wanted if EvidenceKey(task, "trained", learning, m) in evidence), None)
 
 
 @dataclass(frozen=True)
@@ -123,11 +135,11 @@ class _Judge:
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
 
-    def draft(self, task: str, learning: Learning) -> Answer:
-        own = EvidenceKey(task, "trained", learning, PRIMARY)
+    def draft(self, task: str, learning: Learning, measure: str) -> Answer:
+        own = EvidenceKey(task, "trained", learning, measure)
         comparisons = tuple(
             self._compare(control, own)
-            for control in self._controls(task, learning)
+            for control in self._controls(own)
             if control.key in self.evidence and self._overlap(own, control.key)
         )
         return Answer(
@@ -139,9 +151,10 @@ class _Judge:
             self._gain(task, IN_CONTEXT),
             self._gain(task, learning),
             (*comparisons, *self._beyond_dilution(own)),
-            tuple(_missing(comparisons)),
-            self._share(own, EvidenceKey(task, "trained", CEILING, PRIMARY)),
+            tuple(_missing(comparisons, measure)),
+            self._share(own, own._replace(learning=CEILING)),
             (),
+            measure,
         )
 
     def _name(self, task: str, learning: Learning) -> str:
@@ -149,24 +162,26 @@ class _Judge:
         twins = [other for other in self.evidence.learnings(task) if other.label == learning.label]
         return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
 
-    def _controls(self, task: str, learning: Learning) -> Iterator[Control]:
-        own = EvidenceKey(task, "trained", learning, PRIMARY)
+    def _controls(self, own: EvidenceKey) -> Iterator[Control]:
+        task, learning, like = own.task, own.learning, own.metric == PRIMARY
         yield Control("untrained", own._replace(variant="untrained"), "untrained")
         random_update = own._replace(learning=learning.under("random-update"))
         yield Control("random-update", random_update, "random-update")
-        yield Control("mismatched", own._replace(metric="sim_aou_mismatched"), "mismatched")
+        if like:
+            yield Control("mismatched", own._replace(metric="sim_aou_mismatched"), "mismatched")
         for null in self._nulls(task):
             always = ALWAYS.get(null.name)
             kind, name = always or "null context", always or f"{null.label} itself"
             yield Control(name, own._replace(learning=null), kind, null, always is not None)
-        for null in self.evidence.references(task, learning, "sim_aou_to_null"):
+        for null in self.evidence.references(task, learning, "sim_aou_to_null") if like else ():
             name = f"likeness to {ALWAYS.get(null.name) or null.label}"
             key = own._replace(metric="sim_aou_to_null", reference=null)
             yield Control(name, key, "likeness to a null", null, null.name in ALWAYS)
         for control, kind in WRONGLY_TAUGHT.items():
             under = learning.under(control)
             yield Control(control, own._replace(learning=under), kind, under, always=False)
-        yield Control("random direction", own._replace(metric="sim_aou_random"))
+        if like:
+            yield Control("random direction", own._replace(metric="sim_aou_random"))
         yield Control("trained-embeddings", own._replace(variant="trained-embeddings"))
         plain = Learning(PLAIN, rate=learning.rate)
         # Is this learner more like ICL than plain GD? One of some layers has another mean.
@@ -206,7 +221,7 @@ class _Judge:
 
     def _beyond_dilution(self, own: EvidenceKey) -> Iterator[AgainstControl]:
         key = own._replace(metric="sim_aou_orthogonal")
-        if key in self.evidence:
+        if own.metric == PRIMARY and key in self.evidence:
             left = Estimate.of(*self.evidence.pair(key))
             if left.seeds:
                 nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
@@ -232,9 +247,9 @@ class _Judge:
         return Estimate.of_ratio(left, right).interval
 
 
-def _missing(comparisons: Sequence[AgainstControl]) -> Iterator[str]:
+def _missing(comparisons: Sequence[AgainstControl], measure: str) -> Iterator[str]:
     found = {comparison.control for comparison in comparisons if comparison.decides}
-    if "untrained" not in found:
+    if "untrained" not in found and measure == PRIMARY:
         yield "untrained"
     if not found - {"untrained"}:
         yield "null controls"
@@ -261,7 +276,7 @@ def _corrected(drafts: Sequence[Answer]) -> list[Answer]:
 def _decide(draft: Answer) -> Answer:
     deciding = [c for c in draft.comparisons if c.decides]
     answer: Word
-    if not (beats(draft.icl_gain) and beats(draft.gd_gain)):
+    if not (draft.value.seeds and beats(draft.icl_gain) and beats(draft.gd_gain)):
         answer = "not testable"
     elif min(found.seeds for found in (draft.value, draft.icl_gain, draft.gd_gain) if found) < SEEDS:
         answer = "inconclusive"
@@ -277,7 +292,7 @@ def _decide(draft: Answer) -> Answer:
 
 def _summary(answers: Sequence[Answer]) -> Iterator[str]:
     if not answers:
-        yield "No gradient learner was compared with in-context learning, so there is no answer."
+        yield "No learner was compared with in-context learning, so there is no answer."
     for learner in dict.fromkeys(answer.learner for answer in answers):
         own = [answer for answer in answers if answer.learner == learner]
         counts = [

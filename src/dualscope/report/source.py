@@ -140,5 +140,7 @@ class ReportedRun:
 
 def _reference(table: pa.Table) -> str | None:
     """What the cell was compared with: named by every row of a metric that compares."""
-    found = table.filter(pc.is_in(table["metric"], pa.array(["jaccard", "sim_aou"])))["reference"]
+    found = table.filter(pc.is_in(table["metric"], pa.array(["explained", "jaccard", "sim_aou"])))[
+        "reference"
+    ]
     return next((name for name in found.unique().to_pylist() if name), None)

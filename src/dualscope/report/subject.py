@@ -32,6 +32,7 @@ class ChartSetting:
     rates: dict[str, float | None]
     """By task."""
     several_rates: bool
+    queries_from: str | None = None
 
 
 class Subject:
@@ -64,6 +65,9 @@ class Subject:
         labels = [row["demo_labels"] for row in rows]
         kept = "gold" if "gold" in labels or not labels else labels[0]
         rows = [row for row in rows if row["demo_labels"] == kept]
+        asked = [row["queries_from"] for row in rows]
+        about = None if None in asked or not asked else asked[0]
+        rows = [row for row in rows if row["queries_from"] == about]
         shots = max((row["shots"] for row in rows), default=None)
         rows = [row for row in rows if row["shots"] == shots]
         several = False
@@ -77,13 +81,15 @@ class Subject:
             plain = [r for r in trained if r["label"] == "gd"] or trained or own
             rates[task] = max(plain, key=lambda r: (r["value"], -r["lr"]))["lr"] if plain else None
         corrupt = next((row["corrupt"] for row in rows), "both")
-        return ChartSetting(shots, kept, corrupt, rates, several)
+        return ChartSetting(shots, kept, corrupt, rates, several, about)
 
     def in_setting(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
         fixed = self.setting
-        if row["role"] == "baseline":
-            return True
+        if row["queries_from"] != fixed.queries_from:
+            return False
+        if row["role"] == "baseline":  # it sees no demonstrations, yet abstract labels are the queries' too
+            return bool((row["demo_labels"] == "abstract") == (fixed.demo_labels == "abstract"))
         if (row["shots"], row["demo_labels"], row["corrupt"]) != (
             fixed.shots,
             fixed.demo_labels,
@@ -182,10 +188,9 @@ class Subject:
             if v["setting"]["model"] == self.model and _same_json(v["setting"]["options"], self.sitting)
         ]
         fixed = self.setting
-        own = (fixed.shots, fixed.demo_labels, fixed.corrupt)
-        return sorted(
-            found, key=lambda v: tuple(v["setting"][k] for k in ("shots", "demo_labels", "corrupt")) != own
-        )
+        names = ("shots", "demo_labels", "corrupt", "queries_from")
+        own = tuple(getattr(fixed, name) for name in names)
+        return sorted(found, key=lambda v: tuple(v["setting"][name] for name in names) != own)
 
 
 def label_of(columns: Mapping[str, Any]) -> str:

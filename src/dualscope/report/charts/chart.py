@@ -70,8 +70,9 @@ class Matrix:
     """Models and learners by tasks: what can be said of each, in a word, a number, and the control that decided."""
 
     tasks: tuple[str, ...]
-    rows: tuple[tuple[str, str, str, tuple[tuple[Badge, Number, str] | None, ...]], ...]
-    """A model, a learner's title and label, and its answer on every task."""
+    rows: tuple[tuple[str, str, str, tuple[tuple[Badge, Number, str, str] | None, ...]], ...]
+    """A model, a learner's title and label, and its answer on every task: a word, a number, the control that decided,
+    and what the number is of where that is not ``measure``."""
     measure: str
 
 

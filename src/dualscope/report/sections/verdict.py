@@ -67,6 +67,7 @@ def _judgement(subject: Subject, verdict: Row, rule: str) -> Judgement:
             remarks.append(f"Untrained beats trained for {learner} on {', '.join(worse)}.")
     seeds = min((a["value"]["seeds"] for a in answers), default=0)
     labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+    labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
     return Judgement(
         subject.name,
         f"{setting['shots']} shots{labels}, {seeds} seed{'s' * (seeds != 1)}",
@@ -136,15 +137,21 @@ def _matrix(data: Data) -> Matrix:
     return Matrix(tuple(tasks), tuple(rows), PRIMARY)
 
 
-def _cell(answer: Row) -> tuple[Badge, Number, str]:
-    """An answer in a word, its number, and what decided it."""
+def _cell(answer: Row) -> tuple[Badge, Number, str, str]:
+    """An answer in a word, its number, what decided it, and what the number is of where that is not the usual."""
     decided = next((c for c in answer["comparisons"] if c["control"] == answer["decided_by"]), None)
     beside = ""
     if decided is not None and answer["answer"] != "not testable":
         beside = f"{decided['control']} {short(decided['control_value']['mean'])}"
         if decided["kind"] == "beyond dilution":
             beside = f"beyond dilution {short(decided['difference']['mean'])}"
-    return Badge(answer["answer"], KINDS[answer["answer"]]), Number.of(answer["value"], digits=2), beside
+    measure = "" if answer["measure"] == PRIMARY else answer["measure"]
+    return (
+        Badge(answer["answer"], KINDS[answer["answer"]]),
+        Number.of(answer["value"], digits=2),
+        beside,
+        measure,
+    )
 
 
 def _table(answers: Sequence[Row]) -> Table:
@@ -156,9 +163,9 @@ def _table(answers: Sequence[Row]) -> Table:
         differences = [Number.of(apart[name]["difference"] if name in apart else None) for name in controls]
         badge = Badge(a["answer"], KINDS[a["answer"]])
         share = Number.of(a["share_of_ceiling"])
-        row: list[Entry] = [a["task"], a["learner"], badge, Number.of(a["value"])]
+        row: list[Entry] = [a["task"], a["learner"], badge, Number.of(a["value"]), a["measure"]]
         rows.append([*row, Number.of(a["icl_gain"]), Number.of(a["gd_gain"]), *differences, share])
-    columns = ["task", "learner", "answer", PRIMARY, "ICL's gain", "learner's gain"]
+    columns = ["task", "learner", "answer", "value", "of", "ICL's gain", "learner's gain"]
     return Table.build([*columns, *(f"less {name}" for name in controls), "share of ceiling"], rows)
 
 
@@ -168,7 +175,8 @@ def _chart(data: Data) -> Chart | None:
     made: list[tuple[Subject, str, list[Series]]] = []
     for subject in data.subjects:
         found = subject.verdicts()
-        answers = found[0]["answers"] if found else []
+        # What is judged by its explained share has its chart in the section on hypotheses.
+        answers = [a for a in found[0]["answers"] if a["measure"] == PRIMARY] if found else []
         for learner in dict.fromkeys(a["learner"] for a in answers):
             made.append((subject, learner, _series(subject, [a for a in answers if a["learner"] == learner])))
     if not made:
