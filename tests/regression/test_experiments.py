@@ -10,14 +10,15 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
 from dualscope.regression.architectures.constructed import gd_transformer, repeat
-from dualscope.regression.architectures.transformer import Transformer
+from dualscope.regression.architectures.transformer import Transformer, copies_of
+from dualscope.regression.baselines.dynamics import least_squares, one_step_gd
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.experiments.ahn import learned, relative_error
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek, implied_weights
 from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
-from dualscope.regression.experiments.mesa import guesses, least_squares, one_step_gd
-from dualscope.regression.experiments.vonoswald import VonOswald, copies_of
+from dualscope.regression.experiments.mesa import guesses
+from dualscope.regression.experiments.vonoswald import VonOswald
 from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.problems.data import TaskBatch
+from dualscope.regression.problems.prompts import Prompts
 
 Predict = Callable[[Tensor], Tensor]  # tokens [copies, tasks, n + 1, d + 1] -> [copies, tasks]
 
@@ -37,3 +38,8 @@ def alignment(first: Predict, second: Predict, batch: TaskBatch) -> dict[str, Te
         "sensitivity cosine": torch.cosine_similarity(dp, dq, dim=-1).mean(-1),
         "sensitivity distance": (dp - dq).norm(dim=-1).mean(-1),
     }
+
+
+def errors(guesses: Tensor, prompts: Prompts) -> Tensor:
+    """Mean squared error by number of examples: [copies, points], on the CPU."""
+    return (guesses.cpu().double() - prompts.target.cpu().double()).square().mean(1)

@@ -20,7 +20,8 @@ from dualscope.findings.stored import StoredCell, verdicts
 from dualscope.studies import choices
 from dualscope.studies.provenance import known
 from dualscope.studies.rates import chosen
-from dualscope.studies.run_folder.storage import Broken, Run
+from dualscope.studies.run_folder.cell_files import Broken
+from dualscope.studies.run_folder.storage import Run
 
 Row = dict[str, Any]
 REGRESSION = "regression.parquet"

@@ -99,3 +99,23 @@ def _each(tokens: Tensor, weight: Tensor) -> Tensor:
     """
     flat = tokens.reshape(len(weight), -1, tokens.shape[-1])
     return (flat @ weight.mT).view(*tokens.shape[:-1], -1)
+
+
+def chosen(model: Transformer, copies: list[int]) -> Transformer:
+    """Some copies of a model."""
+    few = Transformer(
+        model.key.shape[-1], model.depth, [torch.Generator()] * len(copies), recurrent=model.recurrent
+    )
+    with torch.no_grad():
+        for mine, theirs in zip(few.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs[copies])
+    return few.requires_grad_(False)
+
+
+def copies_of(model: Transformer, copies: int) -> Transformer:
+    """A single constructed copy, once for every seed."""
+    many = Transformer(model.key.shape[-1], model.depth, [torch.Generator()] * copies, recurrent=True)
+    with torch.no_grad():
+        for mine, theirs in zip(many.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs.expand_as(mine))
+    return many.requires_grad_(False)

@@ -11,6 +11,7 @@ from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.network import fit_networks
 from dualscope.regression.baselines.spectrum import Spectrum, least_squares
 from dualscope.regression.baselines.trees import boost, grow
+from dualscope.regression.comparison import errors
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.landscape import note_landscape
 from dualscope.regression.problems.data import generators
@@ -286,11 +287,6 @@ class Garg(Experiment):
                 )
         title = "linear: error on prompts unlike those of training, as a share of the targets' variance"
         results.table(title, ("shift", "examples", TRANSFORMER, LEAST_SQUARES), rows)
-
-
-def errors(guesses: Tensor, prompts: Prompts) -> Tensor:
-    """Mean squared error by number of examples: [copies, points], on the CPU."""
-    return (guesses.cpu().double() - prompts.target.cpu().double()).square().mean(1)
 
 
 def simple_learners(prompts: Prompts, name: FunctionName) -> dict[str, Tensor]:

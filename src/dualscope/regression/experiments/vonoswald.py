@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dualscope.regression.appearance import arrived
 from dualscope.regression.architectures.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
-from dualscope.regression.architectures.transformer import Transformer
+from dualscope.regression.architectures.transformer import Transformer, chosen, copies_of
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.problems.data import Linear, TaskBatch, draw_for, generators
@@ -285,23 +285,3 @@ def continue_from(model: Transformer, before: Transformer) -> None:
             model.output.mul_(before.depth / model.depth)
         else:
             model.output[:, before.depth :] = 0
-
-
-def chosen(model: Transformer, copies: list[int]) -> Transformer:
-    """Some copies of a model."""
-    few = Transformer(
-        model.key.shape[-1], model.depth, [torch.Generator()] * len(copies), recurrent=model.recurrent
-    )
-    with torch.no_grad():
-        for mine, theirs in zip(few.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs[copies])
-    return few.requires_grad_(False)
-
-
-def copies_of(model: Transformer, copies: int) -> Transformer:
-    """A single constructed copy, once for every seed."""
-    many = Transformer(model.key.shape[-1], model.depth, [torch.Generator()] * copies, recurrent=True)
-    with torch.no_grad():
-        for mine, theirs in zip(many.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs.expand_as(mine))
-    return many.requires_grad_(False)

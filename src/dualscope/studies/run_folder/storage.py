@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder, RemoteFolder
@@ -18,34 +17,22 @@ from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.core.strangers import reason
 from dualscope.studies.run_folder import legacy
+from dualscope.studies.run_folder.cell_files import (
+    CELL,
+    SCHEMA,
+    Broken,
+    is_damage,
+    parquet_bytes,
+    read_cell,
+    schema_of,
+)
 from dualscope.studies.run_folder.claims import STALE
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-_INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
-_NUMBERS = {"lr", "value", "low", "high"}
-CELL = "cell"  # whose a file is, noted in it
 WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
-SCHEMA = pa.schema(
-    [
-        (name, pa.int64() if name in _INTEGERS else pa.float64() if name in _NUMBERS else pa.string())
-        for name in COLUMNS
-    ]
-)
-
-
-class Broken(NamedTuple):
-    """A stored file that cannot be read back."""
-
-    file: str
-    why: str
-    damaged: bool
-    """Its content is at fault, so that it may be computed again; else the way to it is."""
-
-    def __str__(self) -> str:
-        return self.why
 
 
 class Run:
@@ -124,10 +111,10 @@ class Run:
             self.folder.write_by(f"traces/{cell}.safetensors", trace)
         if queries is not None:
             named = queries.replace_schema_metadata({**(queries.schema.metadata or {}), CELL: cell})
-            self.folder.write(f"queries/{cell}.parquet", _parquet(named))
+            self.folder.write(f"queries/{cell}.parquet", parquet_bytes(named))
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
         about = {**(notes or {}), CELL: cell} | ({WITHOUT_QUERIES: "yes"} if queries is None else {})
-        self.folder.write(f"cells/{cell}.parquet", _parquet(table.replace_schema_metadata(about)))
+        self.folder.write(f"cells/{cell}.parquet", parquet_bytes(table.replace_schema_metadata(about)))
         self.forgive(cell)
 
     def unreadable(self, cells: Iterable[str]) -> dict[str, Broken]:
@@ -143,7 +130,7 @@ class Run:
                         continue
                     read(cell)
                 except (OSError, pa.ArrowException) as error:
-                    broken[cell] = Broken(name, reason(error), _is_damage(error))
+                    broken[cell] = Broken(name, reason(error), is_damage(error))
                     break
         return broken
 
@@ -153,7 +140,7 @@ class Run:
 
     def notes(self, cell: str) -> dict[str, str]:
         """What was noted beside a cell's rows: how many seconds it took, and where."""
-        schema = _schema(self.folder.read(f"cells/{cell}.parquet"))
+        schema = schema_of(self.folder.read(f"cells/{cell}.parquet"))
         found = {key.decode(errors="replace"): value for key, value in (schema.metadata or {}).items()}
         return {key: value.decode(errors="replace") for key, value in found.items() if key != CELL}
 
@@ -204,7 +191,7 @@ class Run:
             ) from error
 
     def _read_queries(self, cell: str) -> pa.Table:
-        table = _read(self.folder.read(f"queries/{cell}.parquet"), cell)
+        table = read_cell(self.folder.read(f"queries/{cell}.parquet"), cell)
         if "query" not in table.column_names:
             raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
         told = any(QueryColumn.of(field) is not None for field in table.schema)
@@ -255,7 +242,7 @@ class Run:
         return self.rows()
 
     def _read_rows(self, cell: str) -> pa.Table:
-        table = _read(self.folder.read(f"cells/{cell}.parquet"), cell).replace_schema_metadata(None)
+        table = read_cell(self.folder.read(f"cells/{cell}.parquet"), cell).replace_schema_metadata(None)
         old = legacy.is_old(table.schema)
         for field in SCHEMA:
             if old and field.name in legacy.ADDED:
@@ -306,30 +293,3 @@ def _check_place(root: Path) -> None:
             raise InputError(f"--out {root}: cannot be made ({there} is not yours to write to)")
     except OSError as error:
         raise InputError(f"--out {root}: cannot be made ({error.strerror})") from None
-
-
-def _parquet(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return bytes(sink.getvalue())
-
-
-def _schema(data: bytes) -> pa.Schema:
-    return pq.read_schema(pa.BufferReader(data))
-
-
-def _read(data: bytes, cell: str) -> pa.Table:
-    """A cell's table, whole and its own. Not by `read_table`, which takes ten times as long for small files."""
-    table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(use_threads=False)
-    named = (table.schema.metadata or {}).get(CELL.encode(), cell.encode()).decode(errors="replace")
-    if named != cell:
-        raise pa.ArrowInvalid(f"it is of another cell, {named}")
-    return table
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether a file's content is at fault, and not the way to it.
-
-    Arrow's own errors have no number: an input error of a disk, a stale handle or a missing permission has one.
-    """
-    return not isinstance(error, OSError) or error.errno is None or isinstance(error, FileNotFoundError)
