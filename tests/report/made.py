@@ -1,11 +1,13 @@
 """Run folders built by hand: the values are chosen, so a test knows what the report has to say."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dualscope.core.learning import ALIASES, IN_CONTEXT, Learning
 from dualscope.core.query_columns import QueryColumn
@@ -43,6 +45,8 @@ def make_run(
     options: str = "{}",
     explained: Mapping[Learning, float] = {},
     ceilings: Sequence[str] = ("kv-distilled", "context-patch"),
+    parameters: int | None = None,
+    texts: bool = False,
 ) -> Path:
     """A run whose learners all learn; `level` says how like in-context learning each is.
 
@@ -58,16 +62,20 @@ def make_run(
         number += 1
         cell = f"{number:020x}"
         name, control = ALIASES.get(columns["learner"], (columns["learner"], None))
-        known = {"zero-shot": "baseline", "in-context": "reference", "null-context": "null"}
+        known = {"zero-shot": "baseline", "in-context": "reference"}
+        known |= {"null-context": "null", "zero-shot-offset": "null"}
         control = columns.get("control") or control
         role = CONTROL_ROLES[control] if control else known.get(name, "hypothesis")
         if name in ceilings:
             role = "ceiling"
         own = {"learner": name, "control": control, "role": role}
-        run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table))
+        notes = {} if parameters is None else {"parameters": str(parameters)}
+        run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table), notes=notes)
 
     gold = rng.integers(0, len(labels), queries)
     names = [f"evaluation:{i}" for i in range(queries)]
+    if texts:
+        write_texts(run, tasks, labels, names)
     for task in tasks:
         for variant in variants:
             for seed in range(seeds):
@@ -104,6 +112,16 @@ def make_run(
                             table_of = {**right, "sim_aou": values, "sim_aou_mismatched": mismatched}
                             store(own, _learner_rows(values, mismatched, gain, layers, shots), table_of)
     return folder
+
+
+def write_texts(run: Run, tasks: Sequence[str], labels: Sequence[str], names: Sequence[str]) -> None:
+    """As a run keeps them."""
+    for number, task in enumerate(tasks):
+        about = json.dumps({"task": task, "labels": list(labels)})
+        table = pa.table({"query": names, "text": [f"{task} asks {name}" for name in names]})
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata({"about": about}), sink)
+        run.folder.write(f"texts/{number}.parquet", bytes(sink.getvalue()))
 
 
 def _queries(columns: dict[str, Any]) -> pa.Table:

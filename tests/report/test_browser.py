@@ -220,3 +220,108 @@ def test_prints_every_chart(look: Look) -> None:
     assert look.page.is_hidden(".top")
     assert len(look.page.pdf()) > 10_000
     look.is_clean()
+
+
+def test_the_answer_comes_first(look: Look) -> None:
+    """Question and model, one sentence, the matrix: all on the first screen; the rule waits to be asked."""
+    assert look.page.inner_text("h1") == "Is in-context learning gradient descent in tiny?"
+    assert look.page.inner_text(".headline").startswith("Above every control that was measured")
+    for thing in ("h1", ".headline", "table.matrix"):
+        box = look.page.query_selector(thing).bounding_box()
+        assert box["y"] + min(box["height"], 200) < 720, thing
+    rule = "details:has(summary:text-is('The rule')) p"
+    assert look.page.is_hidden(f"{rule} >> nth=0")
+    look.page.click("summary:text-is('The rule')")
+    assert look.page.is_visible(f"{rule} >> nth=0")
+    look.is_clean()
+
+
+def test_charts_are_saved_one_by_one(look: Look) -> None:
+    look.page.query_selector("#layers-sim_aou .plot").scroll_into_view_if_needed()
+    look.page.wait_for_selector("#layers-sim_aou svg.main-svg", state="attached")
+    for kind, start in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        with look.page.expect_download() as caught:
+            look.page.click(f"#layers-sim_aou .panel >> nth=0 >> [data-save={kind}]")
+        assert caught.value.suggested_filename == f"layers-sim_aou-sst2.{kind}"
+        content = Path(caught.value.path()).read_bytes()
+        assert content.startswith(start)
+        if kind == "svg":
+            assert b"gd" in content  # with its legend
+    look.is_clean()
+
+
+def test_task_chips_stay_in_view(look: Look) -> None:
+    look.page.query_selector("#provenance").scroll_into_view_if_needed()
+    look.page.wait_for_timeout(100)
+    box = look.page.query_selector("#tasks").bounding_box()
+    assert 0 <= box["y"] < 120
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_ten_thousand_queries_are_looked_through(browser: Any, tmp_path: Path, scheme: str) -> None:
+    run = make_run(
+        tmp_path / "run", tasks=["sst2"], variants=["trained"], seeds=1, queries=10_000, texts=True
+    )
+    look = Look(browser, write_report([run], tmp_path / "q.html"), color_scheme=scheme)
+    assert look.page.inner_text("#browser output") == "10000 of 10000 queries"
+    rows = "#browser .list .row"
+    assert len(look.page.query_selector_all(rows)) < 40  # only what is in view
+    took = look.page.evaluate(
+        """() => new Promise(done => {
+            const list = document.querySelector("#browser .list"), began = performance.now();
+            let step = 0;
+            const go = () => { list.scrollTop = step * 5000; if (++step < 60) requestAnimationFrame(go);
+                               else done(performance.now() - began); };
+            go();
+        })"""
+    )
+    assert took < 6000  # sixty jumps
+    look.page.select_option("#browser [data-choose=show]", "disagree")
+    assert look.page.inner_text("#browser output") == "0 of 10000 queries"
+    look.page.select_option("#browser [data-choose=show]", "changed")
+    changed = int(look.page.inner_text("#browser output").split()[0])
+    assert 0 < changed < 10_000
+    look.page.select_option("#browser [data-choose=show]", "all")
+    look.page.fill("#browser [data-choose=text]", "evaluation:9999")
+    look.page.click(f"{rows} >> nth=0")
+    assert look.page.inner_text("#browser .one pre") == "sst2 asks evaluation:9999"
+    look.is_clean()
+    look.page.close()
+
+
+def test_a_phone_shows_every_column(browser: Any, page: Path) -> None:
+    """A wide table is a list of cards there: every number of a row is inside the screen."""
+    look = Look(browser, page, viewport={"width": 390, "height": 844})
+    for one in look.page.query_selector_all("details"):
+        one.evaluate("one => one.open = true")
+    out = look.page.eval_on_selector_all(
+        "table.cards td",
+        "all => all.filter(c => c.offsetParent && c.getBoundingClientRect().right > 391).map(c => c.dataset.label)",
+    )
+    assert out == []
+    assert look.page.evaluate("document.querySelectorAll('table.cards').length") > 1
+    look.is_clean()
+    look.page.close()
+
+
+def test_models_are_compared_on_one_page(browser: Any, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"m{n}", model=f"m{n}", layers=n, seeds=3, parameters=10**n) for n in (3, 6)]
+    look = Look(browser, write_report(runs, tmp_path / "two.html"))
+    assert len(look.page.query_selector_all(".headline")) == 2
+    assert len(look.page.query_selector_all("table.matrix tbody tr")) == 4  # two models, two learners
+    look.page.query_selector("#compared-sizes .plot").scroll_into_view_if_needed()
+    look.page.wait_for_selector("#compared-sizes svg.main-svg", state="attached")
+    look.is_clean()
+    look.page.close()
+
+
+def test_paper_shows_every_column(look: Look) -> None:
+    look.page.set_viewport_size({"width": 720, "height": 1000})  # a sheet of A4 less its margins
+    look.page.emulate_media(media="print")
+    for one in look.page.query_selector_all("details"):
+        one.evaluate("one => one.open = true")
+    out = look.page.eval_on_selector_all(
+        "#controls table td, table.matrix td",
+        "all => all.filter(c => c.offsetParent && c.getBoundingClientRect().right > 721).length",
+    )
+    assert out == 0

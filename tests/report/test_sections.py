@@ -7,9 +7,11 @@ import plotly.graph_objects as go
 import pytest
 from scipy.stats import t as student
 
-from dualscope.report.charts.chart import Chart, Section, Tabs
+from dualscope.core.learning import Learning
+from dualscope.report.charts.chart import Browser, Chart, Section, Tabs
 from dualscope.report.charts.drawing import colours
 from dualscope.report.charts.layers import Line, combine, layer_lines
+from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
 from dualscope.report.sections import SECTIONS, gradients, plugin_metrics, sweeps
 from dualscope.report.ties import Marks
@@ -34,7 +36,7 @@ def test_every_section_is_there_and_every_plot_is_valid(plain_run: Path) -> None
     sections = all_sections(plain_run)
     assert list(sections) == [
         *("verdict", "accuracy", "prediction", "similarity", "layers", "controls", "alpha", "gradients"),
-        *("kendall", "axes", "published", "provenance"),
+        *("kendall", "axes", "queries", "published", "provenance"),
     ]
     charts = [chart for section in sections.values() for chart in section.charts()]
     assert len({chart.id for chart in charts}) == len(charts)
@@ -157,3 +159,64 @@ def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
     assert len(set(DASHES.values())) == len(set(SYMBOLS.values())) == len(VARIANTS)
     assert set(DASHES.values()) <= set(DRAWN)
     assert {symbol.removesuffix("-open") for symbol in SYMBOLS.values()} <= set(MARKERS)
+
+
+def test_two_options_of_one_learner_are_told_apart_everywhere(tmp_path: Path) -> None:
+    """Colour and mark, in dots and in lines; plain gd keeps the colour that it has on every page."""
+    palette = Palette([Learning("gd"), Learning.of("gd", {"epochs": 3}), Learning("lcgd")])
+    assert palette.colour("gd") == "@blue"
+    assert len({palette.colour(label) for label in ("gd", "gd[epochs=3]", "lcgd")}) == 3
+    assert palette.mark("gd") != palette.mark("gd[epochs=3]")
+    many = [Learning.of("gd", {"epochs": n}) for n in range(1, 30)]
+    styles = Palette(many)
+    assert len({(styles.colour(one.label), styles.mark(one.label)) for one in many[:12]}) == 12
+
+
+def test_hover_says_the_interval(plain_run: Path) -> None:
+    sections = all_sections(plain_run)
+    for name in ("accuracies", "layers-sim_aou"):
+        chart = next(c for s in sections.values() for c in s.charts() if c.id == name)
+        trace = next(t for t in chart.panels[0].data if t["name"] == "gd")
+        assert "%{customdata}" in trace["hovertemplate"]
+        assert all("[" in said for said in trace["customdata"])
+
+
+def test_layers_draw_every_deciding_control_and_say_where_the_learner_is_clear(tmp_path: Path) -> None:
+    def level(variant: str, learner: str) -> float:
+        return 0.9 if learner == "zero-shot-offset" else usual(variant, learner)
+
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd", "zero-shot-offset"], level=level)
+    chart = next(c for c in all_sections(run)["layers"].charts() if c.id == "layers-sim_aou")
+    names = [trace["name"] for trace in chart.panels[0].data]
+    assert "the query moved to its position in context" in names
+    assert "sst2: `gd` is clear of them in no layer; over all layers it is not above." in chart.reads
+    clear = make_run(tmp_path / "clear", tasks=["sst2"], learners=["gd"])
+    chart = next(c for c in all_sections(clear)["layers"].charts() if c.id == "layers-sim_aou")
+    assert "`gd` is clear of them in layers 0, 1, 2; over all layers it is above the controls." in chart.reads
+
+
+def test_gradient_charts_are_named_by_task(plain_run: Path) -> None:
+    charts = all_sections(plain_run)["gradients"].charts()
+    assert [chart.id for chart in charts] == ["gradients-sst2", "gradients-subj"]
+
+
+def test_models_are_overlaid_and_drawn_against_their_size(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"m{n}", model=f"m{n}", layers=n, parameters=10**n) for n in (3, 6)]
+    sections = all_sections(*runs)
+    layers, sizes = sections["compared"].charts()
+    assert [panel.title for panel in layers.panels] == ["sst2", "subj"]
+    assert [trace["name"] for trace in layers.panels[0].data] == ["m3: m3: gd", "m6: m6: gd"]
+    assert [trace["x"][-1] for trace in layers.panels[0].data] == [1.0, 1.0]
+    assert sizes.panels[0].data[0]["x"] == [1000, 1000000]
+    assert "compared" not in all_sections(runs[0])
+
+
+def test_queries_have_their_texts_and_answers(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2"], texts=True, seeds=2)
+    (browser,) = (item for item in all_sections(run)["queries"].items if isinstance(item, Browser))
+    first = browser.sets[0]
+    assert (first["task"], first["seed"], first["labels"]) == ("sst2", 0, ["Negative", "Positive"])
+    assert [learner["name"] for learner in first["learners"]] == ["zero-shot", "in-context", "gd", "lcgd"]
+    assert browser.texts[first["texts"]][3] == "sst2 asks evaluation:3"
+    assert len(browser.texts) == 1  # once, whatever the number of seeds
+    assert first["learners"][1]["prediction"] == first["gold"]

@@ -62,6 +62,9 @@ def run(
         [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"
     ),
     save_traces: bool = typer.Option(False, "--save-traces", help="Keep every cell's trace (safetensors)."),
+    no_texts: bool = typer.Option(
+        False, "--no-texts", help="Do not keep the queries' texts, which the report shows."
+    ),
     per_query: bool = typer.Option(False, "--per-query", help="Keep each query's values of every layer."),
     per_head: bool = typer.Option(False, "--per-head", help="Rows for every attention head."),
     offline: bool = OFFLINE,
@@ -89,6 +92,7 @@ def run(
         "chat": chat or None,
         "plugins": [str(file) for file in plugin],
         "save_traces": save_traces or None,
+        "texts": False if no_texts else None,
         "per_query": per_query or None,
         "per_head": per_head or None,
     }

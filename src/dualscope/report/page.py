@@ -14,7 +14,8 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
-from dualscope.report.charts.chart import Chart, Judgement, Listing, Matrix, Note, Section, Tabs
+from dualscope.findings.titles import metric_title
+from dualscope.report.charts.chart import Browser, Chart, Judgement, Listing, Matrix, Note, Section, Tabs
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 from dualscope.report.glossary import glossary
@@ -64,7 +65,9 @@ def render(data: Data) -> str:
     named = {name for section in sections for chart in section.charts() for name in chart.metrics}
     learnings = [who for subject in data.subjects for who in subject.learnings.values()]
     plotly = get_plotlyjs()
-    script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("plots.js", "page.js"))
+    script = "".join(
+        (TEMPLATES / name).read_text(encoding="utf-8") for name in ("plots.js", "page.js", "queries.js")
+    )
     return str(
         _environment()
         .get_template("page.html.j2")
@@ -80,6 +83,7 @@ def render(data: Data) -> str:
             script=script,
             policy=_policy([plotly, script]),
             plots=to_json(_plots(sections)),
+            queries=to_json(_queries(sections)),
             version=__version__,
             date=datetime.now(UTC).strftime("%Y-%m-%d"),
         )
@@ -88,7 +92,8 @@ def render(data: Data) -> str:
 
 def _title(data: Data) -> str:
     """The question and the model."""
-    models = list(dict.fromkeys(subject.model for subject in data.subjects))
+    found = dict.fromkeys(subject.model for subject in data.subjects)
+    models = ["the embedded model" if model == "embedded" else model for model in found]
     if not models:
         what = (
             "In-context regression"
@@ -107,6 +112,11 @@ def _plots(sections: Sequence[Section]) -> dict[str, Any]:
         for chart in section.charts()
         for i, panel in enumerate(chart.panels)
     }
+
+
+def _queries(sections: Sequence[Section]) -> dict[str, Any]:
+    found = [item for section in sections for item in section.items if isinstance(item, Browser)]
+    return {"sets": found[0].sets, "texts": found[0].texts} if found else {}
 
 
 def to_json(content: Any) -> str:
@@ -157,10 +167,12 @@ def _environment() -> Any:
         Listing: "listing",
         Judgement: "judgement",
         Matrix: "matrix",
+        Browser: "browser",
     }
     environment.tests["number"] = lambda entry: isinstance(entry, Number)
     environment.tests["badge"] = lambda entry: isinstance(entry, Badge)
     environment.filters["legend"] = legend
+    environment.filters["metric_title"] = metric_title
     environment.filters["prose"] = _prose
     environment.filters["kind"] = lambda item: kinds[type(item)]
     environment.filters["trusted"] = Markup  # our own style, scripts and JSON: used nowhere else

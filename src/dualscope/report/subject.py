@@ -13,7 +13,7 @@ from dualscope.core.rows import learning_of, sitting_options
 from dualscope.core.words import VARIANTS
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.report.charts.palette import colour
+from dualscope.report.charts.palette import Palette
 from dualscope.report.source import ReportedRun, Row
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
@@ -40,6 +40,7 @@ class Subject:
 
     def __init__(self, source: ReportedRun, model: str, sitting: str, several_runs: bool) -> None:
         self.source, self.model, self.sitting = source, model, sitting
+        self._palette: Palette | None = None
         parts = [source.name] if several_runs else []
         parts += [model, *([sitting.strip("{}").replace('"', "")] if sitting != "{}" else [])]
         self.name = ": ".join(parts[:2]) + "".join(f" ({part})" for part in parts[2:])
@@ -168,9 +169,16 @@ class Subject:
         """Who is meant by a label, at one of its rates."""
         return {row["label"]: learning_of(row) for row in self.all_rows}
 
+    @property
+    def palette(self) -> Palette:
+        """The page's, where there is one: the same label looks the same beside another model."""
+        if self._palette is None:
+            self._palette = Palette(self.learnings.values())
+        return self._palette
+
     def colour(self, label: str) -> str:
         """A label's colour; what is no learner of this subject is grey."""
-        return colour(self.learnings[label]) if label in self.learnings else "@grey"
+        return self.palette.colour(label)
 
     @cached_property
     def _roles(self) -> dict[str, str]:
@@ -212,6 +220,9 @@ def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
             pairs = dict.fromkeys((row["model"], sitting_options(row)) for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
             found += [Subject(source, model, sitting, several) for model, sitting in pairs]
+    shared = Palette(learning for subject in found for learning in subject.learnings.values())
+    for subject in found:
+        subject._palette = shared
     return found
 
 

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
+WIDE = 6
+"""Columns; a wider table becomes a list of cards on a phone."""
 
 
 def shown(value: float | None, digits: int = 3) -> str:
@@ -108,6 +110,11 @@ class Table:
         at = self.columns.index(column)
         rows = tuple(row[:at] + row[at + 1 :] for row in self.rows)
         return replace(self, columns=self.columns[:at] + self.columns[at + 1 :], rows=rows)
+
+    @property
+    def wide(self) -> bool:
+        """Whether it has more columns than a phone or a sheet of paper shows side by side."""
+        return len(self.columns) > WIDE
 
     @cached_property
     def numeric(self) -> tuple[bool, ...]:

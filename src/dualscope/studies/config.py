@@ -175,6 +175,8 @@ class Study(Strict):
     per_head: bool = False
     per_query: bool = False
     save_traces: bool = False
+    texts: bool = True
+    """Keep what the queries say, once an episode's, so that the report can show it."""
     dtype: Precision = "float32"
     data: Name | None = None
     plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from html import escape
 from typing import Any
 
@@ -99,7 +101,16 @@ class Judgement:
     """Whether it is of a setting that the charts do not show, and waits behind its title."""
 
 
-Item = Chart | Tabs | Table | Note | Listing | Judgement | Matrix
+@dataclass(frozen=True)
+class Browser:
+    """Queries to look through, with what each learner said of them: sets of one model, task and seed."""
+
+    sets: tuple[dict[str, Any], ...]
+    texts: tuple[tuple[str, ...], ...]
+    """Lists of texts; a set names its own by its place here."""
+
+
+Item = Chart | Tabs | Table | Note | Listing | Judgement | Matrix | Browser
 
 
 @dataclass(frozen=True)
@@ -139,11 +150,33 @@ def plain(text: str) -> str:
     return escape(text, quote=False)
 
 
+def slug(name: str) -> str:
+    """A name as part of an id or a file's name, with a short hash where something of it is lost.
+
+    >>> slug("embedded-sst2"), slug("<i>a</i>")
+    ('embedded-sst2', 'i-a-i-2c3ca1')
+    """
+    kept = re.sub(r"[^\w.-]+", "-", name).strip("-")
+    return kept if kept == name else f"{kept}-{sha256(name.encode()).hexdigest()[:6]}".strip("-")
+
+
 def short(value: float | None, digits: int = 5) -> float | None:
     """A number for a plot: few digits, because pages are read and not computed with; None where not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")
+
+
+def with_interval(
+    values: Sequence[float | None], lows: Sequence[float | None], highs: Sequence[float | None]
+) -> list[str]:
+    """What is said of each point when it is pointed at.
+
+    >>> with_interval([0.3, 0.5], [0.21, None], [0.4, None])
+    ['0.300 [0.210, 0.400]', '0.500']
+    """
+    numbers = (Number(*point) for point in zip(values, lows, highs, strict=True))
+    return [f"{number.text} {number.interval}".strip() for number in numbers]
 
 
 def whiskers(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dualscope.report.charts.chart import Panel, plain, short, whiskers
+from dualscope.report.charts.chart import Panel, plain, short, whiskers, with_interval
 from dualscope.report.charts.layers import Key, Line
-from dualscope.report.charts.palette import DASHES
+from dualscope.report.charts.palette import DASHES, Palette
 from dualscope.report.table import Entry, Number
 
 BARS = ("trained",)
 """The variants whose intervals are drawn as error bars; those of the others are in the table."""
 
 
-def curve(name: str, line: Line, colour: str, dash: str, bars: bool, shift: float = 0.0) -> dict[str, Any]:
+def curve(
+    name: str,
+    line: Line,
+    colour: str,
+    dash: str,
+    bars: bool,
+    shift: float = 0.0,
+    symbol: str = "circle",
+) -> dict[str, Any]:
     values = [short(v) for v in line.values]
     trace: dict[str, Any] = {
         "type": "scatter",
@@ -23,8 +31,9 @@ def curve(name: str, line: Line, colour: str, dash: str, bars: bool, shift: floa
         "x": [layer + shift for layer in line.layers],
         "y": values,
         "line": {"color": colour, "dash": dash, "width": 2 if dash == "solid" else 1.5},
-        "marker": {"color": colour, "size": 5 if dash == "solid" else 3},
-        "hovertemplate": "layer %{x:.0f}: %{y:.3f}<extra>" + plain(name) + "</extra>",
+        "marker": {"color": colour, "symbol": symbol, "size": 6 if dash == "solid" else 4},
+        "customdata": with_interval(line.values, line.lows, line.highs),
+        "hovertemplate": "layer %{x:.0f}: %{customdata}<extra>" + plain(name) + "</extra>",
     }
     if bars:
         trace["error_y"] = {**whiskers(values, line.lows, line.highs), "color": colour, "thickness": 1}
@@ -37,7 +46,7 @@ def curves(
     metric: str,
     learners: Sequence[str],
     variants: Sequence[str],
-    shade: Callable[[str], str],
+    palette: Palette,
     references: Iterable[str | None] = ("in-context", None, "zero-shot"),
 ) -> list[dict[str, Any]]:
     """The traces of one task; learners are moved a little apart, so that their bars do not hide one another."""
@@ -48,10 +57,30 @@ def curves(
             if line is not None:
                 name = learner if variant == "trained" else f"{learner}, {variant}"
                 shift = 0.06 * (index - (len(learners) - 1) / 2)
-                found.append(
-                    curve(name, line, shade(learner), DASHES[variant], variant in BARS, round(shift, 3))
-                )
+                shade, symbol = palette.colour(learner), palette.symbol(learner, variant)
+                drawn = curve(name, line, shade, DASHES[variant], variant in BARS, round(shift, 3), symbol)
+                found.append(drawn)
     return found
+
+
+def band(name: str, line: Line, colour: str) -> dict[str, Any]:
+    """The room between the ends of a line's intervals, as an area."""
+    ends = list(zip(line.layers, line.lows, line.highs, line.values, strict=True))
+    lows = [(layer, short(low if low == low else value)) for layer, low, _, value in ends]
+    highs = [(layer, short(high if high == high else value)) for layer, _, high, value in ends]
+    outline = [*highs, *reversed(lows)]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(name),
+        "x": [layer for layer, _ in outline],
+        "y": [value for _, value in outline],
+        "fill": "toself",
+        "opacity": 0.25,
+        "fillcolor": colour,
+        "line": {"color": colour, "width": 0},
+        "hoverinfo": "skip",
+    }
 
 
 def pick(

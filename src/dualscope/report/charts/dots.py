@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dualscope.report.charts.chart import Panel, plain, short, whiskers
-from dualscope.report.charts.palette import OTHERS, PUBLISHED, SYMBOLS
+from dualscope.report.charts.chart import Panel, plain, short, whiskers, with_interval
+from dualscope.report.charts.palette import OTHERS, PUBLISHED
 from dualscope.report.published import publications
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject
@@ -43,7 +43,8 @@ class Series:
                 "size": 9,
                 "line": {"width": 1.6, "color": self.colour},
             },
-            "hovertemplate": "%{y}: %{x:.3f}<extra>" + plain(self.name) + "</extra>",
+            "customdata": with_interval(values, lows, highs),
+            "hovertemplate": "%{y}: %{customdata}<extra>" + plain(self.name) + "</extra>",
         }
 
 
@@ -65,7 +66,8 @@ def series_of(
             }
             if kept:
                 name = learner if variant == "trained" else f"{learner}, {variant}"
-                found.append(Series(name, subject.colour(learner), SYMBOLS[variant], kept))
+                symbol = subject.palette.symbol(learner, variant)
+                found.append(Series(name, subject.colour(learner), symbol, kept))
     return found
 
 

@@ -29,6 +29,7 @@ DASHES: dict[str, Any] = {
     "dot": ":",
     "dash": "--",
     "dashdot": "-.",
+    "longdash": (0, (8, 3)),
     "longdashdot": (0, (8, 2, 2, 2)),
 }
 
@@ -157,6 +158,10 @@ def _lines(axes: Any, panel: Panel) -> None:
         line = trace.get("line", {})
         shade = colour(line.get("color") or trace["marker"]["color"])
         symbol = str(trace.get("marker", {}).get("symbol", "circle"))
+        if trace.get("fill"):
+            outline = _numbers(trace["x"]), _numbers(trace["y"])
+            axes.fill(*outline, color=shade, alpha=trace["opacity"], linewidth=0, label=_text(trace["name"]))
+            continue
         axes.errorbar(
             [_text(x) for x in trace["x"]] if words else _numbers(trace["x"]),
             _numbers(trace["y"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dualscope.report.charts.chart import Chart
 
-DASHES = {"dot": "2 3", "dash": "6 4", "dashdot": "6 3 2 3", "longdashdot": "9 3 2 3"}
+DASHES = {"dot": "2 3", "dash": "6 4", "dashdot": "6 3 2 3", "longdash": "10 4", "longdashdot": "9 3 2 3"}
 SHAPES = {
     "circle": "M15 7a4 4 0 1 1-8 0a4 4 0 1 1 8 0z",
     "diamond": "M11 2l5 5l-5 5l-5-5z",
@@ -36,6 +36,7 @@ class LegendKey:
     dash: str = ""
     bar: bool = False
     hatched: bool = False
+    area: bool = False
 
 
 def legend(chart: Chart) -> list[LegendKey]:
@@ -55,11 +56,18 @@ def _key(name: str, trace: dict[str, Any]) -> LegendKey:
     colour = str(line.get("color") or marker.get("color") or "@grey").removeprefix("@")
     if trace["type"] == "bar":
         return LegendKey(name, colour, bar=True, hatched=bool(marker.get("pattern", {}).get("shape")))
+    if trace.get("fill"):
+        return LegendKey(name, colour, area=True)
     symbol = str(marker.get("symbol", "circle"))
     shape = SHAPES.get(symbol.removesuffix("-open"), SHAPES["circle"])
     if "lines" in trace["mode"]:
         has_marks = "markers" in trace["mode"]
         return LegendKey(
-            name, colour, shape if has_marks else "", False, True, DASHES.get(line.get("dash", ""), "")
+            name,
+            colour,
+            shape if has_marks else "",
+            symbol.endswith("-open"),
+            True,
+            DASHES.get(line.get("dash", ""), ""),
         )
     return LegendKey(name, colour, shape, symbol.endswith("-open"))

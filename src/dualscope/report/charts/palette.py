@@ -3,6 +3,8 @@
 A colour is a name; the page's style sheet has it twice, for light and for dark.
 """
 
+from collections.abc import Iterable
+
 from dualscope.core.learning import Learning
 
 COLOURS = {
@@ -31,12 +33,61 @@ DASHES = {"trained": "solid", "untrained": "dot", "trained-embeddings": "dash", 
 OTHERS = ("square", "triangle-up", "x", "star", "hexagon", "cross")
 
 
-def colour(learning: Learning) -> str:
-    """The same for every chart; a learner of a plugin gets one by its name, a random update is nobody's.
+MARKS = ("circle", "square", "triangle-up", "diamond", "star", "hexagon", "cross")
+NOBODY = "@grey"
 
-    >>> colour(Learning("gd")), colour(Learning.of("gd", {"layers": [1]})), colour(Learning("mine")) in SPARE
-    ('@blue', '@blue', True)
+
+def colour(learning: Learning) -> str:
+    """The colour that a learner has where nobody else wants it; a random update is nobody's.
+
+    >>> colour(Learning("gd")), colour(Learning("mine")) in SPARE
+    ('@blue', True)
     """
     if learning.control == "random-update":
-        return "@grey"
+        return NOBODY
     return COLOURS.get(learning.name) or SPARE[sum(learning.name.encode()) % len(SPARE)]
+
+
+class Palette:
+    """A colour and a mark for every label of a page, the same in all charts: two options of one learner differ in both.
+
+    >>> palette = Palette([Learning("gd"), Learning.of("gd", {"epochs": 3}), Learning("lcgd")])
+    >>> palette.colour("gd"), palette.mark("gd"), palette.colour("lcgd")
+    ('@blue', 'circle', '@vermilion')
+    >>> palette.colour("gd[epochs=3]"), palette.mark("gd[epochs=3]")
+    ('@orange', 'square')
+    """
+
+    def __init__(self, learnings: Iterable[Learning]) -> None:
+        by_label = {learning.label: learning for learning in learnings}
+        # Plain ones first: they keep the colour that readers know.
+        order = sorted(
+            by_label.values(), key=lambda who: (who.options != "{}", who.control is not None, who.label)
+        )
+        wanted = {colour(learning) for learning in order if learning.options == "{}"}
+        every = list(dict.fromkeys(name for name in (*SPARE, *COLOURS.values()) if name != NOBODY))
+        free = [name for name in every if name not in wanted]
+        self._styles: dict[str, tuple[str, str]] = {}
+        twins: dict[str, int] = {}
+        for learning in order:
+            twin = twins.get(learning.name, 0)
+            shade = colour(learning)
+            if learning.control is None:
+                twins[learning.name] = twin + 1
+                if shade in {taken for taken, _ in self._styles.values()}:
+                    shade = free.pop(0) if free else every[twin % len(every)]
+            self._styles[learning.label] = (shade, MARKS[twin % len(MARKS)])
+
+    def colour(self, label: str) -> str:
+        """What is no learner of the page is grey."""
+        return self._styles.get(label, (NOBODY, MARKS[0]))[0]
+
+    def mark(self, label: str) -> str:
+        return self._styles.get(label, (NOBODY, MARKS[0]))[1]
+
+    def symbol(self, label: str, variant: str = "trained") -> str:
+        """Filled on the trained model; hollow on another variant, which has its own shape where the label has none."""
+        mark = self.mark(label)
+        if variant == "trained":
+            return mark
+        return SYMBOLS[variant] if mark == MARKS[0] else f"{mark}-open"

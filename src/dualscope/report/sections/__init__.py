@@ -7,6 +7,7 @@ from dualscope.report.data import Data
 from dualscope.report.sections import (
     accuracy,
     alpha,
+    compared,
     controls,
     gradients,
     hypotheses,
@@ -16,6 +17,7 @@ from dualscope.report.sections import (
     prediction,
     provenance,
     published,
+    queries,
     regression,
     similarity,
     sweeps,
@@ -24,6 +26,7 @@ from dualscope.report.sections import (
 
 SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     verdict.section,
+    compared.section,
     hypotheses.section,
     accuracy.section,
     prediction.section,
@@ -35,6 +38,7 @@ SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     kendall.section,
     plugin_metrics.section,
     sweeps.section,
+    queries.section,
     published.section,
     regression.section,
     provenance.section,

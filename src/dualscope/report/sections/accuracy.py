@@ -99,7 +99,7 @@ def _early_exit(data: Data) -> Chart | None:
             (
                 subject,
                 task,
-                curves(lines, task, "accuracy_at_layer", learners, ["trained"], subject.colour, (None,)),
+                curves(lines, task, "accuracy_at_layer", learners, ["trained"], subject.palette, (None,)),
             )
             for task in subject.tasks
         ]

@@ -43,8 +43,11 @@ def section(data: Data) -> Section | None:
         )
     else:
         items.append(Note("alpha was not measured: it needs gd and a second gradient learner.", "missing"))
-    about = "GD and layer-causal GD learn from the same demonstrations; alpha says whether they do the same."
-    return Section("alpha", "GD against LCGD", tuple(items), about)
+    about = (
+        "Plain GD and layer-causal GD (LCGD: every layer learns from its own loss) see the same demonstrations; "
+        "alpha says whether they do the same."
+    )
+    return Section("alpha", "GD against layer-causal GD", tuple(items), about)
 
 
 def _published() -> str:

@@ -39,7 +39,7 @@ CEILINGS = tuple(IN_CONTEXT.under(control).label for control in ("redraw", "reor
 def section(data: Data) -> Section | None:
     if not data.subjects:
         return None
-    items: list[Item] = [_everything(data), _shares(data), _histograms(data), _noise(data)]
+    items: list[Item] = [_everything(data), *_to_nulls(data), _shares(data), _histograms(data), _noise(data)]
     mass = _mass(data)
     if mass is not None:
         items.append(mass)
@@ -60,17 +60,38 @@ def _everything(data: Data) -> Item:
                 found = [subject.get(task, learner, m, references=("in-context",)) for m in metrics]
                 if any(found):
                     rows.append([subject.name, task, learner, *(Number.of(row) for row in found)])
-            for learner in subject.gradient_learners:
-                for metric in ("sim_aou_to_null", "sim_aou_null"):
-                    for name in _nulls(subject, task, learner, metric):
-                        row = subject.get(task, learner, metric, references=(name,))
-                        what = "in place of ICL" if metric == "sim_aou_to_null" else "in place of zero-shot"
-                        rest = [Number(None)] * (len(metrics) - 1)
-                        rows.append([subject.name, task, f"{learner}: {name} {what}", Number.of(row), *rest])
     if not rows:
         return Note("No control was measured.", "missing")
     title = "Every learner and control against in-context learning, on the trained model"
     return Table.build(["model", "task", "learner or control", *metrics], rows, title=title)
+
+
+def _to_nulls(data: Data) -> list[Item]:
+    """Whose likeness to what: a null context's own likeness to ICL is not a learner's likeness to a null context."""
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        for task, learner in product(subject.tasks, subject.gradient_learners):
+            for null in _nulls(subject, task, learner, "sim_aou_to_null"):
+                to_icl = subject.get(task, learner, "sim_aou", references=("in-context",))
+                itself = subject.get(task, null, "sim_aou", references=("in-context",))
+                found = [
+                    to_icl,
+                    subject.get(task, learner, "sim_aou_to_null", references=(null,)),
+                    itself,
+                    subject.get(task, learner, "sim_aou_null", references=(null,)),
+                ]
+                rows.append([subject.name, task, learner, null, *(Number.of(row) for row in found)])
+    columns = [
+        *("model", "task", "learner", "null"),
+        *(
+            "learner to ICL",
+            "learner to the null",
+            "the null itself to ICL",
+            "learner to ICL beyond the null",
+        ),
+    ]
+    title = "Contexts that teach nothing: who is like whom (sim_aou, sim_aou_to_null, sim_aou_null)"
+    return [Table.build(columns, rows, title=title)] if rows else []
 
 
 def _shares(data: Data) -> Item:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dualscope.findings.stored import StoredCell
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, short
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, short, slug
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject, label_of
 from dualscope.report.table import Entry, Number, Table
@@ -29,9 +29,9 @@ def section(data: Data) -> Section | None:
     ]
     items: list[Item] = []
     made = []
-    for number, task in enumerate(dict.fromkeys(task for _, task, _, _ in found)):
+    for task in dict.fromkeys(task for _, task, _, _ in found):
         own = [(s, cell, grid) for s, name, cell, grid in found if name == task]
-        made.append((task, _chart(data, number, task, own)))
+        made.append((task, _chart(data, task, own)))
     if made:
         items.append(Tabs("gradient-tabs", "Gradient norms of", tuple(made)))
     else:
@@ -63,7 +63,7 @@ def _grid(subject: Subject, cell: StoredCell) -> Grid:
     return grid
 
 
-def _chart(data: Data, number: int, task: str, found: list[tuple[Subject, StoredCell, Grid]]) -> Chart:
+def _chart(data: Data, task: str, found: list[tuple[Subject, StoredCell, Grid]]) -> Chart:
     logs = [[[_log(v) for v in row] for row in grid] for _, _, grid in found]
     ends = [v for grid in logs for row in grid for v in row if v is not None]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
@@ -77,7 +77,7 @@ def _chart(data: Data, number: int, task: str, found: list[tuple[Subject, Stored
                 entries: list[Entry] = [subject.name, task, learner, str(cell.columns["seed"]), str(layer)]
                 rows.append([*entries, str(step), Number(value, digits=4)])
     return Chart(
-        f"gradients-{number}",
+        f"gradients-{slug(task)}",
         f"Gradient norms on {task}",
         "The norm of the gradient of each layer's key and value projections at each step (one demonstration "
         f"a step), in one episode: seed {found[0][1].columns['seed']}. The colours are logarithmic, the same "

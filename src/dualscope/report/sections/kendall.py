@@ -14,6 +14,7 @@ NULLS = {
     "kendall_shift": ("shifted scores", "square-open"),
     "kendall_recency": ("recency alone", "triangle-up-open"),
 }
+DUAL = "diamond-open"
 NAMES = (
     "kendall",
     "kendall_dual",
@@ -49,13 +50,30 @@ def _series(subject: Subject) -> list[Series]:
     learners = subject.gradient_learners
     found = series_of(subject, "kendall", learners, ["trained"], ("in-context",))
     found += [
-        Series(f"{s.name}, exact dual's keys", s.colour, "diamond-open", s.rows)
+        Series(f"{s.name}, exact dual's keys", s.colour, DUAL, s.rows)
         for s in series_of(subject, "kendall_dual", learners, ["trained"], ("in-context",))
     ]
     for metric, (name, symbol) in NULLS.items():
         first = series_of(subject, metric, learners[:1], ["trained"], ("in-context",))
         found += [Series(name, "@grey", symbol, s.rows) for s in first]
     return found
+
+
+SHAPES = {
+    "line-ns-open": "bar",
+    "square-open": "square",
+    "triangle-up-open": "triangle",
+    "diamond-open": "diamond",
+}
+
+
+def _marks(groups: list[list[Series]]) -> str:
+    """What each mark that is drawn stands for, and no other."""
+    drawn = {series.symbol: series.name for group in groups for series in group if series.colour == "@grey"}
+    said = [f"a grey {SHAPES[symbol]}: {name}" for symbol, name in drawn.items()]
+    hollow = any(s.symbol == DUAL and s.colour != "@grey" for group in groups for s in group)
+    first = "Filled: a learner" + (", hollow diamond: the same by the exact dual's keys" if hollow else "")
+    return "; ".join([first, *said]) + "."
 
 
 def _chart(data: Data, groups: list[list[Series]]) -> Chart:
@@ -76,10 +94,10 @@ def _chart(data: Data, groups: list[list[Series]]) -> Chart:
     return Chart(
         "kendall-by-task",
         "Kendall's tau by task",
-        "The rank correlation, over demonstration tokens, of ICL's attention scores with the scores that "
-        "the fine-tuned model's update gives the same tokens; mean over layers and the first queries.",
-        "0 is none in common; the grey marks are what chance, smoothness and recency alone give. Published: "
-        f"{said} (Dai et al. 2023, mean over their tasks).",
+        "The rank correlation, over demonstration tokens, of ICL's attention scores with the scores that the "
+        f"fine-tuned model's update gives the same tokens; mean over layers and the first queries. {_marks(groups)}",
+        "0 is none in common; a learner says something only to the right of the grey marks. "
+        f"Published: {said} (Dai et al. 2023, mean over their tasks).",
         panels,
         Table.build(["model", "task", "learner", "variant", "metric", "value"], rows),
         ("kendall", "kendall_dual"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualscope.findings.titles import metric_title
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
 from dualscope.report.charts.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.data import Data
@@ -11,7 +12,8 @@ from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
 METRICS = {
-    "rec2ftp": "Of the queries that a gradient learner newly gets right, the share that ICL gets right too.",
+    "rec2ftp": "Recall to fine-tuning's predictions (rec2ftp): of the queries that a gradient learner newly "
+    "gets right, the share that ICL gets right too.",
     "jaccard": "Of the queries whose prediction either learner changes, the share that both change.",
     "jaccard_correct": "The same of the changes to the right label.",
     "jaccard_incorrect": "The same of the changes to a wrong label.",
@@ -80,7 +82,7 @@ def _chart(data: Data, metric: str) -> Chart | None:
                     rows.append([subject.name, task, learner, Number.of(row)])
     return Chart(
         f"prediction-{metric}",
-        f"{metric} by task",
+        f"{metric_title(metric)} by task",
         f"{METRICS[metric]} Intervals: 95 %. A task where the set is empty has no value.",
         "1 is full agreement. A learner that changes almost everything, or almost nothing, agrees by "
         "accident: look at the partition below and at jaccard_corrected.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualscope.findings.titles import metric_title
 from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
 from dualscope.report.charts.dots import Series, dots, published_of, series_of, span_of
 from dualscope.report.data import Data
@@ -68,7 +69,7 @@ def _chart(data: Data, metric: str, marks: dict[int, Marks]) -> Chart | None:
     )
     return Chart(
         f"similarity-{metric}",
-        f"{metric} by task",
+        f"{metric_title(metric)} by task",
         f"{METRICS[metric]} Filled: the trained model. Hollow: the same learner on untrained weights, and on "
         "trained embeddings with all else untrained. Bars: 95 % intervals over seeds and queries.",
         "A filled dot says something only to the right of the hollow ones of its colour. In the table, the "

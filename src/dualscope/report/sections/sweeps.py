@@ -9,15 +9,25 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short, whiskers
+from dualscope.report.charts.chart import (
+    Chart,
+    Item,
+    Note,
+    Panel,
+    Section,
+    Tabs,
+    plain,
+    short,
+    whiskers,
+    with_interval,
+)
+from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
 from dualscope.report.source import Row
 from dualscope.report.subject import Subject, label_of
 from dualscope.report.table import Entry, Number, Table
 
 METRICS = ("sim_aou", "sim_am_delta", "accuracy")
-
-Shade = Callable[[str], str]  # the colour of a learner's label
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ def _chart(data: Data, axis: Axis, metric: str) -> Chart | None:
         for task in dict.fromkeys(task for task, _ in points):
             own = {learner: found for (name, learner), found in points.items() if name == task}
             title = f"{task} · {subject.name}" if data.side_by_side else task
-            panels.append(_panel(own, axis, task, title, subject.colour))
+            panels.append(_panel(own, axis, task, title, subject.palette))
             for learner, found in own.items():
                 rows += [[subject.name, task, learner, _text(place), Number.of(row)] for place, row in found]
     if not panels:
@@ -157,7 +167,7 @@ def _text(place: Any) -> str:
 
 
 def _panel(
-    points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, title: str, shade: Shade
+    points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, title: str, palette: Palette
 ) -> Panel:
     data = []
     for learner, found in points.items():
@@ -170,9 +180,13 @@ def _panel(
                 "name": plain(learner),
                 "x": [place for place, _ in found],
                 "y": values,
-                "error_y": {**bars, "color": shade(learner), "thickness": 1},
-                "line": {"color": shade(learner), "width": 2},
-                "marker": {"color": shade(learner), "size": 6},
+                "error_y": {**bars, "color": palette.colour(learner), "thickness": 1},
+                "line": {"color": palette.colour(learner), "width": 2},
+                "marker": {"color": palette.colour(learner), "symbol": palette.mark(learner), "size": 6},
+                "customdata": with_interval(
+                    values, [row["low"] for _, row in found], [row["high"] for _, row in found]
+                ),
+                "hovertemplate": "%{x}: %{customdata}<extra>" + plain(learner) + "</extra>",
             }
         )
     kind: dict[str, Any] = {"type": "log", "dtick": 1} if axis.log else {"type": "category"}
@@ -209,7 +223,7 @@ def _orders(data: Data) -> Chart | None:
                         )
             if found:
                 head = f"{metric} · {subject.name}" if data.side_by_side else metric
-                panels.append(_strip(found, subject.tasks, metric, head, subject.colour))
+                panels.append(_strip(found, subject.tasks, metric, head, subject.palette))
             for label, points in found.items():
                 rows += [[subject.name, t, label, metric, str(s), str(o), Number(v)] for t, s, o, v in points]
     if not panels:
@@ -231,7 +245,7 @@ def _strip(
     tasks: list[str],
     axis: str,
     title: str,
-    shade: Shade,
+    palette: Palette,
 ) -> Panel:
     """Dots of a task around its place, learners one under the other."""
     place = {task: len(tasks) - 1 - i for i, task in enumerate(tasks)}
@@ -245,7 +259,12 @@ def _strip(
             "y": [round(place[task] + ((len(points) - 1) / 2 - i) * step, 3) for task, *_ in found],
             "ids": [plain(task) for task, *_ in found],
             "text": [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found],
-            "marker": {"color": shade(learner), "size": 8, "opacity": 0.6},
+            "marker": {
+                "color": palette.colour(learner),
+                "symbol": palette.mark(learner),
+                "size": 8,
+                "opacity": 0.6,
+            },
             "hovertemplate": "%{text}: %{x:.3f}<extra>" + plain(learner) + "</extra>",
         }
         for i, (learner, found) in enumerate(points.items())

@@ -9,7 +9,7 @@
   const escaped = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   // Points of tasks that the reader has switched off leave the traces that name their points' tasks.
-  const KEPT = ["x", "y", "ids", "text"];
+  const KEPT = ["x", "y", "ids", "text", "customdata"];
   const filtered = trace => {
     if (!trace.ids || !hiddenTasks.size) return trace;
     const keep = trace.ids.map(id => !hiddenTasks.has(id));
@@ -124,6 +124,21 @@
     const link = Object.assign(document.createElement("a"), { href: url, download: pressed.dataset.csv.replace(/[^\w.-]+/g, "-") + ".csv" });
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
+  });
+
+  // A chart by itself, with its legend and its title, for a talk or a mail.
+  const file = text => text.replace(/[^\p{L}\p{N}_.-]+/gu, "-").replace(/^-+|-+$/g, "");
+  document.addEventListener("click", async event => {
+    const pressed = event.target.closest("[data-save]");
+    if (!pressed) return;
+    const box = pressed.closest(".panel").querySelector(".plot");
+    if (!drawn.has(box)) draw(box);
+    const format = pressed.dataset.save;
+    const head = [box.closest("figure").querySelector("h3").textContent, box.parentElement.querySelector("h4")?.textContent];
+    const picture = Plots.picture(box, escaped(head.filter(Boolean).join(": ")));
+    const url = await Plotly.toImage(picture, { format, width: 900, height: box.clientHeight + 120, scale: 2 });
+    const name = file(pressed.dataset.name) + "." + format;
+    Object.assign(document.createElement("a"), { href: url, download: name }).click();
   });
 
   // Where the reader is.

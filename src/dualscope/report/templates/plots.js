@@ -35,5 +35,14 @@ const Plots = (() => {
   };
   const draw = (box, data, layout) =>
     Plotly.react(box, coloured(data), styled(layout, box), { displayModeBar: false, responsive: true });
-  return { css, coloured, styled, draw };
+  // A drawn chart as a picture of its own: on paper's ground, with a title and a legend.
+  const picture = (box, title) => ({
+    data: box.data.map(trace => ({ ...trace, showlegend: Boolean(trace.name) })),
+    layout: {
+      ...box.layout, paper_bgcolor: css("--paper"), plot_bgcolor: css("--paper"), showlegend: true,
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, title: { text: title, font: { size: 15 }, x: 0.02 },
+      margin: { ...box.layout.margin, t: 100 },
+    },
+  });
+  return { css, coloured, styled, draw, picture };
 })();

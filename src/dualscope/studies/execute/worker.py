@@ -28,6 +28,7 @@ from dualscope.studies.plugins import load_plugins, plugins_digest
 from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.texts import store_texts
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench
@@ -160,6 +161,7 @@ class Worker:
             notes={
                 "seconds": f"{time.perf_counter() - began:.3f}",
                 "device": str(bench.model.device),
+                "parameters": str(sum(weights.numel() for weights in bench.model.hf.parameters())),
                 "threads": str(torch.get_num_threads()),
             },
         )
@@ -253,6 +255,8 @@ class Worker:
                 raise CellError(f"the data of '{name}' changed after the study was planned: run it again")
         model = self.model(sitting.place)
         lesson = self._lesson(sitting, sitting.task, model)
+        if self.setting.study.texts and sitting.shots:
+            store_texts(self.run, lesson)
         others = [cell.other_task for cell in cells if cell.other_task is not None]
         other = self._lesson(sitting, others[0][0], model) if others else None
         want = _wanted(self.setting.study, cells)
