@@ -54,7 +54,8 @@ def _style(index: int) -> tuple[str, str]:
 
 def _layers(data: Data) -> Chart | None:
     """Likeness against depth, 0 the first layer and 1 the last, so that models of any depth lie over one another."""
-    panels, rows = [], []
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
     drawn: dict[str, list[dict[str, Any]]] = {}
     for index, subject in enumerate(data.subjects):
         learner = _learner(subject)
@@ -121,7 +122,8 @@ def _sizes(data: Data) -> Chart | None:
     if len({size for size, _ in sized}) < 2:
         return None
     sized.sort(key=lambda pair: pair[0])
-    panels, rows = [], []
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
     for what, metric, label in (
         (f"{PRIMARY} of the learner", PRIMARY, None),
         ("accuracy in context", "accuracy", IN_CONTEXT.label),
