@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from dualscope.core.errors import InputError
 from dualscope.findings.stored import StoredCell
@@ -14,6 +13,9 @@ from dualscope.report.data import Data
 from dualscope.report.sections.accuracy import shown
 from dualscope.report.subject import Subject, label_of
 from dualscope.studies.run_folder.texts import Texts, stored_texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST = 30_000
 """Queries, over all models, tasks and seeds of a page: a page is opened whole."""
