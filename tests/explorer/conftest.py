@@ -6,7 +6,8 @@ import pytest
 
 from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.offer import Offer
-from tests.explorer.served import Served, serving
+from dualscope.explorer.serve import in_background
+from tests.explorer.served import Served
 
 
 @pytest.fixture(scope="session")
@@ -16,5 +17,5 @@ def explorer() -> Explorer:
 
 @pytest.fixture(scope="session")
 def served(explorer: Explorer) -> Iterator[Served]:
-    with serving(explorer) as found:
-        yield found
+    with in_background(explorer) as address:
+        yield Served(address, explorer)

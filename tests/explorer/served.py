@@ -2,16 +2,12 @@
 
 import http.client
 import json
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from dualscope.explorer.explorer import Explorer
-from dualscope.explorer.serve import listening, prepared
 
 TEXTS = ["the film was a triumph.", "they met the blunder again.", "we saw the marvel in the place."]
 
@@ -115,18 +111,3 @@ class Served:
     def lives(self) -> bool:
         """Whether it still computes."""
         return "gd" in self.compute(page="pulse", learners=["gd"]).learned()
-
-
-@contextmanager
-def serving(explorer: Explorer) -> Iterator[Served]:
-    with listening("127.0.0.1", None) as place:
-        server, address = prepared(explorer, place)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [place.socket]}, daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield Served(address, explorer)
-        server.should_exit = True
-        thread.join(timeout=20)
-        assert not thread.is_alive()

@@ -108,6 +108,20 @@ def prepared(explorer: Explorer, place: Listener) -> tuple[uvicorn.Server, str]:
     return server, f"http://{name}:{place.port}/?token={rules.token}"
 
 
+@contextmanager
+def in_background(explorer: Explorer) -> Iterator[str]:
+    """A server beside what else this process does, and its address; for tests and benchmarks."""
+    with listening(LOOPBACK[0], None) as place:
+        server, address = prepared(explorer, place)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place.socket]}, daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        yield address
+        server.should_exit = True
+        thread.join()
+
+
 def _open(server: uvicorn.Server, address: str) -> None:
     while not server.started and not server.should_exit:
         time.sleep(0.02)

@@ -20,8 +20,8 @@ export const fill = (element, ...children) => element.replaceChildren(...childre
 export const few = (value, digits = 2) =>
   value === null || value === undefined ? "–" : value.toFixed(digits).replace(/^(-?)0\./, "$1.");
 
-// A hand-made event after a quiet moment, so that typing does not compute every letter.
+// Work after a quiet moment, so that typing does not compute every letter.
 export function debounced(work, wait) {
   let timer;
-  return () => { clearTimeout(timer); timer = setTimeout(work, wait); };
+  return (quiet = wait) => { clearTimeout(timer); timer = setTimeout(work, quiet); };
 }

@@ -63,7 +63,8 @@ export function likeness() {
   choice();
   draw();
   $("likeness-plot").on("plotly_click", ({ points: [point] }) => look({ layer: Math.round(point.x) }));
-  on("answers", draw);
+  // Lines of controls come with their band; zero-shot and in-context have none.
+  on("answers", events => { if (events.some(one => one.event !== "lesson" && (one.event !== "learned" || (!one.control && one.likeness[metric])))) draw(); });
   on("view", draw);
   on("state", () => { choice(); draw(); });
 }

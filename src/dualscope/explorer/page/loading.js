@@ -18,6 +18,17 @@ async function load(event) {
   } catch (error) { trouble(error.message); }
 }
 
+// Other queries of the task whose template and labels are on the screen.
+async function ask() {
+  try {
+    const { queries, labels, template } = await post("/api/draw", { model: state.model, task: state.task ?? $("load-task").value, shots: 1, queries: Number($("draw-queries").value), seed: seed++ });
+    if (JSON.stringify(labels) !== JSON.stringify(state.labels) || template !== state.template)
+      throw new Error(`The task ${state.task ?? $("load-task").value} has another template or other label words than the screen; load it first.`);
+    trouble(null);
+    change({ queries, view: { ...state.view, query: 0 } });
+  } catch (error) { trouble(error.message); }
+}
+
 function paste() {
   const area = h("textarea", { id: "csv", "aria-label": "A table", placeholder: `${[...state.template.matchAll(/\{(\w+)\}/g)].map(one => one[1]).join(",")},label\n…,${state.labels[0]}` });
   const wrong = h("p", { class: "refused", role: "alert" });
@@ -42,6 +53,8 @@ export function loading() {
     h("button", { type: "button", id: "paste", onclick: paste }, "Paste CSV"),
     h("form", { class: "load", onsubmit: load }, h("button", { id: "load" }, "Load"),
       h("input", { type: "number", id: "load-shots", min: 1, max: start.most.demonstrations, value: 8, "aria-label": "How many" }), "from", task));
+  $("queries-more").append(h("form", { class: "load", onsubmit: event => { event.preventDefault(); ask(); } }, h("button", { id: "draw" }, "Draw"),
+    h("input", { type: "number", id: "draw-queries", min: 1, max: start.most.queries, value: 3, "aria-label": "How many queries" }), "from the task"));
   on("state", ({ shape }) => { if (shape && state.task) task.value = state.task; });
   if (state.task) task.value = state.task;
 }

@@ -24,7 +24,7 @@ function take(event) {
   }
   if (event.event === "band") answers.band = event;
   if (event.event === "failed") throw new Error(event.reason);
-  if (event.event === "done") { answers.waiting.clear(); status(`${event.seconds.toFixed(2)} s`); document.documentElement.dataset.settled = "true"; }
+  if (event.event === "done") { answers.waiting.clear(); status(`${event.seconds.toFixed(2)} s`); }
   told(event);
 }
 
@@ -60,14 +60,14 @@ export function cancel() {
 }
 
 export function runs() {
-  const later = debounced(compute, 150);
+  const later = debounced(compute, 120);
   const remember = debounced(async () => {
     const fits = await write(state);
     document.documentElement.dataset.address = fits ? "whole" : "none";
     $("too-long").hidden = fits;
   }, 250);
-  on("state", () => { delete document.documentElement.dataset.settled; later(); remember(); });
-  on("view", remember);
+  on("state", ({ shape }) => { delete document.documentElement.dataset.settled; later(shape ? 0 : 120); remember(); });
+  on("view", () => remember());
   addEventListener("keydown", event => { if (event.key === "Escape" && answers.waiting.size && !$("dialog").open) cancel(); });
   remember();
   compute();

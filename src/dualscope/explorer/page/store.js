@@ -8,9 +8,25 @@ const say = (what, detail) => listeners[what].forEach(listener => listener(detai
 export let state = start.state;
 export const answers = { learned: new Map(), refused: new Map(), controls: new Map(), withheld: new Map(), waiting: new Set(), lesson: null, band: null };
 
+// Answers come in bursts; what they change is drawn together, a few times a second at most.
+const DRAWN_EVERY = 30;
+let heard = [], edition = 0;
+export function told(event) {
+  heard.push({ ...event, edition });
+  if (heard.length > 1) return;
+  setTimeout(() => {
+    const events = heard;
+    heard = [];
+    say("answers", events);
+    // An edit that was made meanwhile has not been answered yet.
+    if (events.some(one => one.event === "done" && one.edition === edition)) document.documentElement.dataset.settled = "true";
+  }, DRAWN_EVERY);
+}
+
 // A change of what is computed. `shape` says that lists have other entries and are drawn again.
 export function change(patch, shape = true) {
   state = { ...state, ...patch };
+  edition += 1;
   say("state", { shape });
 }
 // A change of what is looked at: no number changes.
@@ -18,10 +34,8 @@ export function look(patch) {
   state = { ...state, view: { ...state.view, ...patch } };
   say("view");
 }
-export const told = event => say("answers", event);
 
 export const fieldsOf = template => [...new Set([...template.matchAll(/\{(\w+)\}/g)].map(found => found[1]))];
-export const shown = name => name === "zero-shot" || name === "in-context" || state.learners.includes(name);
 export const onScreen = () => ["zero-shot", "in-context", ...state.learners];
 export const learner = name => start.learners.find(one => one.name === name) ?? { name, role: "", about: "", colour: "grey" };
 export const query = () => Math.min(state.view.query, state.queries.length - 1);

@@ -52,6 +52,6 @@ async function ask() {
 export function words() {
   hint($("tokens-rows"));
   on("view", ask);
-  on("answers", event => { if (event.event === "done") ask(); });
+  on("answers", events => { if (events.some(one => one.event === "done")) ask(); });
   draw();
 }

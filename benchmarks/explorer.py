@@ -1,0 +1,121 @@
+"""How fast an edit is answered: the embedded model, 8 demonstrations, a label flipped again and again.
+
+    python -m benchmarks.explorer [--edits 20] [--threads 2]
+
+Twice: over HTTP (from the request to the events), and in Chromium (from the press to what is drawn), where there is
+one. "First" is when zero-shot and in-context are there, "learners" when every learner shown at first is, "all" when
+the controls are, too; each as the fastest of all edits, the median and the slowest. "Processor" is the time that the
+server itself computed for an edit: it grows less where other programs use the machine.
+"""
+
+import argparse
+import http.client
+import json
+import statistics
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import torch
+
+from benchmarks.page import chromium, installed
+from dualscope.explorer.explorer import Explorer
+from dualscope.explorer.offer import Offer
+from dualscope.explorer.serve import in_background
+from dualscope.explorer.start import first_state
+
+Times = dict[str, list[float]]
+FLIP = """async which => {
+  const { answers, state } = await import("/page/store.js");
+  const began = performance.now(), found = {};
+  const card = name => document.querySelector(`[data-learner="${name}"]`);
+  const drawn = name => !answers.waiting.has(name) && !card(name).classList.contains("waiting");
+  let started = false;
+  [...document.querySelectorAll("#demonstrations .label")][which].click();
+  return await new Promise(done => {
+    const look = () => {
+      const now = performance.now() - began, settled = document.documentElement.dataset.settled;
+      started ||= answers.waiting.size > 0 && document.querySelectorAll(".learner.waiting").length > 0;
+      if (started && !found.first && drawn("zero-shot") && drawn("in-context")) found.first = now;
+      if (started && !found.learners && state.learners.every(drawn)) found.learners = now;
+      if (settled) done({ first: now, learners: now, ...found, all: now });
+      else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  });
+}"""
+
+
+def over_http(address: str, explorer: Explorer, edits: int) -> Times:
+    parts = urlsplit(address)
+    state = first_state(explorer.offer)
+    times: Times = {"first": [], "learners": [], "all": [], "processor": []}
+    for edit in range(edits + 1):
+        one = state["demonstrations"][edit % len(state["demonstrations"])]
+        one["label"] = (one["label"] + 1) % len(state["labels"])
+        waiting = {"zero-shot", "in-context", *state["learners"]}
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port)
+        began, used = time.perf_counter(), time.process_time()
+        headers = {
+            "Origin": f"http://{parts.netloc}",
+            "X-Dualscope-Token": parse_qs(parts.query)["token"][0],
+            "Content-Type": "application/json",
+        }
+        connection.request("POST", "/api/compute", json.dumps({"page": "benchmark", "state": state}), headers)
+        found: dict[str, float] = {}
+        for line in connection.getresponse():
+            event, now = json.loads(line), time.perf_counter() - began
+            if event["event"] == "learned" and event["control"] is None:
+                waiting.discard(event["learner"])
+            if not waiting & {"zero-shot", "in-context"}:
+                found.setdefault("first", now)
+            if not waiting:
+                found.setdefault("learners", now)
+            if event["event"] == "done":
+                found["all"], found["processor"] = now, time.process_time() - used
+        if edit:  # the first one loads what is imported late
+            for name, value in found.items():
+                times[name].append(value)
+        connection.close()
+    return times
+
+
+def in_browser(address: str, edits: int) -> Times:
+    times: Times = {"first": [], "learners": [], "all": []}
+    with chromium() as browser:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector("html[data-settled]", state="attached", timeout=60_000)
+        for edit in range(edits + 1):
+            found = page.evaluate(FLIP, edit % 8)
+            for name, value in found.items() if edit else ():
+                times[name].append(value / 1000)
+    return times
+
+
+def show(title: str, times: Times) -> None:
+    for name, t in times.items():
+        print(f"{title:14}{name:11}{min(t):6.2f}{statistics.median(t):7.2f}{max(t):7.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edits", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    explorer = Explorer(Offer.of())
+    explorer.model("embedded")
+    learners = ", ".join(first_state(explorer.offer)["learners"])
+    print(
+        f"embedded, 8 demonstrations, 3 queries, {asked.threads} threads; zero-shot, in-context, {learners}"
+    )
+    with in_background(explorer) as address:
+        show("over HTTP", over_http(address, explorer, asked.edits))
+        if installed() is None:
+            print("in a browser: skipped, no Chromium is installed")
+        else:
+            show("in a browser", in_browser(address, asked.edits))
+
+
+if __name__ == "__main__":
+    main()
