@@ -217,14 +217,14 @@ def test_cancel(visit: Visit) -> None:
     visit.until("document.getElementById('status').textContent.includes('pass')")
     page.keyboard.press("Escape")
     assert page.inner_text("#status") == "stopped"
-    assert page.locator(".learner.waiting").count() == 0
+    visit.until("document.querySelectorAll('.learner.waiting').length === 0")
     visit.adopt()
     assert sum(visit.shares("gd")) == pytest.approx(1)
 
 
 def test_save_reload_and_open_give_the_same_numbers(visit: Visit, browser: Any, tmp_path: Path) -> None:
     visit.adopt(rate=0.3, steps=2)
-    numbers = "[...store.answers.learned].map(([name, one]) => [name, one.probabilities, one.likeness])"
+    numbers = "store.onScreen().map(name => [name, store.answers.learned.get(name)?.probabilities])"
     before = visit.store(numbers)
     with visit.page.expect_download() as download:
         visit.page.click("#save")
