@@ -269,3 +269,15 @@ def test_ctrl_c_is_130_and_the_run_resumes(
     assert f"18 cells, {18 - left} computed now" in cli(*arguments, *MORE).out
     assert not (tmp_path / "run/claims").exists()
     assert not (tmp_path / "run/aside").exists()
+
+
+def test_corrupted_labels_on_one_side(cli: Callable, tmp_path: Path) -> None:
+    arguments = ("run", "--task", "embedded-sst2", "--seeds", "1", "--queries", "4", "--shots", "2")
+    arguments += ("--variant", "trained", "--out", tmp_path / "run", "--dry-run", "--json")
+    refused = cli(*arguments, "--corrupt", "icl")
+    assert refused.code == 2
+    assert "--demo-labels flipped or random" in refused.err
+    wrong = cli(*arguments, "--demo-labels", "flipped", "--corrupt", "ilc")
+    assert wrong.code == 2
+    assert "corrupt" in wrong.err
+    assert cli(*arguments, "--demo-labels", "flipped", "--corrupt", "icl").code == 0

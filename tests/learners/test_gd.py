@@ -1,9 +1,12 @@
 """Plain gradient descent against autograd over the whole model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dualscope.core.errors import InputError
+from dualscope.descent.samples import ordered
 from dualscope.learners import Bench, identify
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
@@ -175,3 +178,26 @@ def _with_training(bench: Bench, training: tuple[object, ...]) -> object:
     from dataclasses import replace
 
     return replace(bench.lesson, training=training)  # type: ignore[arg-type]
+
+
+def test_an_order_of_its_own_is_another_than_the_contexts() -> None:
+    """The published code: ICL and fine-tuning have different permutations wherever there is one."""
+    bench = tiny_bench("gpt2", shots=5, queries=2, order=2)
+    own = Bench(bench.model, replace(bench.lesson, gd_order="own"))
+    same_delta, own_delta = bench.learned("gd", LR).delta, own.learned("gd", LR).delta
+    assert same_delta is not None
+    assert own_delta is not None
+    order = ordered(5, 2, bench.lesson.episode.seed)
+    assert order != sorted(order)
+    shuffled = replace(bench.lesson, training=tuple(bench.lesson.training[i] for i in order))
+    expected = oracle.gd(bench.model.hf, shuffled, LR)
+    assert oracle.worst(own_delta, expected.delta()) <= 1e-9
+    assert oracle.worst(same_delta, expected.delta()) > 1e-6
+    assert torch.equal(own.in_context.attn_out, bench.in_context.attn_out)  # the context keeps its order
+    # Where the demonstrations stand as drawn there is nothing to differ in.
+    drawn = tiny_bench("gpt2", shots=5, queries=2)
+    alike = Bench(drawn.model, replace(drawn.lesson, gd_order="own")).learned("gd", LR).delta
+    plain = drawn.learned("gd", LR).delta
+    assert alike is not None
+    assert plain is not None
+    assert all(torch.equal(alike[name], plain[name]) for name in plain)

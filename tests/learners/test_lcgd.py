@@ -22,7 +22,9 @@ LR = 0.3
         {"schedule": "sequential"},
         {"schedule": "sequential", "readout": "attention"},
         {"granularity": "token"},
-        {"granularity": "token", "space": "labels", "schedule": "sequential"},
+        {"granularity": "token", "readout": "attention"},  # as the text of 2024 has it
+        # as the text of 2023 has it
+        {"granularity": "token", "space": "labels", "schedule": "sequential", "readout": "attention"},
     ],
     ids=lambda options: "-".join(options.values()) or "default",
 )

@@ -21,6 +21,8 @@ def test_every_preset_is_a_study() -> None:
         "shots",
         "controls",
         "hypotheses",
+        "revisited-published",
+        "rethinking-published",
     }
     assert set(preset_names()) == expected
     for name in preset_names():
@@ -48,6 +50,21 @@ def test_the_papers_seeds_and_rates() -> None:
     assert tasks["sst2"].seeds == (2, 3, 4)
     assert tasks["sst2"].lr == (5e-4,)
     assert tasks["cb"].lr == (0.08,)
+
+
+def test_the_published_protocols_are_the_published_ones() -> None:
+    for name in ("revisited-published", "rethinking-published"):
+        study = Study.resolve(preset=name)
+        assert (study.read_at, study.gd_demonstrations, study.gd_order) == ("first-label", "all", "own")
+        assert study.orders == "by-seed"
+        assert {entry.task: entry.seeds for entry in study.tasks}["sst2"] == (2, 3, 4)
+        assert {"sim_aou_random_text", "sim_aou_random_code"} <= set(study.metrics or ())
+        texts = [entry.options for entry in study.learners if entry.options.get("readout") == "attention"]
+        assert texts
+        assert all(options["granularity"] == "token" for options in texts)
+    sequential = texts[-1]
+    assert (sequential["schedule"], sequential["space"]) == ("sequential", "labels")
+    assert "gd-linearized" in {e.learner for e in Study.resolve(preset="label-switching").learners}
 
 
 def test_options_over_file_over_preset(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_no_process_overwrites_what_another_knows(fields: dict[str, Any], tmp_pa
     )
     plans = [runner.plan() for runner in (first, second)]
     for runner, plan in zip((first, second), plans, strict=True):
-        record(runner.run, runner.resolver, plan, runner.weights, runner.where)
+        record(runner.run, runner.resolver, plan, runner.weights, runner.where, runner.dtypes)
     assert len(known(first.run)["episodes"]) == 2
     assert len(first.run.read_json("provenance.json")["episodes"]) == 2
 

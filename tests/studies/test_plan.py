@@ -8,6 +8,7 @@ import pytest
 from dualscope.core.errors import InputError
 from dualscope.studies import Study, run_study
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.provenance import known
 
 
 def test_ids_know_weights_data_and_options_but_not_places(
@@ -29,7 +30,7 @@ def test_ids_know_weights_data_and_options_but_not_places(
     for change in (
         {"queries": 11},
         {"read_at": "first-label"},
-        {"dtype": "float64"},
+        {"dtype": "bfloat16"},
         {"tasks": [task_files[1]]},
     ):
         assert not ids(fields | change) & base, change
@@ -133,3 +134,37 @@ def test_unknown_names_are_refused_before_anything_runs(fields: dict[str, Any], 
         with pytest.raises(InputError, match=words):
             run_study(fields | change, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run" / "cells").exists()
+
+
+def test_orders_by_seed_and_an_order_of_gds_own(fields: dict, tmp_path: Path) -> None:
+    study = fields | {"seeds": [3, 5, 7], "orders": "by-seed", "gd_order": "own"}
+    cells = Runner(Study.build(study), tmp_path).plan().cells
+    shown = {(c.sitting.seed, c.sitting.order, c.sitting.gd_order) for c in cells if c.role != "baseline"}
+    assert shown == {(3, 0, "same"), (5, 1, "own"), (7, 2, "own")}
+    options = {c.columns(4)["options"] for c in cells if c.sitting.seed == 5 and c.learning.name == "gd"}
+    assert all('"gd_order":"own"' in text for text in options)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", "float64"), ("cuda", "float32")])
+def test_small_models_on_a_cpu_are_computed_in_float64(
+    fields: dict, tmp_path: Path, device: str, expected: str
+) -> None:
+    def places(study: dict, where: str) -> set[str]:
+        runner = Runner(Study.build(study), tmp_path / where, device=device)
+        return {cell.sitting.place.dtype for cell in runner.plan().cells}
+
+    asked = {key: value for key, value in fields.items() if key != "dtype"}
+    assert places(asked, "auto") == {expected}
+    assert places(asked | {"dtype": "float32"}, "float32") == {"float32"}
+
+
+def test_a_run_keeps_the_precision_it_was_begun_with(fields: dict, tmp_path: Path) -> None:
+    """Resumed where there is an accelerator, its cells are the same ones; its rows and its provenance say which."""
+    asked = {key: value for key, value in fields.items() if key != "dtype"} | {"seeds": 1, "learners": ["gd"]}
+    run = run_study(asked, tmp_path, device="cpu").run
+    assert {row["options"] for row in run.rows().to_pylist()} == {'{"dtype":"float64"}'}
+    kept = known(run)
+    assert kept["dtype"] == "float64"
+    assert set(kept["automatic"].values()) == {"float64"}
+    again = Runner(Study.build(asked), tmp_path, device="cuda").plan().cells
+    assert {cell.id for cell in again} <= run.stored()

@@ -1,5 +1,6 @@
 """dualscope list: the names that other commands accept, with a line about each."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,11 +21,27 @@ def list_names(
     plugin: list[Path] = typer.Option(
         [], "--plugin", help="A Python file with your learners and metrics. May be given several times."
     ),
+    statistics: bool = typer.Option(
+        False, "--statistics", help="With tasks: sizes, classes and lengths of every data set that is here."
+    ),
+    data: Path | None = typer.Option(
+        None, help="With --statistics: read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
+    ),
+    offline: bool = typer.Option(False, "--offline", help="With --statistics: fetch nothing."),
 ) -> None:
     """List the models, variants, tasks, learners, metrics or presets there are.
 
     Learners and metrics of installed plugins are among them; those of a file with --plugin FILE.py.
+
+    dualscope list tasks --statistics --data DIR
     """
+    if statistics:
+        from dualscope.core.errors import InputError
+
+        if kind is not Kind.tasks:
+            raise InputError(f"--statistics is about tasks, not {kind}: dualscope list tasks --statistics")
+        _show_statistics(data, offline)
+        return
     if plugin or kind in (Kind.learners, Kind.metrics):
         from dualscope.studies.plugins import load_plugins
 
@@ -62,6 +79,46 @@ def _tasks() -> list[tuple[str, str]]:
         task = read_config(catalog_folder() / f"{name}.yaml", TaskConfig)
         rows.append((name, f"{', '.join(task.labels)} ({task.source})"))
     return rows
+
+
+def _show_statistics(data: Path | None, offline: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dualscope.core.errors import InputError
+    from dualscope.tasks import Task
+    from dualscope.tasks.catalog import catalog_names
+    from dualscope.tasks.statistics import statistics_of
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("task", "train", "evaluation", "classes", "uniform", "majority", "words", "longest"):
+        table.add_column(name, justify="left" if name == "task" else "right", no_wrap=True)
+    missing: dict[str, str] = {}
+    for name in catalog_names():
+        try:
+            found = statistics_of(Task.load(name, data=data, offline=offline))
+        except InputError as error:
+            missing[name] = str(error).splitlines()[0]
+            continue
+        table.add_row(
+            name,
+            f"{found.train:,}",
+            f"{found.evaluation:,}",
+            str(found.classes),
+            f"{found.uniform:.2f}",
+            f"{found.majority:.2f}",
+            f"{found.words:.0f}",
+            str(found.longest),
+        )
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    console.print(table)
+    console.print(
+        "uniform, majority: the accuracy of a guess and of the commonest class, over the evaluation split; words: of a "
+        "prompt, mean and longest",
+        style="dim",
+    )
+    for name, why in missing.items():
+        typer.echo(f"not here: {name}: {why}")
 
 
 def _learners() -> list[tuple[str, str]]:

@@ -41,6 +41,9 @@ def run(
     chat: bool = typer.Option(
         False, "--chat", help="Demonstrations as turns, through the tokenizer's own chat template."
     ),
+    corrupt: str | None = typer.Option(
+        None, help="Whose demonstrations have the corrupted labels: both, icl or gd."
+    ),
     preset: str | None = typer.Option(None, help="What the study is based on: see `dualscope list presets`."),
     data: Path | None = typer.Option(
         None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
@@ -49,7 +52,10 @@ def run(
         None, help="The run folder (or fsspec URL); runs/<preset or study> if not given."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
-    dtype: str | None = typer.Option(None, help="float32, float64, tf32, bfloat16, float16."),
+    dtype: str | None = typer.Option(
+        None,
+        help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16.",
+    ),
     engine: str = typer.Option("local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine)."),
     jobs: int | None = typer.Option(
         None,
@@ -86,6 +92,7 @@ def run(
         "seeds": seeds,
         "lr": lr,
         "queries": queries,
+        "corrupt": corrupt,
         "demo_labels": demo_labels.split(",") if demo_labels else None,
         "data": str(data) if data else None,
         "dtype": dtype,
@@ -97,6 +104,11 @@ def run(
         "per_head": per_head or None,
     }
     resolved = Study.resolve({k: v for k, v in options.items() if v not in (None, [])}, study, preset)
+    if corrupt is not None and set(resolved.demo_labels) == {"gold"}:
+        raise InputError(
+            f"--corrupt {corrupt}: all labels of the demonstrations are the right ones; "
+            "add --demo-labels flipped or random"
+        )
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
     if not all(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", one) for one in device.split(",")):  # said once

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from dualscope.core.learning import Learning
 
-SITTING = ("balanced", "read_at", "gd_demonstrations", "chat", "dtype", "subset")
+SITTING = ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat", "dtype", "subset")
 """Options in a row that are the sitting's, not the learner's."""
 
 

@@ -14,7 +14,12 @@ DemoLabels = Literal["gold", "flipped", "random", "abstract"]
 Corrupt = Literal["both", "icl", "gd"]
 ReadAt = Literal["prompt-end", "first-label"]
 GdDemonstrations = Literal["same", "all"]
+GdOrder = Literal["same", "own"]
+"""Whether gradient learners see the demonstrations in the context's order. ``own``: where that is another than the one
+drawn, they have another one again, as in the published code."""
 Precision = Literal["float64", "float32", "tf32", "bfloat16", "float16"]
+AskedPrecision = Literal["auto"] | Precision
+"""``auto``: float64 for a small model on a CPU, else float32."""
 
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 ROLES: tuple[Role, ...] = get_args(Role)

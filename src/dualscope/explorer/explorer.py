@@ -45,7 +45,7 @@ class Explorer:
         if self._model is None or self._model.name != name:
             self._model = None  # one at a time in memory
             self._desks.clear()
-            self._model = Model.load(name, device=self.offer.device, offline=self.offer.offline)
+            self._model = Model.load(name, device=self.offer.device, dtype="auto", offline=self.offer.offline)
         return self._model
 
     def task(self, state: State) -> Task:

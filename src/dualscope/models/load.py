@@ -11,6 +11,7 @@ from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
+from dualscope.models.automatic import automatic_dtype
 from dualscope.models.capture.positions import max_positions
 from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def load(
     name: str,
     device: str = "auto",
-    dtype: str = "float32",
+    dtype: str = "float32",  # or "auto": see dualscope.models.automatic
     variant: str = "trained",
     init_seed: int = 0,
     offline: bool = False,
@@ -36,6 +37,7 @@ def load(
     from dualscope.models.model import Model
 
     variants.check(variant)
+    dtype = automatic_dtype(name, device, offline) if dtype == "auto" else dtype
     weights_dtype, places = dtype_of(dtype), hardware.resolve_all(device)
     if dtype == "tf32" and (wrong := [place for place in places if place.type != "cuda"]):
         raise InputError(f"dtype 'tf32' needs a CUDA device, not '{wrong[0].type}'; use float32")

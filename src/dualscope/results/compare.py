@@ -131,7 +131,7 @@ def compare(
         if not isinstance(lr, numbers.Real) or isinstance(lr, bool) or not 0 < lr < math.inf:
             raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
         lr = float(lr)
-    model = Model.load(str(model)) if isinstance(model, str | Path) else model
+    model = Model.load(str(model), dtype="auto") if isinstance(model, str | Path) else model
     given = task if isinstance(task, Episode) else None
     if given is not None:
         shots, seed, queries = given.shots, given.seed, len(given.queries)

@@ -9,7 +9,16 @@ from typing import Any, Literal
 from dualscope.core.canonical import canonical, fingerprint
 from dualscope.core.learning import Learning
 from dualscope.core.rows import CellColumns
-from dualscope.core.words import Corrupt, DemoLabels, GdDemonstrations, Precision, ReadAt, Role, Variant
+from dualscope.core.words import (
+    Corrupt,
+    DemoLabels,
+    GdDemonstrations,
+    GdOrder,
+    Precision,
+    ReadAt,
+    Role,
+    Variant,
+)
 
 DEFINITIONS = 4
 """Raised when a definition changes so that stored numbers would no longer be what the code computes."""
@@ -58,6 +67,7 @@ class Sitting:
     queries: int = 2000
     read_at: ReadAt = "prompt-end"
     gd_demonstrations: GdDemonstrations = "same"
+    gd_order: GdOrder = "same"
     chat: bool = False
     queries_from: tuple[str, str] | None = None
     """Name and data hash of the task that the queries are of, where that is another one."""
@@ -128,7 +138,7 @@ class Cell:
         sitting, place = self.sitting, self.sitting.place
         unusual = {
             name: getattr(sitting, name)
-            for name in ("balanced", "read_at", "gd_demonstrations", "chat")
+            for name in ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat")
             if getattr(sitting, name) != getattr(Sitting, name)
         }
         if place.dtype != Place.dtype:

@@ -16,11 +16,12 @@ from dualscope.core.options import Strict
 from dualscope.core.seeds import Seed, Seeds, as_seeds
 from dualscope.core.words import (
     CONTROL_ROLES,
+    AskedPrecision,
     Control,
     Corrupt,
     DemoLabels,
     GdDemonstrations,
-    Precision,
+    GdOrder,
     ReadAt,
     Variant,
 )
@@ -144,7 +145,9 @@ class Study(Strict):
     """Draws of an untrained variant's weights; by default the cell's seed."""
     tasks: Annotated[tuple[TaskEntry, ...], _entries("task"), Field(min_length=1)]
     seeds: Seeds = (0, 1, 2)
-    orders: Numbers = (0,)
+    orders: Literal["by-seed"] | Numbers = (0,)
+    """Permutations of the demonstrations, 0 as drawn. ``by-seed``: a task's first seed as drawn, its second by the
+    first permutation, and so on, as the published runs have it."""
     shots: Numbers = (32,)
     learners: Annotated[tuple[LearnerEntry, ...], _entries("learner"), Field(min_length=1)] = (
         LearnerEntry(learner="gd"),
@@ -165,6 +168,7 @@ class Study(Strict):
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000
     read_at: ReadAt = "prompt-end"
     gd_demonstrations: GdDemonstrations = "same"
+    gd_order: GdOrder = "same"
     chat: bool = False
     """Demonstrations as turns of a conversation, through the chat template of each model's own tokenizer."""
     metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
@@ -177,7 +181,7 @@ class Study(Strict):
     save_traces: bool = False
     texts: bool = True
     """Keep what the queries say, once an episode's, so that the report can show it."""
-    dtype: Precision = "float32"
+    dtype: AskedPrecision = "auto"
     data: Name | None = None
     plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()
 
@@ -201,9 +205,9 @@ class Study(Strict):
         "init_seeds",
     )
     @classmethod
-    def _no_repeats(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    def _no_repeats(cls, values: tuple[Any, ...] | str | None) -> tuple[Any, ...] | str | None:
         seen: set[str] = set()
-        for value in values or ():
+        for value in () if isinstance(values, str) else values or ():  # by-seed is a word
             if (text := repr(value)) in seen:
                 names = (getattr(value, kind, None) for kind in ("task", "learner", "control"))
                 name = next(filter(None, names), value)

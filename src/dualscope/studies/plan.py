@@ -11,7 +11,7 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.companions import companions
 from dualscope.core.errors import InputError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
-from dualscope.core.words import DemoLabels, GdDemonstrations, Role, Variant
+from dualscope.core.words import DemoLabels, GdDemonstrations, Precision, Role, Variant
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
@@ -74,7 +74,9 @@ class Plan:
 
 
 class Planner:
-    """Lays out the grid. ``rates`` are those chosen so far, by the job's key; ``weights`` by model name."""
+    """Lays out the grid. ``rates`` are those chosen so far, by the job's key; ``weights`` by model name, and so are
+    the ``dtypes`` of a study that leaves them to us.
+    """
 
     def __init__(
         self,
@@ -84,9 +86,11 @@ class Planner:
         rates: Mapping[str, float],
         recorded: Mapping[tuple[str, str], float] | None = None,
         choices: Mapping[str, str] | None = None,
+        dtypes: Mapping[str, Precision] | None = None,
     ) -> None:
         self.study, self.resolver, self.weights, self.rates = study, resolver, weights, rates
         self.recorded, self.choices = dict(recorded or {}), dict(choices or {})
+        self.dtypes = dict(dtypes or {})
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
         _check_names("models", [Place(model, "").name for model in study.models])
@@ -135,13 +139,19 @@ class Planner:
         plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
         return plan
 
+    def _dtype(self, model: str) -> Precision:
+        """What the study asks for, or what was found to suit the model."""
+        return self.dtypes.get(model, "float32") if self.study.dtype == "auto" else self.study.dtype
+
     def _sittings(self) -> Iterator[tuple[Place, TaskEntry, Sitting]]:
         study = self.study
         for model, variant in product(study.models, study.variants):
             for init, entry, seed in self._draws(variant):
-                place = Place(model, self.weights[model], variant, init, study.dtype)
+                place = Place(model, self.weights[model], variant, init, self._dtype(model))
                 task = self._data[entry.task]
-                axes = product(study.orders, study.shots, study.demo_labels, study.queries_from)
+                by_seed = (entry.seeds or study.seeds).index(seed)
+                orders = (by_seed,) if study.orders == "by-seed" else study.orders
+                axes = product(orders, study.shots, study.demo_labels, study.queries_from)
                 for order, shots, labels, asked in axes:
                     yield (
                         place,
@@ -159,6 +169,7 @@ class Planner:
                             queries=study.queries,
                             read_at=study.read_at,
                             gd_demonstrations=study.gd_demonstrations,
+                            gd_order=study.gd_order if order else "same",
                             chat=study.chat,
                             queries_from=self._asked_about(task, asked),
                         ),

@@ -13,6 +13,7 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.canonical import fingerprint
+from dualscope.core.words import Precision
 from dualscope.studies.cell import Sitting
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
@@ -22,23 +23,30 @@ from dualscope.tasks import Episode
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
 KINDS: dict[str, type] = {
-    **dict.fromkeys(("weights", "tasks", "episodes", "names", "where", "packages"), dict),
+    **dict.fromkeys(("weights", "automatic", "tasks", "episodes", "names", "where", "packages"), dict),
     **dict.fromkeys(("cells", "devices"), list),
 }
-TOGETHER = ("weights", "tasks", "episodes", "names", "devices")
+TOGETHER = ("weights", "automatic", "tasks", "episodes", "names", "devices")
 """What processes add to; of all else the last one's word counts."""
 
 
 def record(
-    run: Run, resolver: Resolver, plan: Plan, weights: Mapping[str, str], where: Mapping[str, Any]
+    run: Run,
+    resolver: Resolver,
+    plan: Plan,
+    weights: Mapping[str, str],
+    where: Mapping[str, Any],
+    dtypes: Mapping[str, Precision],
 ) -> None:
     """Keep the versions and settings of this run, beside the facts of earlier ones and of those that run now."""
     before = known(run)
+    chosen = {_short(plan, model): dtype for model, dtype in dtypes.items()}
     _keep(
         run,
         {
             **software(),
-            "dtype": resolver.study.dtype,
+            "dtype": ", ".join(sorted(set(dtypes.values()))),
+            **({"automatic": chosen} if resolver.study.dtype == "auto" else {}),
             "where": dict(where),
             "weights": {_short(plan, model): digest for model, digest in weights.items()},
             "tasks": {resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from dualscope.core.errors import InputError
-from dualscope.core.words import GdDemonstrations, ReadAt
+from dualscope.core.words import GdDemonstrations, GdOrder, ReadAt
 from dualscope.tasks.abstract import with_abstract_labels
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.tokens import Tokens, pieces_of
@@ -44,6 +44,7 @@ class Lesson:
     shots: int
     shots_used: int
     gd_demonstrations: GdDemonstrations = "same"
+    gd_order: GdOrder = "same"
     watched: Mapping[str, Tokens] = field(default_factory=dict, compare=False)
     """By query: the tokens whose probability of coming next is noted, where that is asked for."""
 
@@ -68,10 +69,12 @@ def make_lesson(
     max_positions: int,
     read_at: ReadAt = "prompt-end",
     gd_demonstrations: GdDemonstrations = "same",
+    gd_order: GdOrder = "same",
 ) -> Lesson:
     """``tokenizer`` is a Hugging Face one, ``max_positions`` how many tokens its model can see."""
     _check(read_at, get_args(ReadAt), "read_at")
     _check(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
+    _check(gd_order, get_args(GdOrder), "gd_order")
     if episode.demo_labels == "abstract":
         episode = replace(episode, task=with_abstract_labels(episode.task, tokenizer, episode.seed))
     task, asked = episode.task, episode.asked or episode.task
@@ -131,6 +134,7 @@ def make_lesson(
         shots=episode.shots,
         shots_used=len(demonstrations),
         gd_demonstrations=gd_demonstrations,
+        gd_order=gd_order,
     )
 
 

@@ -106,7 +106,7 @@ class Course:
     def _batches(self, bench: Bench) -> list[list[Sample]]:
         lesson, options = bench.lesson, self.options
         sequences = samples(self.training, lesson.bos, bench.model.device, options.loss)
-        order = ordered(len(sequences), options.order, lesson.episode.seed)
+        order = ordered(len(sequences), options.order or _own_order(lesson), lesson.episode.seed)
         batches = [[sequences[i]] for i in order]
         if self.by_token:
             batches = [[one] for batch in batches for one in batch[0].by_token()]
@@ -129,6 +129,12 @@ class Course:
             for batch in batches * epochs:
                 taken.append(step(Stride(weights, recorder, self.lr, len(taken), self.adjust), batch))
         return taken
+
+
+def _own_order(lesson: Lesson) -> int:
+    """Which permutation of the context's order gradient learners have for themselves; 0: none."""
+    order = lesson.episode.order
+    return order if lesson.gd_order == "own" and isinstance(order, int) else 0
 
 
 def descend(

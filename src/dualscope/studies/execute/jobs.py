@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
+from dualscope.models.automatic import on_cpu
 from dualscope.studies.execute.estimate import Shape
 
 SMALL = 50_000_000  # parameters: below this, two threads of one process are slower than two processes
@@ -17,8 +16,7 @@ SHARE = 0.25  # of the machine's memory, for all copies of the weights together
 
 def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
     """A process a core for small models on a CPU; one where there is an accelerator, or a large model."""
-    accelerator = sys.platform == "darwin" or any(Path("/dev").glob("nvidia[0-9]*"))
-    if device != "cpu" and (device != "auto" or accelerator):
+    if not on_cpu(device):
         return 1
     shapes = [Shape.of(model) for model in models]
     if any(shape is None or shape.parameters > SMALL for shape in shapes):

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.words import Precision
+from dualscope.models.automatic import automatic_dtype
 from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import choices, provenance, rates
-from dualscope.studies.cell import Cell
+from dualscope.studies.cell import Cell, Place
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
@@ -66,7 +68,7 @@ class Runner:
     ) -> None:
         self.study = Study.build(anchored(study.model_dump(), Path.cwd()))  # workers may run elsewhere
         self.engine = ENGINES[engine]
-        self.shard, self.offline = shard, offline
+        self.shard, self.offline, self.device = shard, offline, device
         self.tell, self.begin = tell, begin
         self.run = Run.create(out)
         known = provenance.known(self.run)
@@ -76,6 +78,7 @@ class Runner:
             model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
             for model in self.study.models
         }
+        self.dtypes = self._precisions(known.get("automatic", {}))
         suitable = jobs or suitable_jobs(self.study.models, device)
         self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
         self.before = known.get("where", {}).get("threads")
@@ -83,13 +86,26 @@ class Runner:
         self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads)
         self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
 
+    def _precisions(self, before: Mapping[str, Precision]) -> dict[str, Precision]:
+        """Of each model: what is asked for, what this run was begun with, or what suits the model here.
+
+        A run that is resumed where there is an accelerator keeps its precision: its cells are known by it.
+        """
+        if self.study.dtype != "auto":
+            return dict.fromkeys(self.study.models, self.study.dtype)
+        names = {model: Place(model, "").name for model in self.study.models}
+        return {
+            model: before.get(name) or automatic_dtype(model, self.device, offline=True)
+            for model, name in names.items()
+        }
+
     def plan(self) -> Plan:
         """The cells of this shard, as far as their rates are known."""
         known = {key: float(choice["rate"]) for key, choice in rates.chosen(self.run).items()}
         tasks = [self.resolver.task(entry.task).name for entry in self.study.tasks]
         cards = recorded_rates(self.study.models, tasks) if asks_for_recorded(self.study) else {}
         settled = choices.settings_of(self.run)
-        plan = Planner(self.study, self.resolver, self.weights, known, cards, settled).plan()
+        plan = Planner(self.study, self.resolver, self.weights, known, cards, settled, self.dtypes).plan()
         sittings = plan.sittings()
         number, shards = self.shard
         first, last = (len(sittings) * i // shards for i in (number - 1, number))
@@ -107,7 +123,7 @@ class Runner:
             result.cells, result.whole = plan.cells, plan.whole
         try:
             self.run.folder.write("study.yaml", self.study.dump().encode())
-            provenance.record(self.run, self.resolver, plan, self.weights, self.where)
+            provenance.record(self.run, self.resolver, plan, self.weights, self.where, self.dtypes)
         except OSError as error:
             file = error.filename2 or error.filename or self.run.folder
             raise InputError(

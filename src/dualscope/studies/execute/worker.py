@@ -241,6 +241,7 @@ class Worker:
             model.max_positions,
             read_at=sitting.read_at,
             gd_demonstrations=sitting.gd_demonstrations,
+            gd_order=sitting.gd_order,
         )
 
     def _bench(self, sitting: Sitting, cells: Sequence[Cell]) -> Bench:
