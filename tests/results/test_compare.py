@@ -15,7 +15,7 @@ from dualscope.studies import run_study
 
 
 def test_compare_agrees_with_a_study(fields: dict[str, Any], tmp_path: Path) -> None:
-    model, task = Model.load(fields["models"][0], device="cpu"), Task.load(fields["tasks"][0])
+    model, task = Model.load(fields["models"][0], device="cpu", dtype="auto"), Task.load(fields["tasks"][0])
     found = compare(model, task, ["gd"], shots=4, seed=1, lr=0.1, queries=12)
     assert list(found.traces) == ["zero-shot", "in-context", "gd"]
     rows = (
