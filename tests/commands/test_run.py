@@ -66,12 +66,12 @@ def _python(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
     first = _python(*arguments)
     assert "imported: torch transformers\n" in first.stderr, first.stderr
-    assert "18 cells, 18 computed now" in first.stdout
+    assert "20 cells, 20 computed now" in first.stdout
     again = _python(*arguments)
     assert "imported:\n" in again.stderr, again.stderr
-    assert "18 cells, 0 computed now" in again.stdout
-    tables = first.stdout[: first.stdout.index("18 cells")]
-    assert tables == again.stdout[: again.stdout.index("18 cells")]
+    assert "20 cells, 0 computed now" in again.stdout
+    tables = first.stdout[: first.stdout.index("20 cells")]
+    assert tables == again.stdout[: again.stdout.index("20 cells")]
 
 
 def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert len(plan["cells"]) == 18
     assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
     assert not (tmp_path / "run/cells").exists()
-    assert "18 of 18 cells to do" in cli(*arguments, "--dry-run").out
+    assert "20 of 20 cells to do" in cli(*arguments, "--dry-run").out
     assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")
@@ -266,7 +266,7 @@ def test_ctrl_c_is_130_and_the_run_resumes(
     assert "the same command goes on" in err
     left = len(os.listdir(cells))
     assert 0 < left < 18
-    assert f"18 cells, {18 - left} computed now" in cli(*arguments, *MORE).out
+    assert f"20 cells, {20 - left} computed now" in cli(*arguments, *MORE).out
     assert not (tmp_path / "run/claims").exists()
     assert not (tmp_path / "run/aside").exists()
 
