@@ -271,7 +271,7 @@ def test_ctrl_c_is_130_and_the_run_resumes(
     assert not (tmp_path / "run/aside").exists()
 
 
-def test_corrupted_labels_on_one_side(cli: Callable, tmp_path: Path) -> None:
+def test_corrupted_labels_on_one_side(cli: Callable[..., Any], tmp_path: Path) -> None:
     arguments = ("run", "--task", "embedded-sst2", "--seeds", "1", "--queries", "4", "--shots", "2")
     arguments += ("--variant", "trained", "--out", tmp_path / "run", "--dry-run", "--json")
     refused = cli(*arguments, "--corrupt", "icl")

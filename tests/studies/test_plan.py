@@ -136,7 +136,7 @@ def test_unknown_names_are_refused_before_anything_runs(fields: dict[str, Any], 
     assert not (tmp_path / "run" / "cells").exists()
 
 
-def test_orders_by_seed_and_an_order_of_gds_own(fields: dict, tmp_path: Path) -> None:
+def test_orders_by_seed_and_an_order_of_gds_own(fields: dict[str, Any], tmp_path: Path) -> None:
     study = fields | {"seeds": [3, 5, 7], "orders": "by-seed", "gd_order": "own"}
     cells = Runner(Study.build(study), tmp_path).plan().cells
     shown = {(c.sitting.seed, c.sitting.order, c.sitting.gd_order) for c in cells if c.role != "baseline"}
@@ -147,9 +147,9 @@ def test_orders_by_seed_and_an_order_of_gds_own(fields: dict, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "float64"), ("cuda", "float32")])
 def test_small_models_on_a_cpu_are_computed_in_float64(
-    fields: dict, tmp_path: Path, device: str, expected: str
+    fields: dict[str, Any], tmp_path: Path, device: str, expected: str
 ) -> None:
-    def places(study: dict, where: str) -> set[str]:
+    def places(study: dict[str, Any], where: str) -> set[str]:
         runner = Runner(Study.build(study), tmp_path / where, device=device)
         return {cell.sitting.place.dtype for cell in runner.plan().cells}
 
@@ -158,7 +158,7 @@ def test_small_models_on_a_cpu_are_computed_in_float64(
     assert places(asked | {"dtype": "float32"}, "float32") == {"float32"}
 
 
-def test_a_run_keeps_the_precision_it_was_begun_with(fields: dict, tmp_path: Path) -> None:
+def test_a_run_keeps_the_precision_it_was_begun_with(fields: dict[str, Any], tmp_path: Path) -> None:
     """Resumed where there is an accelerator, its cells are the same ones; its rows and its provenance say which."""
     asked = {key: value for key, value in fields.items() if key != "dtype"} | {"seeds": 1, "learners": ["gd"]}
     run = run_study(asked, tmp_path, device="cpu").run

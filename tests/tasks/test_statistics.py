@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dualscope.tasks import Task
 from dualscope.tasks.statistics import statistics_of
@@ -23,7 +24,7 @@ def test_counted_by_hand(tmp_path: Path) -> None:
     assert (found.words, found.longest) == ((3 + 7 + 3 + 3) / 4, 7)  # "Sentence:" and "Label:" are words too
 
 
-def test_the_command_names_what_is_here_and_what_is_not(cli: Callable, tmp_path: Path) -> None:
+def test_the_command_names_what_is_here_and_what_is_not(cli: Callable[..., Any], tmp_path: Path) -> None:
     result = cli("list", "tasks", "--statistics", "--data", tmp_path, "--offline")
     assert result.code == 0
     lines = {line.split()[0]: line.split() for line in result.out.splitlines() if line.strip()}
@@ -31,7 +32,7 @@ def test_the_command_names_what_is_here_and_what_is_not(cli: Callable, tmp_path:
     assert "not here: sst2" in result.out
 
 
-def test_statistics_are_of_tasks(cli: Callable) -> None:
+def test_statistics_are_of_tasks(cli: Callable[..., Any]) -> None:
     result = cli("list", "learners", "--statistics")
     assert result.code == 2
     assert "dualscope list tasks --statistics" in result.err
