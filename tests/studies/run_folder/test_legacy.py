@@ -13,7 +13,7 @@ from dualscope.core.rows import COLUMNS
 from dualscope.report import write_report
 from dualscope.report.source import ReportedRun
 
-OLD = Path(__file__).parents[1] / "data" / "run-0.1"
+OLD = Path(__file__).parents[2] / "data" / "run-0.1"
 
 
 @pytest.fixture
