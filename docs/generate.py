@@ -113,7 +113,8 @@ def reference() -> str:
         "What every name means. This page is written from the code (`python docs/generate.py`), and a test "
         "compares them.",
         f"## Metrics\n\n{SYMBOLS}\n\n{metrics()}",
-        f"## Learners\n\n{learners()}",
+        "## Learners\n\nWhat each hypothesis claims, where it comes from and what would refute it: "
+        f"[Rival hypotheses](hypotheses.md).\n\n{learners()}",
         f"## Tasks\n\n{tasks()}",
         f"## Presets\n\n{presets()}",
         "## Model families\n\nFamilies that are not listed are found by their structure where their parts have "
@@ -198,7 +199,7 @@ In-context learning with other demonstrations of the same task is not the same c
 ## What it is not
 
 The verdict is about the strong claim, layer by layer, on this model, these tasks and these seeds. It does not
-speak of the shallow claim (`probe`, [regression](regression.md), [theory](theory/index.md)). And a model that
+speak of the shallow claim ([regression](regression.md), [theory](theory/index.md)). And a model that
 was trained to learn in context, like the embedded one, says nothing about large language models.
 """
 

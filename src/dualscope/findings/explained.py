@@ -68,11 +68,14 @@ class Ranking:
         said = [f"{self.task}: {best.label} explains most, {_share(best.explained)}; {_left(best.value)}."]
         if best.strongest is not None:
             name, row = best.strongest
-            said.append(
-                f"Of that it keeps {_share(row)} under {name}: that much is not the task."
-                if row["value"] > 0
-                else f"Its controls take all of it away: under {name} it explains {_share(row)}."
-            )
+            if row["value"] >= best.value:
+                said.append(
+                    f"Under {name} it explains as much, {_share(row)}: what it explains is not the task."
+                )
+            elif row["value"] > 0:
+                said.append(f"Of that it keeps {_share(row)} under {name}: that much is not the task.")
+            else:
+                said.append(f"Its controls take all of it away: under {name} it explains {_share(row)}.")
         if self.again is not None:
             said.append(
                 f"In-context learning from other demonstrations explains {_share(self.again.explained)}."

@@ -49,6 +49,9 @@ class ChoiceJob:
             f"{self.place.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
         )
 
+    def is_stored(self, run: Run) -> bool:
+        return is_choice(run.recall(self.path))
+
     def compute(self, model: Model, task: Task) -> dict[str, Any]:
         return choose(self, model, task)
 
@@ -97,10 +100,6 @@ def chosen(run: Run) -> dict[str, dict[str, Any]]:
     names = run.folder.names("choices", ".json")
     found = {name.removesuffix(".json"): run.recall(f"choices/{name}") for name in names}
     return {key: choice for key, choice in found.items() if is_choice(choice)}
-
-
-def is_chosen(run: Run, key: str) -> bool:
-    return is_choice(run.recall(f"choices/{key}.json"))
 
 
 def is_choice(choice: dict[str, Any]) -> bool:

@@ -60,6 +60,9 @@ class RatePiece:
             f"{self.first} to {self.last - 1}"
         )
 
+    def is_stored(self, run: Run) -> bool:
+        return _is_piece(run.recall(self.path))
+
     def compute(self, model: Model, task: Task) -> dict[str, Any]:
         from dualscope.learners.rate import Trial
 
@@ -137,10 +140,6 @@ def chosen(run: Run) -> dict[str, dict[str, Any]]:
     names = run.folder.names("rates", ".json")
     found = {name.removesuffix(".json"): run.recall(f"rates/{name}") for name in names}
     return {key: choice for key, choice in found.items() if _is_choice(choice)}
-
-
-def is_chosen(run: Run, key: str) -> bool:
-    return _is_choice(run.recall(f"rates/{key}.json"))
 
 
 def _is_choice(choice: dict[str, Any]) -> bool:

@@ -283,7 +283,7 @@ class Worker:
     # Rates
 
     def _choose(self, piece: RatePiece | ChoiceJob, tell: Callable[[Event], None]) -> None:
-        if self.run.recall(piece.path):
+        if piece.is_stored(self.run):
             tell(Outcome(piece.key, str(piece), "was there"))
             return
         tell(Started(str(piece)))
