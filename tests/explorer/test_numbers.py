@@ -213,3 +213,36 @@ def test_a_plugins_learner_can_be_shown(tmp_path: Path, forget: None) -> None:
     page = computed(explorer, learners=["mine"], focus="mine")
     assert page["mine"]["probabilities"] == page["zero-shot"]["probabilities"]
     assert page["mine"]["role"] == "hypothesis"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise KeyError('lost')", "KeyError: 'lost'"),
+        ("raise InputError('not here')", "not here"),
+        (
+            "return Learned(bench.zero_shot.map(lambda t: t * float('nan') if t.is_floating_point() else t))",
+            "not finite",
+        ),
+    ],
+)
+def test_a_learner_that_fails_is_told_and_the_others_go_on(
+    tmp_path: Path, forget: None, body: str, words: str
+) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from dualscope import LEARNERS, InputError, Learned, Learner\n"
+        "@LEARNERS.register('broken')\n"
+        "class Broken(Learner):\n"
+        "    '''Fails.'''\n"
+        "    def learn(self, bench, lr, options):\n"
+        f"        {body}\n"
+    )
+    explorer = Explorer(Offer.of(tasks=["embedded-sst2"], plugins=[str(file)]))
+    told: list[dict[str, Any]] = []
+    given = state(learners=["broken", "gd"], focus="broken", view={"query": 0, "layer": 0, "head": 0})
+    explorer.compute(State.model_validate(given), Watch(told.append))
+    refused = next(e for e in told if e["event"] == "refused" and e["control"] is None)
+    assert words in refused["reason"]
+    assert [e["learner"] for e in told if e["event"] == "learned"] == ["zero-shot", "in-context", "gd"]
+    assert told[-1]["event"] == "done"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 import warnings
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.core.words import Control
 from dualscope.explorer.answer import LAYERED, band, likeness, predictions
@@ -15,7 +17,7 @@ from dualscope.explorer.desk import Desk, same_queries
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.pieces import unknown_words
 from dualscope.explorer.state import State
-from dualscope.explorer.watch import Watch, watched
+from dualscope.explorer.watch import Cancelled, Watch, watched
 from dualscope.explorer.words import words_of
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.lesson import make_lesson
@@ -116,8 +118,15 @@ class Explorer:
         who = {"learner": learning.name, "control": learning.control}
         try:
             found = {"event": "learned", **who, **_answer(desk, state, learning)}
-        except InputError as error:
+        except Cancelled:
+            raise
+        except (InputError, NotFiniteError) as error:
             watch.tell({"event": "refused", **who, "reason": str(error)})
+            return None
+        except Exception as error:  # a learner may be anybody's
+            traceback.print_exc(file=sys.stderr)
+            reason = f"{type(error).__name__}: {error} (the whole story is in the terminal)"
+            watch.tell({"event": "refused", **who, "reason": reason})
             return None
         watch.tell(found)
         return found

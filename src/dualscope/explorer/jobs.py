@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.explorer.watch import Cancelled, Watch
 
 MOST_WAITING = 8
@@ -39,7 +39,7 @@ class Job:
             self._work(self.watch)
         except Cancelled:
             self._tell({"event": "cancelled"})
-        except InputError as error:
+        except (InputError, NotFiniteError) as error:
             self._tell({"event": "failed", "reason": str(error)})
         except Exception as error:
             traceback.print_exc(file=sys.stderr)  # for whoever started the server; the page gets one line
