@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dualscope.core.canonical import canonical, fingerprint
-from dualscope.core.words import DemoLabels, GdDemonstrations
-from dualscope.studies.cell import Place
+from dualscope.core.canonical import canonical
+from dualscope.core.words import DemoLabels
+from dualscope.studies.choosing import Choosing
 from dualscope.studies.run_folder.storage import Run
 
 if TYPE_CHECKING:
@@ -19,25 +19,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ChoiceJob:
+class ChoiceJob(Choosing):
     """What a learner leaves open, to be chosen: on the trained variant, over the study's seeds, on spare examples."""
 
-    place: Place
-    task: str
-    data: str
-    seeds: tuple[int, ...]
-    shots: int
-    queries: int
-    balanced: bool
-    gd_demonstrations: GdDemonstrations
     demo_labels: DemoLabels
     learner: str
     options: str  # those that are given, as JSON
     code: str = ""
-
-    @property
-    def key(self) -> str:
-        return fingerprint({**asdict(self), "place": self.place.facts})
 
     @property
     def path(self) -> str:

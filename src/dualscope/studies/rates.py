@@ -17,8 +17,8 @@ from dualscope.core.halving import FEWEST, GRID, SIZES, Round, Score, choice_of,
 from dualscope.core.strangers import reading, text_of
 from dualscope.models.files.source import find
 from dualscope.studies.cell import Place
+from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
-from dualscope.studies.plan import RateJob
 from dualscope.studies.run_folder.storage import Run
 
 if TYPE_CHECKING:

@@ -14,13 +14,15 @@ from dualscope.models.automatic import automatic_dtype
 from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import choices, provenance, rates
 from dualscope.studies.cell import Cell, Place
+from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.worker import Work, WorkerSetup
 from dualscope.studies.paths import anchored
-from dualscope.studies.plan import Plan, Planner, RateJob
+from dualscope.studies.plan import Plan
+from dualscope.studies.planner import Planner
 from dualscope.studies.rates import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims

@@ -1,0 +1,298 @@
+"""From a study to its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+from dualscope.core.companions import companions
+from dualscope.core.errors import InputError
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.words import DemoLabels, Precision, Role, Variant
+from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.studies.choices import ChoiceJob
+from dualscope.studies.choosing import RateJob
+from dualscope.studies.config import LearnerEntry, Study, TaskEntry
+from dualscope.studies.other_task import other_task
+from dualscope.studies.plan import Asked, Plan
+from dualscope.studies.resolve import Resolved, Resolver
+from dualscope.tasks import Task
+from dualscope.tasks.episode import check_same_classes
+
+OWN = "own"  # compared with the learner itself, without its control
+
+
+class Planner:
+    """Lays out the grid. ``rates`` are those chosen so far, by the job's key; ``weights`` by model name, and so are
+    the ``dtypes`` of a study that leaves them to us.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        resolver: Resolver,
+        weights: Mapping[str, str],
+        rates: Mapping[str, float],
+        recorded: Mapping[tuple[str, str], float] | None = None,
+        choices: Mapping[str, str] | None = None,
+        dtypes: Mapping[str, Precision] | None = None,
+    ) -> None:
+        self.study, self.resolver, self.weights, self.rates = study, resolver, weights, rates
+        self.recorded, self.choices = dict(recorded or {}), dict(choices or {})
+        self.dtypes = dict(dtypes or {})
+        self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
+        _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
+        _check_names("models", [Place(model, "").name for model in study.models])
+        self._notes: dict[str, None] = {}
+
+    def plan(self) -> Plan:
+        plan, jobs = Plan(), {}
+        metrics, code = self.resolver.metrics()
+        for place, entry, sitting in self._sittings():
+            asked, waiting = self._asked(place, entry, sitting.demo_labels)
+            jobs.update({job.key: job for job in waiting})
+            # Where queries come from the demonstrations' own split, they depend on the demonstrations.
+            splits = self._data[entry.task].config.splits
+            alone = sitting if splits.train == splits.evaluation else sitting.without_demonstrations()
+            make = partial(
+                Cell,
+                metrics=metrics,
+                subset=self.study.subset,
+                per_head=self.study.per_head,
+                per_query=self.study.per_query,
+            )
+            plan.cells.append(make(alone, ZERO_SHOT, "baseline", code=code))
+            roles = {other.learning: other.role for other in asked}
+            orders = tuple(other for other in roles if other.is_reordered(IN_CONTEXT))
+            plan.cells.append(make(sitting, IN_CONTEXT, "reference", IN_CONTEXT, orders, code=code))
+            by_learning = {other.learning: other for other in asked}
+            for own in asked:
+                beside = companions(own.learning, own.role, own.reference, roles)
+                against = [by_learning[own.reference]] if own.reference in by_learning else []
+                involved = [own, *(by_learning[other] for other in beside), *against]
+                foreign = next((other.code for other in involved if other.code), "")
+                borrowed = next((other.other_task for other in involved if other.other_task), None)
+                plan.cells.append(
+                    make(
+                        sitting,
+                        own.learning,
+                        own.role,
+                        own.reference,
+                        beside,
+                        code=foreign or code,
+                        other_task=borrowed,
+                        chosen=tuple(dict.fromkeys(one.chosen for one in involved if one.chosen)),
+                    )
+                )
+        plan.cells = list(dict.fromkeys(plan.cells))
+        plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
+        return plan
+
+    def _dtype(self, model: str) -> Precision:
+        """What the study asks for, or what was found to suit the model."""
+        return self.dtypes.get(model, "float32") if self.study.dtype == "auto" else self.study.dtype
+
+    def _sittings(self) -> Iterator[tuple[Place, TaskEntry, Sitting]]:
+        study = self.study
+        for model, variant in product(study.models, study.variants):
+            for init, entry, seed in self._draws(variant):
+                place = Place(model, self.weights[model], variant, init, self._dtype(model))
+                task = self._data[entry.task]
+                by_seed = (entry.seeds or study.seeds).index(seed)
+                orders = (by_seed,) if study.orders == "by-seed" else study.orders
+                axes = product(orders, study.shots, study.demo_labels, study.queries_from)
+                for order, shots, labels, asked in axes:
+                    yield (
+                        place,
+                        entry,
+                        Sitting(
+                            place=place,
+                            task=task.name,
+                            data=task.digest,
+                            seed=seed,
+                            order=order,
+                            shots=shots,
+                            demo_labels=labels,
+                            corrupt=study.corrupt if labels != "gold" else "both",
+                            balanced=study.balanced,
+                            queries=study.queries,
+                            read_at=study.read_at,
+                            gd_demonstrations=study.gd_demonstrations,
+                            gd_order=study.gd_order if order else "same",
+                            chat=study.chat,
+                            queries_from=self._asked_about(task, asked),
+                        ),
+                    )
+
+    def _asked_about(self, task: Task, name: str | None) -> tuple[str, str] | None:
+        """Another task that the queries are of; its classes have to be the same."""
+        if name is None:
+            return None
+        other = self.resolver.task(name)
+        check_same_classes(task, other)
+        return other.name, other.digest
+
+    def _draws(self, variant: Variant) -> list[tuple[int | None, TaskEntry, int]]:
+        """Init seeds, tasks and seeds; those with the same weights together, so that a model is loaded once."""
+        draws: list[tuple[int | None, TaskEntry, int]] = []
+        for entry in self.study.tasks:
+            for seed in entry.seeds or self.study.seeds:
+                if variant == "trained":
+                    inits: tuple[int | None, ...] = (None,)
+                else:
+                    inits = self.study.init_seeds or (seed,)
+                draws += [(init, entry, seed) for init in inits]
+        return sorted(draws, key=lambda draw: -1 if draw[0] is None else draw[0])
+
+    def _asked(
+        self, place: Place, task: TaskEntry, labels: DemoLabels
+    ) -> tuple[list[Asked], list[RateJob | ChoiceJob]]:
+        """The study's learners and their controls on a task, with their rates, and what each is compared with."""
+        found: list[Asked] = []
+        waiting: list[RateJob | ChoiceJob] = []
+        for entry in self._entries():
+            resolved = self.resolver.learner(entry.learner, entry.options, entry.control)
+            if resolved.role in ("baseline", "reference"):
+                continue
+            if entry.variants is not None and place.variant not in entry.variants:
+                self._note_absence(resolved.learning, entry.variants)
+                continue
+            other = self._other(resolved, task)
+            if resolved.needs_other and other is None:
+                continue
+            self._reference(entry, resolved.learning)  # refused now, and not once a rate was chosen
+            chosen: tuple[float | None, ...] | RateJob = (None,)
+            if resolved.needs_rate:
+                chosen = self._rates(entry, place, task)
+            if isinstance(chosen, RateJob):
+                waiting.append(chosen)
+                continue
+            settled = self._settled(resolved, place, task, labels)
+            if isinstance(settled, ChoiceJob):
+                waiting.append(settled)
+                continue
+            for rate in chosen:
+                learning = replace(resolved.learning, rate=rate)
+                reference = self._reference(entry, learning)
+                found.append(Asked(learning, resolved.role, reference, resolved.code, other, settled))
+        # Rate by rate, so that what learners of one rate share can be let go of before the next.
+        found.sort(key=lambda asked: asked.learning.rate or 0.0)
+        return list(dict.fromkeys(found)), waiting
+
+    def _entries(self) -> Iterator[LearnerEntry]:
+        """The study's own entries, then every learner under test under every control of the study."""
+        yield from self.study.learners
+        for entry in self.study.learners:
+            if entry.control is not None or self._role(entry) != "hypothesis":
+                continue
+            for control in self.study.controls:
+                variants = control.variants or entry.variants
+                if control.variants and entry.variants:
+                    variants = tuple(v for v in control.variants if v in entry.variants)
+                yield entry.model_copy(
+                    update={
+                        "control": control.control,
+                        "options": {**entry.options, **control.options},
+                        "reference": OWN if control.against_itself else entry.reference,
+                        "variants": variants,
+                    }
+                )
+
+    def _role(self, entry: LearnerEntry) -> Role:
+        return self.resolver.learner(entry.learner, entry.options, entry.control).role
+
+    def _note_absence(self, learning: Learning, variants: tuple[str, ...]) -> None:
+        if not set(variants) & set(self.study.variants):
+            asked = " or ".join(variants)
+            self._notes[
+                f"left out {learning.label}: it is asked for on {asked} only, which the study does not have"
+            ] = None
+
+    def _reference(self, entry: LearnerEntry, learning: Learning) -> Learning:
+        """What the learner is compared with; an unknown one is refused here, not in every cell."""
+        if entry.reference == IN_CONTEXT.name:
+            return IN_CONTEXT
+        if entry.reference == OWN:
+            known = self.resolver.learner(entry.learner, entry.options, entry.control).learning
+            own = {k: v for k, v in known.settings.items() if k not in self._control_options(entry)}
+            return Learning.of(known.name, own, rate=learning.rate)
+        resolved = self.resolver.learner(entry.reference)
+        return replace(resolved.learning, rate=learning.rate if resolved.needs_rate else None)
+
+    def _control_options(self, entry: LearnerEntry) -> set[str]:
+        """Options that are the control's, which the learner without it does not have."""
+        return {
+            name
+            for control in self.study.controls
+            if control.control == entry.control
+            for name in control.options
+        }
+
+    def _rates(self, entry: LearnerEntry, place: Place, task: TaskEntry) -> tuple[float, ...] | RateJob:
+        asked = entry.lr or task.lr or self.study.lr
+        if not isinstance(asked, str):
+            return asked
+        name = self._data[task.task].name
+        if asked == "recorded" and not self.study.chat and (place.model, name) in self.recorded:
+            return (self.recorded[place.model, name],)
+        job = RateJob(**self._choosing(place, task))
+        return (self.rates[job.key],) if job.key in self.rates else job
+
+    def _choosing(self, place: Place, task: TaskEntry) -> dict[str, Any]:
+        """What every choice is made on: the trained variant, over the study's seeds."""
+        return {
+            "place": replace(place, variant="trained", init_seed=None),
+            "task": self._data[task.task].name,
+            "data": self._data[task.task].digest,
+            "seeds": task.seeds or self.study.seeds,
+            "shots": max(self.study.shots),
+            "queries": self.study.queries,
+            "balanced": self.study.balanced,
+            "gd_demonstrations": self.study.gd_demonstrations,
+        }
+
+    def _settled(
+        self, resolved: Resolved, place: Place, task: TaskEntry, labels: DemoLabels
+    ) -> tuple[str, str, str] | ChoiceJob | None:
+        """What was chosen for a learner that leaves settings open, or the job of choosing."""
+        if resolved.open is None:
+            return None
+        job = ChoiceJob(
+            **self._choosing(place, task),
+            demo_labels="abstract" if labels == "abstract" else "gold",
+            learner=resolved.learning.name,
+            options=resolved.open,
+            code=resolved.code,
+        )
+        found = self.choices.get(job.key)
+        return job if found is None else (job.learner, job.options, found)
+
+    def _other(self, resolved: Resolved, task: TaskEntry) -> tuple[str, str] | None:
+        """The task that this one's learners are taught from on purpose, where they are."""
+        if not resolved.needs_other:
+            return None
+        own = self._data[task.task]
+        other = other_task(own, list(self._data.values()))
+        if other is None:
+            why = (
+                "which the study does not have"
+                if len(self._data) < 2
+                else "and every other one shares some with it"
+            )
+            self._notes[
+                f"left out {resolved.learning.label} on {own.name}: it needs a task of other label words, {why}"
+            ] = None
+            return None
+        return other.name, other.digest
+
+
+def _check_names(what: str, names: list[str]) -> None:
+    """Rows tell models and tasks by their names alone."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"study: two {what} are called '{name}', and rows could not tell them apart: rename one"
+            )
