@@ -99,7 +99,7 @@ def tasks() -> str:
 def presets() -> str:
     import yaml
 
-    from dualscope.studies.config import PRESETS
+    from dualscope.studies.preset import PRESETS
 
     rows = [
         [f"`{p.stem}`", cell(yaml.safe_load(p.read_text())["about"])] for p in sorted(PRESETS.glob("*.yaml"))
@@ -205,7 +205,8 @@ was trained to learn in context, like the embedded one, says nothing about large
 
 
 def verdict() -> str:
-    from dualscope.findings.verdict import RULE, SMALL
+    from dualscope.findings.rule import RULE
+    from dualscope.findings.answer import SMALL
 
     quoted = "\n".join(f"> {line}\n>" for line in RULE.split("\n")).removesuffix("\n>")
     return VERDICT.format(rule=quoted, small=SMALL)

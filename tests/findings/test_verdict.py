@@ -12,7 +12,8 @@ from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.findings.evidence import Evidence, EvidenceKey, Setting
-from dualscope.findings.verdict import RULE, Verdict, verdict
+from dualscope.findings.rule import RULE
+from dualscope.findings.verdict import Verdict, verdict
 
 NULL = Learning("null-context")
 QUERIES = [f"validation:{i}" for i in range(60)]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.studies.config import Study, preset_names, read_preset
+from dualscope.studies.config import Study
 from dualscope.studies.paths import anchored
+from dualscope.studies.preset import preset_names, read_preset
 
 
 def test_every_preset_is_a_study() -> None:

@@ -135,7 +135,7 @@ def _metrics() -> list[tuple[str, str]]:
 
 def _presets() -> list[tuple[str, str]]:
     from dualscope.core.config_file import read_yaml
-    from dualscope.studies.config import PRESETS
+    from dualscope.studies.preset import PRESETS
 
     return [(path.stem, str(read_yaml(path)[0].get("about", ""))) for path in sorted(PRESETS.glob("*.yaml"))]
 

@@ -9,7 +9,8 @@ from typing import Any
 from dualscope.core.canonical import fingerprint
 from dualscope.core.learning import IN_CONTEXT
 from dualscope.findings.evidence import Evidence
-from dualscope.findings.verdict import RULE, verdict
+from dualscope.findings.rule import RULE
+from dualscope.findings.verdict import verdict
 from dualscope.studies.cell import Cell
 from dualscope.studies.run_folder.storage import Run
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dualscope.core.config_file import Location, read_yaml, validated
-from dualscope.core.errors import InputError, suggest
+from dualscope.core.errors import InputError
 from dualscope.core.options import Strict
 from dualscope.core.seeds import Seed, Seeds, as_seeds
 from dualscope.core.words import (
@@ -26,9 +26,9 @@ from dualscope.core.words import (
     Variant,
 )
 from dualscope.studies.paths import anchored
+from dualscope.studies.preset import read_preset
 
 MOST_CELLS = 100_000
-PRESETS = Path(__file__).parent / "presets"
 
 
 def _as_list(value: Any) -> Any:
@@ -287,17 +287,3 @@ def _overlay(base: dict[str, Any], over: dict[str, Any], keep_entries: bool) -> 
                 for item in _as_list(merged[field] or [])
             ]
     return merged
-
-
-def preset_names() -> list[str]:
-    """The presets by name, ``quick`` (the default) first."""
-    return sorted((path.stem for path in PRESETS.glob("*.yaml")), key=lambda name: (name != "quick", name))
-
-
-def read_preset(name: str) -> dict[str, Any]:
-    """A preset's fields, less its ``about`` line."""
-    if name not in preset_names():
-        raise InputError(f"unknown preset '{name}': {suggest(name, preset_names())}")
-    fields, _ = read_yaml(PRESETS / f"{name}.yaml")
-    fields.pop("about", None)
-    return fields

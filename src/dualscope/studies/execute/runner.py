@@ -19,7 +19,7 @@ from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
-from dualscope.studies.execute.worker import Work, WorkerSetup
+from dualscope.studies.execute.work import Work, WorkerSetup
 from dualscope.studies.paths import anchored
 from dualscope.studies.plan import Plan
 from dualscope.studies.planner import Planner

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
 from dualscope.models.files.digest import model_digest
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
@@ -24,6 +22,7 @@ from dualscope.studies.execute.outcome import (
     reason_for,
     report_of,
 )
+from dualscope.studies.execute.work import Work, WorkerSetup, learnings
 from dualscope.studies.plugins import load_plugins, plugins_digest
 from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
@@ -35,34 +34,6 @@ if TYPE_CHECKING:
     from dualscope.models import Model, Trace
     from dualscope.models.seal import Seal
     from dualscope.tasks import Lesson, Task
-
-
-@dataclass(frozen=True)
-class WorkerSetup:
-    """All that a worker must know, in a form that can be sent to another process or host."""
-
-    run: str
-    study: Study
-    device: str = "auto"
-    offline: bool = False
-    threads: int | None = None
-
-
-@dataclass(frozen=True)
-class Work:
-    """Cells that share a sitting, or a piece of a choice: what a worker is given, and claims."""
-
-    sitting: Sitting | RatePiece | ChoiceJob
-    cells: tuple[Cell, ...] = ()
-
-    @property
-    def place(self) -> Place:
-        return self.sitting.place
-
-    @property
-    def affinity(self) -> tuple[Place, str]:
-        """Work of the same affinity shares a loaded model and its zero-shot traces."""
-        return self.place, self.sitting.task
 
 
 class Worker:
@@ -305,16 +276,8 @@ def _failure(key: str, about: str, began: float, error: BaseException) -> Outcom
 
 def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
     """Only what cells to come still need is held: memory does not grow with the number of rates."""
-    for learning in set(_learnings(past[-1:])) - set(_learnings(future)):
+    for learning in set(learnings(past[-1:])) - set(learnings(future)):
         bench.forget(learning)
-
-
-def _learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
-    for cell in cells:
-        yield cell.learning
-        yield from cell.beside
-        if cell.reference is not None:
-            yield cell.reference
 
 
 def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:

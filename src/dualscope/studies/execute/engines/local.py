@@ -15,7 +15,8 @@ from dualscope.core.folder import Folder
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event
-from dualscope.studies.execute.worker import Work, Worker, WorkerSetup
+from dualscope.studies.execute.work import Work, WorkerSetup
+from dualscope.studies.execute.worker import Worker
 from dualscope.studies.run_folder.claims import Claims
 
 

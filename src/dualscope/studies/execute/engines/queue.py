@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.outcome import Event, Outcome
-from dualscope.studies.execute.worker import Work
+from dualscope.studies.execute.work import Work
 from dualscope.studies.run_folder.storage import Run
 
 ATTEMPTS = 2

@@ -24,7 +24,8 @@ from dualscope.core.strangers import reason
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event, Outcome
-from dualscope.studies.execute.worker import Work, Worker, WorkerSetup
+from dualscope.studies.execute.work import Work, WorkerSetup
+from dualscope.studies.execute.worker import Worker
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import Run
 

@@ -1,0 +1,49 @@
+"""Pieces of work, and what a worker must know to do them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dualscope.core.learning import Learning
+from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.studies.choices import ChoiceJob
+from dualscope.studies.config import Study
+from dualscope.studies.rates import RatePiece
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """All that a worker must know, in a form that can be sent to another process or host."""
+
+    run: str
+    study: Study
+    device: str = "auto"
+    offline: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cells that share a sitting, or a piece of a choice: what a worker is given, and claims."""
+
+    sitting: Sitting | RatePiece | ChoiceJob
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.sitting.place
+
+    @property
+    def affinity(self) -> tuple[Place, str]:
+        """Work of the same affinity shares a loaded model and its zero-shot traces."""
+        return self.place, self.sitting.task
+
+
+def learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
+    """Every learner that some cells need."""
+    for cell in cells:
+        yield cell.learning
+        yield from cell.beside
+        if cell.reference is not None:
+            yield cell.reference
