@@ -205,8 +205,8 @@ was trained to learn in context, like the embedded one, says nothing about large
 
 
 def verdict() -> str:
-    from dualscope.findings.rule import RULE
     from dualscope.findings.answer import SMALL
+    from dualscope.findings.rule import RULE
 
     quoted = "\n".join(f"> {line}\n>" for line in RULE.split("\n")).removesuffix("\n>")
     return VERDICT.format(rule=quoted, small=SMALL)
