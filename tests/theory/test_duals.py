@@ -262,6 +262,7 @@ def test_dilution_is_what_softmax_takes() -> None:
     z = scores[6:].softmax(-1) @ values[6:]
     sides = dilution(scores, values, demonstrations=6)
     torch.testing.assert_close(sides.left, scores.softmax(-1) @ values - z)
+    torch.testing.assert_close(sides.right, sides.left)
     silent = torch.cat([torch.zeros(6, 4, dtype=torch.float64), values[6:]])
     torch.testing.assert_close(dilution(scores, silent, 6).left, -lam * z)
 

@@ -1,0 +1,65 @@
+"""The page on false likenesses: its figures are written by a script, from rows and from the guard's benchmark."""
+
+from typing import Any
+
+from benchmarks.guard import counts
+
+from dualscope.learners import LEARNERS
+from dualscope.learners.controls import COMBINATORS
+from dualscope.metrics import METRICS
+from tests.docs.test_docs import DOCS, load
+
+
+def row(learner: str, value: float, **rest: Any) -> dict[str, Any]:
+    plain = {
+        "control": None,
+        "variant": "trained",
+        "metric": "sim_aou",
+        "layer": None,
+        "head": None,
+        "step": None,
+    }
+    return (
+        plain
+        | {"model": "m", "task": "t", "reference": "in-context", "learner": learner, "value": value}
+        | rest
+    )
+
+
+def test_figures_are_means_over_seeds() -> None:
+    made = load(DOCS / "fill_validity.py")
+    rows = [row("gd", 0.2), row("gd", 0.4), row("gd", 0.9, layer=3), row("dilution", 0.7)]
+    rows += [row("gd", 0.1, control="random-labels"), row("gd", 0.5, reference="gd")]
+    head, _, line = made.figures(rows).splitlines()
+    found = dict(
+        zip((part.strip() for part in head.split("|")), (c.strip() for c in line.split("|")), strict=True)
+    )
+    assert found["likeness"] == "+0.30"
+    assert found["dilution, run"] == "+0.70"
+    assert found["random labels"] == "+0.10"
+    assert found["untrained"] == "–"
+
+
+def test_every_column_is_measured_by_something() -> None:
+    made = load(DOCS / "fill_validity.py")
+    for learner, control, _, metric in made.COLUMNS.values():
+        assert learner is None or learner in LEARNERS
+        assert control is None or control in COMBINATORS
+        assert metric in METRICS
+
+
+def test_the_page_has_places_for_both_tables() -> None:
+    made = load(DOCS / "fill_validity.py")
+    text = (DOCS / "validity.md").read_text(encoding="utf-8")
+    for block in ("figures", "guard"):
+        assert "here it is" in made.fill(text, block, "here it is")
+
+
+def test_wrong_numbers_and_false_alarms_are_counted() -> None:
+    rows = [{"wrong": True, "flagged": True}, {"wrong": True, "flagged": False}]
+    rows += [{"wrong": False, "flagged": True}] + 9 * [{"wrong": False, "flagged": False}]
+    said = counts(rows)
+    assert (
+        "1 wrong and flagged, 1 wrong and not flagged, 10 right, of which 1 flagged (10.0% false alarms)"
+        in said
+    )
