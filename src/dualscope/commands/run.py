@@ -143,10 +143,17 @@ def run(
 
 
 def _refuse_what_fails_alike(result: Any) -> None:
-    """A model, device or task that no cell can be computed with is bad input, and said once."""
+    """A model, device, task or option that no learner can be computed with is bad input, and said once.
+
+    Zero-shot and in-context learning are in every study: that they alone went well helps nobody.
+    """
     reasons = {failure.reason for failure in result.failures}
     mendable = len(reasons) == 1 and all(failure.bad_input for failure in result.failures)
-    if mendable and not result.run.stored() & {cell.id for cell in result.cells}:
+    always = {cell.id for cell in result.cells if cell.role in ("baseline", "reference")}
+    kept = result.run.stored() & {cell.id for cell in result.cells}
+    if not always & {failure.key for failure in result.failures}:
+        kept -= always
+    if mendable and not kept:
         raise InputError(reasons.pop())
 
 
