@@ -11,7 +11,18 @@ import traceback
 import typer
 
 from dualscope._version import __version__
-from dualscope.commands import convert, doctor, explore, regression, report, run, theory, train, validate
+from dualscope.commands import (
+    attempt,
+    convert,
+    doctor,
+    explore,
+    regression,
+    report,
+    run,
+    theory,
+    train,
+    validate,
+)
 from dualscope.commands import list as listing
 from dualscope.commands.resumable import ended_like_interrupted, exit_code
 from dualscope.core.errors import InputError
@@ -44,6 +55,7 @@ def _common(
 
 app.command("run")(run.run)
 app.command("report")(report.report)
+app.command("try")(attempt.attempt)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)

@@ -92,3 +92,34 @@ def test_the_summary_is_the_mean_over_seeds(
 
 def _same(value: object) -> object:
     return "nan" if isinstance(value, float) and math.isnan(value) else value
+
+
+def test_own_demonstrations_and_results_that_show_themselves() -> None:
+    shown = [("a fine film", "Positive"), ("a dull plot", "Negative"), ("superb", "Positive")]
+    model = Model.load("embedded", device="cpu")
+    found = compare(model, demonstrations=shown, queries=["a bore", "a miracle"], learners=["gd"])
+    assert repr(found) == "Comparison of in-context, gd on 2 queries of examples, 3 shots"
+    assert "accuracy" not in {row["metric"] for row in found.rows}  # nobody said what is right
+    assert found.lr is not None
+    assert found.verdict.startswith("Undecided: one episode is one seed. Likeness to in-context learning: gd")
+    assert "<th>gd</th>" in found._repr_html_()
+    assert len(found.plot().axes[0].lines) >= 2
+    same = Model.from_hf(model.hf, model.tokenizer)
+    again = compare(same, demonstrations=shown, queries=["a bore", "a miracle"], learners=["gd"], lr=found.lr)
+    np.testing.assert_array_equal(again.layers("sim_aou")["gd"], found.layers("sim_aou")["gd"])
+    labelled = compare(model, demonstrations=shown, queries=[("a bore", "Negative")], learners=["gd"], lr=1.0)
+    assert labelled.table("accuracy").num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"demonstrations": [("a", "b"), ("c", "d")]}, "need queries"),
+        ({"demonstrations": ["a => b"], "queries": ["c"]}, "pair of text and label"),
+        ({"task": "embedded-sst2", "queries": ["c"]}, "demonstrations of your own"),
+        ({}, "give a task"),
+    ],
+)
+def test_own_demonstrations_that_cannot_be_compared(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        compare("embedded", **wrong)

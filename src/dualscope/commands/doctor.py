@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,13 +41,21 @@ def doctor(
     ] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float64, float32, tf32, bfloat16 or float16.")] = "float32",
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plugin", help="A Python file with your family entry or learners. May be given several times."
+        ),
+    ] = None,
     offline: bool = OFFLINE,
 ) -> None:
     """Compare the captured model with the plain one, a shared context with a full one, and this precision with
     float32. Exit code 1 where a tolerance is missed.
     """
     from dualscope.models import Model
+    from dualscope.studies.plugins import load_plugins
 
+    load_plugins([str(file) for file in plugin or []])
     columns: dict[str, list[Finding]] = {}
     reference: Logits | None = None
     for precision in dict.fromkeys(("float32", dtype)):

@@ -17,6 +17,9 @@ def report(
     figures: Path | None = typer.Option(
         None, metavar="DIR", help="Also write figures for papers there, as PDF and SVG (extra: plots)."
     ),
+    latex: Path | None = typer.Option(
+        None, metavar="FILE.tex", help="Also write the answers as a LaTeX table (booktabs), with intervals."
+    ),
     shipped: Literal["regression"] | None = typer.Option(
         None, help="Also the results that come with the package: the full runs of the regression experiments."
     ),
@@ -32,6 +35,10 @@ def report(
     alone = len(places) == 1 and "://" not in places[0] and not shipped
     target = out or (Path(places[0]) / "report.html" if alone else Path("report.html"))
     typer.echo(f"report:  {write_report(places, target)}")
+    if latex is not None:
+        from dualscope.report.latex import write_latex
+
+        typer.echo(f"latex:   {write_latex(places, latex)}")
     if figures is not None:
         for path in write_figures(places, figures):
             typer.echo(f"figure:  {path}")

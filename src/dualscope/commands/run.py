@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from dualscope.commands.offline import OFFLINE
 from dualscope.commands.resumable import resumable
+from dualscope.commands.run_folder_name import free_folder, holds_another, run_name
 from dualscope.core.errors import InputError
 
 T = TypeVar("T")
@@ -44,12 +45,16 @@ def run(
     corrupt: str | None = typer.Option(
         None, help="Whose demonstrations have the corrupted labels: both, icl or gd."
     ),
+    option: list[str] = typer.Option([], "--option", help=f"A learner's option, as in gd.epochs=3. {MANY}"),
+    metric: list[str] = typer.Option(
+        [], "--metric", help=f"Only this metric; `default` is all usual ones. {MANY}"
+    ),
     preset: str | None = typer.Option(None, help="What the study is based on: see `dualscope list presets`."),
     data: Path | None = typer.Option(
         None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
     ),
     out: str | None = typer.Option(
-        None, help="The run folder (or fsspec URL); runs/<preset or study> if not given."
+        None, help="The run folder (or fsspec URL); if not given, runs/<named after what is run>."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
     dtype: str | None = typer.Option(
@@ -82,6 +87,7 @@ def run(
     from dualscope.studies.config import Study
     from dualscope.studies.execute.progress import Reporter
     from dualscope.studies.execute.runner import Runner, parse_shard
+    from dualscope.studies.learner_options import with_options
 
     options: dict[str, Any] = {
         "models": model,
@@ -93,6 +99,7 @@ def run(
         "lr": lr,
         "queries": queries,
         "corrupt": corrupt,
+        "metrics": metric,
         "demo_labels": demo_labels.split(",") if demo_labels else None,
         "data": str(data) if data else None,
         "dtype": dtype,
@@ -109,6 +116,7 @@ def run(
             f"--corrupt {corrupt}: all labels of the demonstrations are the right ones; "
             "add --demo-labels flipped or random"
         )
+    resolved = with_options(resolved, option)
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
     if not all(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", one) for one in device.split(",")):  # said once
@@ -117,7 +125,10 @@ def run(
         )
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder for the run, or leave the option out")
-    place = out or f"runs/{study.stem if study else preset or 'quick'}"
+    base = study.stem if study else preset or ("" if model or task else "quick")
+    place = out or free_folder(run_name(base, model, task), resolved)
+    if out and holds_another(out, resolved):
+        typer.echo(f"note: {out} holds another study: its cells stay, and this one's are added", err=True)
     with Reporter(quiet=as_json) as reporter:
         runner = Runner(
             resolved,

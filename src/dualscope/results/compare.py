@@ -16,6 +16,9 @@ from dualscope.core.companions import companions
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
 from dualscope.core.rows import MetricRow
+from dualscope.findings.headline import short
+from dualscope.findings.titles import metric_title
+from dualscope.results.own_examples import Shown, leave_one_out_rate, own_episode
 from dualscope.studies.rates import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 
@@ -26,6 +29,18 @@ if TYPE_CHECKING:
 TABLE = ("learner", "metric", "reference", "value", "low", "high", "n")
 
 
+RIGHT_OR_WRONG = frozenset(
+    {
+        *("accuracy", "accuracy_at_layer", "gd_learned", "icl_learned", "rec2ftp"),
+        *("jaccard_correct", "jaccard_incorrect", "partition_same_right", "partition_same_wrong"),
+        *("partition_different_icl_right", "partition_different_gd_right", "partition_different_wrong"),
+        *("partition_only_icl_right", "partition_only_icl_wrong"),
+        *("partition_only_gd_right", "partition_only_gd_wrong"),
+    }
+)
+"""Metrics that ask whether an answer is right: nothing for queries without a label."""
+
+
 class ComparedRow(MetricRow):
     """A metric's row, and whose it is: the learner by its label."""
 
@@ -34,7 +49,7 @@ class ComparedRow(MetricRow):
     role: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """What several learners made of the same episode, each compared with in-context learning."""
 
@@ -82,6 +97,60 @@ class Comparison:
         if metric not in known:
             raise InputError(f"no such metric here: '{metric}': {suggest(metric, known)}")
 
+    def __repr__(self) -> str:
+        episode = self.lesson.episode
+        learners = ", ".join(name for name in self.learned if name != ZERO_SHOT.label)
+        count = len(self.lesson.queries)
+        asked = f"{count} quer{'y' if count == 1 else 'ies'}"
+        return f"Comparison of {learners} on {asked} of {episode.task.name}, {self.lesson.shots_used} shots"
+
+    @property
+    def verdict(self) -> str:
+        """One episode is one seed, and decides nothing: what it shows, and what would decide."""
+        found = {
+            row["learner"]: row["value"]
+            for row in self.rows
+            if row["metric"] == "sim_aou" and row["layer"] is None and row["learner"] != IN_CONTEXT.label
+        }
+        shown = ", ".join(f"{name} {short(value)}" for name, value in found.items() if math.isfinite(value))
+        return (
+            f"Undecided: one episode is one seed. Likeness to in-context learning: {shown or 'not measured'}. "
+            "`dualscope run` compares with controls over several seeds."
+        )
+
+    def plot(self, metric: str = "sim_aou") -> Any:
+        """A metric layer by layer, one line a learner, as a matplotlib figure."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise InputError("plot() needs matplotlib: pip install 'dualscope[plots]'") from None
+        figure = Figure(figsize=(6, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for name, values in self.layers(metric).items():
+            axes.plot(range(len(values)), values, marker="o", label=name)
+        axes.set(xlabel="layer", ylabel=metric, title=metric_title(metric))
+        axes.axhline(0, color="0.7", linewidth=0.6)
+        axes.legend(frameon=False)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: a line a learner, a column a metric."""
+        from html import escape
+
+        wanted = ("accuracy", "sim_aou", "sim_am_delta", "jaccard")
+        rows = [row for row in self.rows if row["layer"] is None and row["metric"] in wanted]
+        rows = [row for row in rows if row["reference"] in (None, IN_CONTEXT.label, ZERO_SHOT.label)]
+        names = [name for name in wanted if any(row["metric"] == name for row in rows)]
+        value = {(row["learner"], row["metric"]): row["value"] for row in rows}
+        lines = "".join(
+            f"<tr><th>{escape(learner)}</th>"
+            + "".join(f"<td>{_cell(value.get((learner, name)))}</td>" for name in names)
+            + "</tr>"
+            for learner in self.learned
+        )
+        heads = "".join(f"<th>{escape(metric_title(name))}</th>" for name in names)
+        return f"<p>{escape(repr(self))}</p><table><tr><th></th>{heads}</tr>{lines}</table>"
+
     def __str__(self) -> str:
         accuracy = {row["learner"]: row["value"] for row in self.rows if row["metric"] == "accuracy"}
         episode = self.lesson.episode
@@ -91,13 +160,18 @@ class Comparison:
 
 def compare(
     model: Model | str | Path,
-    task: Task | Episode | str | Path,
+    task: Task | Episode | str | Path | None = None,
     learners: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("gd", "lcgd"),
     shots: int = 32,
     seed: int = 0,
     *,
     lr: float | None = None,
-    queries: int = 200,
+    queries: int | Sequence[Shown | str] = 200,
+    demonstrations: Sequence[Shown] | None = None,
+    labels: Sequence[str] | None = None,
+    template: str | None = None,
+    variant: str = "trained",
+    device: str = "auto",
     metrics: Sequence[str] | None = None,
     per_head: bool = False,
     data: str | Path | None = None,
@@ -108,7 +182,10 @@ def compare(
     ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
     one may stand alone. ``lcgd:random-labels`` is a learner under a control.
     An `Episode` (of your own demonstrations and queries: `Episode.of`) may stand in place of the task; ``shots``,
-    ``seed`` and ``queries`` are then its own.
+    ``seed`` and ``queries`` are then its own. Or give ``demonstrations`` (pairs of text and label) and ``queries``
+    (texts, or pairs) in place of a task, with ``labels`` and a ``template`` where you want other ones; without ``lr``
+    the rate is then the one at which GD best predicts a demonstration that was left out. Queries without a label
+    have no accuracy. ``variant`` and ``device`` are for a model that is loaded here.
     Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
 
@@ -120,6 +197,9 @@ def compare(
     ['gd', 'in-context', 'lcgd', 'zero-shot']
     >>> c.table("accuracy").num_rows, c.layers("sim_aou")["gd"].ndim
     (4, 1)
+    >>> shown = [("a fine film", "Positive"), ("a dull plot", "Negative")]
+    >>> compare("embedded", demonstrations=shown, queries=["a fine plot"], learners="gd", lr=1.0)
+    Comparison of in-context, gd on 1 query of examples, 2 shots
     """
     from dualscope.learners import LEARNERS, Bench, choose_rate, identify, role_of
     from dualscope.metrics import METRICS, expand
@@ -131,8 +211,30 @@ def compare(
         if not isinstance(lr, numbers.Real) or isinstance(lr, bool) or not 0 < lr < math.inf:
             raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
         lr = float(lr)
-    model = Model.load(str(model), dtype="auto") if isinstance(model, str | Path) else model
+    if isinstance(model, str | Path):
+        model = Model.load(str(model), variant=variant, device=device, dtype="auto")
+    elif (variant, device) != ("trained", "auto"):
+        raise InputError(
+            "variant and device are chosen when a model is loaded, and this one is: Model.load(...)"
+        )
     given = task if isinstance(task, Episode) else None
+    labelled = True
+    if demonstrations is not None:
+        if task is not None or isinstance(queries, int):
+            raise InputError(
+                "demonstrations stand in place of a task, and need queries: a list of texts, or of pairs"
+            )
+        given = own_episode(demonstrations, queries, labels, template, seed)
+        labelled = not any(isinstance(query, str) for query in queries)
+        if lr is None:
+            lr = leave_one_out_rate(model, given)
+        task = given.task
+    elif task is None:
+        raise InputError("give a task, an episode, or demonstrations and queries of your own")
+    elif not isinstance(queries, int) or labels is not None or template is not None:
+        raise InputError(
+            "queries, labels and template of your own need demonstrations of your own beside them"
+        )
     if given is not None:
         shots, seed, queries = given.shots, given.seed, len(given.queries)
         if episode:
@@ -169,7 +271,12 @@ def compare(
             {"learner": learning.label, "control": learning.control, "role": role, **row}
             for row in found.rows
         ]
-    return Comparison(lesson, learned, lr, tuple(rows))
+    kept = rows if labelled else [row for row in rows if row["metric"] not in RIGHT_OR_WRONG]
+    return Comparison(lesson, learned, lr, tuple(kept))
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else short(value)
 
 
 def _asked(entry: str | Mapping[str, Any]) -> tuple[str, str | None, dict[str, Any]]:

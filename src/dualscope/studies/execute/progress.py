@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from dualscope.studies.execute.outcome import Event, Outcome, Started, Waiting
 
@@ -41,7 +42,13 @@ class Reporter:
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
-                TextColumn("{task.description}", markup=False),  # the cell at hand
+                # The cell at hand: cut where the terminal is narrow, so that counter and time left stay.
+                TextColumn(
+                    "{task.description}",
+                    markup=False,
+                    table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+                ),
+                expand=True,
                 console=self.console,
                 transient=True,
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, suggest
 from dualscope.core.folder import Folder, RemoteFolder
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
@@ -205,6 +205,12 @@ class Run:
         for column, value in where.items():
             if column not in COLUMNS:
                 raise InputError(f"rows have no column '{column}'; they have {', '.join(COLUMNS)}")
+            if (
+                column == "metric"
+                and table.num_rows
+                and value not in (known := table[column].unique().to_pylist())
+            ):
+                raise InputError(f"no such metric in this run: '{value}': {suggest(str(value), known)}")
             wanted = table[column].is_null() if value is None else pc.equal(table[column], value)
             table = table.filter(wanted)
         return table
@@ -232,7 +238,10 @@ class Run:
         return self.rows().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        import polars
+        try:
+            import polars
+        except ImportError:
+            raise InputError("to_polars() needs polars: pip install polars") from None
 
         frame = polars.from_arrow(self.rows())
         assert isinstance(frame, polars.DataFrame)

@@ -1,0 +1,41 @@
+"""Options of learners as the command line spells them: gd.epochs=3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from dualscope.core.errors import InputError, suggest
+from dualscope.studies.config import Study
+
+
+def with_options(study: Study, given: Sequence[str]) -> Study:
+    """The study, its learners with these options; values as in a study file.
+
+    >>> study = Study.build({"tasks": ["sst2"], "learners": ["gd", "lcgd"]})
+    >>> with_options(study, ["gd.epochs=3"]).learners[0].options
+    {'epochs': 3}
+    """
+    entries = list(study.learners)
+    for text in given:
+        left, equals, written = text.partition("=")
+        learner, dot, name = left.partition(".")
+        if not (equals and dot and learner and name):
+            raise InputError(f"--option {text}: expected LEARNER.NAME=VALUE, as in gd.epochs=3")
+        if all(entry.learner != learner for entry in entries):
+            known = [entry.learner for entry in entries]
+            raise InputError(
+                f"--option {text}: the study has no learner '{learner}': {suggest(learner, known)}"
+            )
+        try:
+            value = yaml.safe_load(written)
+        except yaml.YAMLError:
+            raise InputError(f"--option {text}: '{written}' is no value that YAML knows") from None
+        entries = [
+            entry.model_copy(update={"options": {**entry.options, name: value}})
+            if entry.learner == learner
+            else entry
+            for entry in entries
+        ]
+    return study.model_copy(update={"learners": tuple(entries)}) if given else study

@@ -1,0 +1,40 @@
+"""A run is named after what is run, and goes into nobody else's folder."""
+
+from pathlib import Path
+
+import pytest
+
+from dualscope.commands.run_folder_name import free_folder, holds_another, run_name
+from dualscope.core.errors import InputError
+from dualscope.studies.config import Study
+from dualscope.studies.learner_options import with_options
+
+
+def test_the_name_says_what_is_run() -> None:
+    assert run_name("quick", [], []) == "quick"
+    assert run_name("", ["org/gpt@main"], ["tasks/mine.yaml"]) == "gpt-main-mine"
+    assert run_name("controls", ["a", "b", "c", "d"], []) == "controls-4-models"
+
+
+def test_the_same_study_resumes_and_another_has_its_own(tmp_path: Path) -> None:
+    first, second = (Study.build({"tasks": ["sst2"], "seeds": n}) for n in (1, 2))
+    place = Path(free_folder("quick", first, str(tmp_path)))
+    assert place.name == "quick"
+    place.mkdir()
+    (place / "study.yaml").write_text(first.dump())
+    assert free_folder("quick", first, str(tmp_path)) == str(place)
+    assert Path(free_folder("quick", second, str(tmp_path))).name == "quick-2"
+    assert holds_another(str(place), second)
+    assert not holds_another(str(place), first)
+
+
+def test_options_of_learners() -> None:
+    study = Study.build({"tasks": ["sst2"], "learners": ["gd", "lcgd"]})
+    found = with_options(study, ["gd.epochs=3", "lcgd.readout=attention", "gd.layers=[0, 1]"])
+    assert [entry.options for entry in found.learners] == [
+        {"epochs": 3, "layers": [0, 1]},
+        {"readout": "attention"},
+    ]
+    for wrong in ("epochs=3", "gd.epochs", "gdd.epochs=3"):
+        with pytest.raises(InputError, match="--option"):
+            with_options(study, [wrong])
