@@ -1,8 +1,7 @@
 """``dualscope try``: one's own demonstrations in one line."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import typer
 
@@ -94,7 +93,7 @@ def _pair(text: str) -> tuple[str, str]:
     return shown.strip(), label.strip()
 
 
-def sparkline(values: Sequence[Any]) -> str:
+def sparkline(values: Iterable[float]) -> str:
     """Eight heights from 0 to 1; what is below 0 is the lowest, and what is undefined a dot.
 
     >>> sparkline([0.0, 0.5, 1.0, -0.2, float("nan")])

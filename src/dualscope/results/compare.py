@@ -235,8 +235,9 @@ def compare(
         raise InputError(
             "queries, labels and template of your own need demonstrations of your own beside them"
         )
+    count = queries if isinstance(queries, int) else len(queries)
     if given is not None:
-        shots, seed, queries = given.shots, given.seed, len(given.queries)
+        shots, seed, count = given.shots, given.seed, len(given.queries)
         if episode:
             raise InputError(f"an episode is given, so '{next(iter(episode))}' has been decided already")
     task = task.task if isinstance(task, Episode) else task
@@ -248,10 +249,10 @@ def compare(
         lr = (
             recorded.get((model.name, task.name))
             or choose_rate(
-                model, task, [seed], shots, queries=queries, balanced=bool(episode.get("balanced"))
+                model, task, [seed], shots, queries=count, balanced=bool(episode.get("balanced"))
             ).rate
         )
-    drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=queries, **episode)
+    drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=count, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
     chosen = expand(metrics)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))

@@ -44,7 +44,7 @@ def own_episode(
         raise InputError("give at least one query")
     words = list(labels or dict.fromkeys(label for _, label in demonstrations))
     task = Task.from_examples(list(demonstrations), labels=words, template=template or TEMPLATE)
-    asked = [(query, words[0]) if isinstance(query, str) else tuple(query) for query in queries]
+    asked = [(query, words[0]) if isinstance(query, str) else (query[0], query[1]) for query in queries]
     return Episode.of(list(demonstrations), asked, task=task, seed=seed)
 
 
