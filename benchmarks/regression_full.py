@@ -22,10 +22,12 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 OVERHEAD = 1.4  # minutes of a job that are not training: starting, measuring
+LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
 GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found
 
 
@@ -79,6 +81,11 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
     trainings = max(1, make(**settings).work // make(**settings).steps)
     besides = OVERHEAD * (1.5 if job.then else 1) + 0.08 * (trainings - 1)
     each = max(0.02, (minutes - besides) / trainings)
+    if each < LEAST and not tiny:
+        raise SystemExit(
+            f"{job.name}: {minutes:.1f} minutes leave {60 * each:.0f} s for each of {trainings} trainings, too little "
+            f"for a result; give at least {besides + LEAST * trainings:.1f} minutes"
+        )
     return make(**settings, minutes=None if job.experiment == "cheng" else each)
 
 
@@ -122,6 +129,7 @@ def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float) ->
         "machine": machine(experiment.device),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in ("torch", "transformers", "numpy")},
         "results": results.as_dict(),
     }
     aside = out / f"{job.name}.new"

@@ -1,23 +1,25 @@
 """The shipped regression results and the claims table of docs/regression.md, from `benchmarks.regression_full`'s parts.
 
 python -m benchmarks.regression_ship PARTS.tar.gz...     # later files replace the jobs of earlier ones
-python -m benchmarks.regression_ship                     # the table alone, from what is shipped
+python -m benchmarks.regression_ship --without momentum-0 PARTS.tar.gz    # jobs that were cut short are no results
+python -m benchmarks.regression_ship --quick             # a point of every --quick run anew, for the tests
+python -m benchmarks.regression_ship                     # the tables alone, from what is shipped
 """
 
+import argparse
 import gzip
 import json
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 from dualscope.regression import EXPERIMENTS, Results, save
-from dualscope.regression.claims import claims_table
-from dualscope.regression.shipped import SHIPPED
+from dualscope.regression.claims import claims_table, trainings_table
+from dualscope.regression.shipped import PARTED, POINT, QUICK, SHIPPED, quick_point
 
 DOCS = Path(__file__).parents[1] / "docs" / "regression.md"
-BEGIN, END = "<!-- claims: python -m benchmarks.regression_ship -->", "<!-- end of claims -->"
-JOINED = ("classes", "conditions", "seeds", "arms", "sharing", "noises", "depths", "widths", "layers")
+CLAIMS = "<!-- claims: python -m benchmarks.regression_ship -->", "<!-- end of claims -->"
+TRAININGS = "<!-- trainings: python -m benchmarks.regression_ship -->", "<!-- end of trainings -->"
 
 
 def read_parts(files: list[Path]) -> dict[str, dict[str, Any]]:
@@ -37,21 +39,25 @@ def ship(parts: list[dict[str, Any]]) -> None:
     """All parts of one experiment as one run folder in the package."""
     results = Results.joined([Results.from_dict(part["results"]) for part in parts])
     kind = EXPERIMENTS[results.experiment]
-    seeds = sorted({seed for part in parts for seed in part["settings"]["seeds"]})
     first = parts[0]["settings"]
-    common = {
+    settings = {
         name: value
         for name, value in first.items()
-        if name not in (*JOINED, "minutes") and all(part["settings"].get(name) == value for part in parts)
+        if name not in (*PARTED, "minutes") and all(part["settings"].get(name) == value for part in parts)
     }
-    experiment = kind.full(**{**common, "seeds": seeds})
+    for name in PARTED:
+        if name in first:
+            settings[name] = tuple(dict.fromkeys(value for part in parts for value in part["settings"][name]))
+    experiment = kind.full(**settings)
     experiment.conclude(results)
     told = ("job", "seconds", "machine", "date", "python", "settings")
     about = {
         "machine": ", ".join(sorted({part["machine"] for part in parts})),
         "date": max(part["date"] for part in parts),
         "parts": [{name: part[name] for name in told} for part in parts],
-        "packages": {},
+        "python": ", ".join(sorted({part["python"] for part in parts})),
+        "platform": "",
+        "packages": parts[0].get("packages", {}),
         "git": None,
     }
     seconds = max(part["seconds"] for part in parts)
@@ -62,13 +68,36 @@ def ship(parts: list[dict[str, Any]]) -> None:
 
 def refresh_docs() -> None:
     text = DOCS.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    DOCS.write_text(f"{before}{BEGIN}\n{claims_table()}\n{END}{after}")
+    for (begin, end), table in ((CLAIMS, claims_table()), (TRAININGS, trainings_table())):
+        before, rest = text.split(begin)
+        _, after = rest.split(end)
+        text = f"{before}{begin}\n{table}\n{end}{after}"
+    DOCS.write_text(text)
+
+
+def ship_quick_points() -> None:
+    """The last number that each ``--quick`` run finds: tests run it again."""
+    points = {}
+    for name in EXPERIMENTS:
+        rows = EXPERIMENTS[name].quick().run().rows
+        points[name] = {key: quick_point(rows)[key] for key in POINT}
+        print(f"{name}: {points[name]}", flush=True)
+    QUICK.write_text(json.dumps(points, indent=1) + "\n")
 
 
 def main() -> None:
-    parts = read_parts([Path(name) for name in sys.argv[1:]])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", type=Path)
+    parser.add_argument("--without", default="", help="names of jobs, with commas")
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    if asked.quick:
+        ship_quick_points()
+        return
+    left_out = asked.without.split(",")
+    parts = {job: stored for job, stored in read_parts(asked.parts).items() if job not in left_out}
     by_experiment: dict[str, list[dict[str, Any]]] = {}
     for stored in parts.values():
         by_experiment.setdefault(stored["results"]["experiment"], []).append(stored)

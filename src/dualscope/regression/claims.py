@@ -1,9 +1,15 @@
 """What the papers claim, what we check, and what was found: a table of the shipped results."""
 
 import json
+from pathlib import Path
+from statistics import fmean
 
-from dualscope.regression.folder import PROVENANCE
-from dualscope.regression.shipped import shipped_runs
+import yaml
+
+from dualscope.regression.appearance import APPEARS
+from dualscope.regression.experiment import EXPERIMENTS
+from dualscope.regression.folder import PROVENANCE, SETTINGS, load
+from dualscope.regression.shipped import PARTED, shipped_runs
 
 PAPERS = {
     "garg": "Garg et al. 2022: transformers learn linear, sparse linear, tree and two-layer-network functions in "
@@ -34,7 +40,47 @@ def claims_table() -> str:
             holds = "holds" if check["holds"] else "**no**"
             lines.append(f"| {claim} | {_plain(check['claim'])} | {_plain(check['found'])} | {holds} |")
             claim = ""
+        lines += [f"| {claim} | {what} | not run at full size yet | |" for what in _missing(name, place)]
+    for name in PAPERS:
+        if name not in shipped_runs():
+            lines.append(f"| **{name}**: {PAPERS[name]} | all of it | not run at full size yet | |")
     return "\n".join(lines)
+
+
+def _missing(name: str, place: Path) -> list[str]:
+    """What the full experiment has and the shipped one has not."""
+    full = EXPERIMENTS[name].full().model_dump(mode="json")
+    there = yaml.safe_load((place / SETTINGS).read_text())
+    lacking = {field: [v for v in full[field] if v not in there[field]] for field in PARTED if field in full}
+    return [f"{field}: {', '.join(map(str, values))}" for field, values in lacking.items() if values]
+
+
+def trainings_table() -> str:
+    """Markdown: a row a training, with the steps it had and the error it ended with."""
+    lines = [
+        "| training | steps | in-context learning appeared | error or loss in training, mean over seeds | worst seed |",
+        "|---|---|---|---|---|",
+    ]
+    for name, place in sorted(shipped_runs().items(), key=lambda item: list(PAPERS).index(item[0])):
+        curves: dict[tuple[str, str], dict[str, dict[int, dict[float, float]]]] = {}
+        for row in load(place).to_pylist():
+            if row["x_name"] == "step" and row["seed"] is not None:
+                of = curves.setdefault((row["panel"], row["series"]), {}).setdefault(row["metric"], {})
+                of.setdefault(row["seed"], {})[row["x"]] = row["value"]
+        marked = any(APPEARS in metrics for metrics in curves.values())
+        for (panel, series), metrics in curves.items():
+            lines.append(_training(f"{name}, {panel}: {series}", metrics, marked))
+    return "\n".join(lines)
+
+
+def _training(name: str, metrics: dict[str, dict[int, dict[float, float]]], marked: bool) -> str:
+    curves = next(of for metric, of in metrics.items() if metric != APPEARS)
+    steps = max(max(curve) for curve in curves.values())
+    first = [curve[min(curve)] for curve in curves.values()]
+    last = [curve[max(curve)] for curve in curves.values()]
+    means = f"{fmean(first):.3g} to {fmean(last):.3g} | {max(last):.3g}"
+    appeared = f"{len(metrics.get(APPEARS, {}))} of {len(curves)} seeds" if marked else ""
+    return f"| {name} | {steps:g} | {appeared} | {means} |"
 
 
 def _plain(text: str) -> str:

@@ -20,6 +20,7 @@ class RecordedSteps:
     def __init__(self, step: Callable[..., Tensor]) -> None:
         self.step = step
         self._refused = False
+        self._stream: torch.cuda.Stream | None = None
         self._seen: dict[tuple[torch.Size, ...], int] = {}
         self._recordings: dict[tuple[torch.Size, ...], _Recording] = {}
 
@@ -40,8 +41,8 @@ class RecordedSteps:
         return self._recordings[shapes](*inputs)
 
     def _aside(self, *inputs: Tensor) -> Tensor:
-        """On a stream of its own, as recordings are."""
-        stream = torch.cuda.Stream()
+        """On a stream of its own, as recordings are; one for all steps, since each stream has memory of its own."""
+        stream = self._stream = self._stream or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             losses = self.step(*inputs)

@@ -165,6 +165,8 @@ class Results:
         return mean, low, high
 
     def check(self, claim: str, found: str, holds: bool) -> None:
+        """A claim that was judged before is judged anew."""
+        self.checks = [known for known in self.checks if known.claim != claim]
         self.checks.append(Check(claim, found, bool(holds)))
 
     def figure(self, metric: str, title: str, **options: Any) -> None:

@@ -74,8 +74,9 @@ def _noisy(functions: LinearFunctions, tasks: int, examples: int, generator: tor
     return replace(functions, noise=functions.noise + 0.25).draw(tasks, examples + 1, generator)
 
 
+UNSHIFTED = "none"
 SHIFTS: dict[str, Shift] = {
-    "none": none,
+    UNSHIFTED: none,
     "skewed inputs": _changed(_skewed),
     "inputs in half of the dimensions": _changed(_half_space),
     "inputs x 1/3": _changed(lambda x, _: x / 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,13 @@ READS = (
     "The claim is borne out where the trained transformer's line or bar lies on that of the algorithm "
     "it is said to compute."
 )
+
+
+READS_TRAINING = (
+    "Lower is learned more. A star is the step at which in-context learning appears in a seed, at the height of the "
+    "mean over seeds."
+)
+FLOOR = 1e-5  # of the largest value, below which a logarithmic axis does not go
 
 
 def section(data: Data) -> Section | None:
@@ -104,6 +112,8 @@ def _chart(source: ReportedRun, name: str, figure: Row, rows: list[Row], marks: 
         f"{metric} in the experiment `{rows[0]['experiment']}`, mean over seeds with 95 % intervals. {about}".strip(),
         "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
         if heat
+        else READS_TRAINING
+        if rows[0]["x_name"] == "step"
         else READS,
         tuple(panels),
         Table.build(["panel", "series", "x is", "x", metric], entries, task=None),
@@ -156,15 +166,25 @@ def _panel(
     x_name = next((row["x_name"] for row in rows if row["x_name"]), "")
     if along:
         layout: dict[str, Any] = {"xaxis": {"title": {"text": plain(x_name)}}, "yaxis": {"zeroline": True}}
-        for axis, asked in (("xaxis", "log_x"), ("yaxis", "log_y")):
-            if figure.get(asked):
-                layout[axis]["type"] = "log"
+        if figure.get("log_x"):
+            layout["xaxis"]["type"] = "log"
+        if figure.get("log_y"):
+            layout["yaxis"] = _log_axis([row["value"] for row in rows])
         return Panel(data, layout, title, 300)
     layout = {
         "xaxis": {"title": {"text": plain(figure["metric"])}},
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
     return Panel(data, layout, title, 90 + 30 * len(series))
+
+
+def _log_axis(values: list[float]) -> dict[str, Any]:
+    """As far down as numbers mean something: what is exact but for rounding leaves the axis at its foot."""
+    positive = [value for value in values if value > 0] or [1.0]
+    top = max(positive)
+    low, high = math.log10(max(min(positive), FLOOR * top)) - 0.1, math.log10(top) + 0.1
+    ticks = 1 if high - low > 2 else "D2"  # powers of ten, or 1, 2 and 5 times them
+    return {"type": "log", "range": [low, high], "dtick": ticks, "exponentformat": "power"}
 
 
 def _line(name: str, own: list[Row], look: tuple[str, str]) -> dict[str, Any]:
