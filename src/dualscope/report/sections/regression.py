@@ -183,8 +183,12 @@ def _log_axis(values: list[float]) -> dict[str, Any]:
     positive = [value for value in values if value > 0] or [1.0]
     top = max(positive)
     low, high = math.log10(max(min(positive), FLOOR * top)) - 0.1, math.log10(top) + 0.1
-    ticks = 1 if high - low > 2 else "D2"  # powers of ten, or 1, 2 and 5 times them
-    return {"type": "log", "range": [low, high], "dtick": ticks, "exponentformat": "power"}
+    axis: dict[str, Any] = {"type": "log", "range": [low, high], "dtick": 1, "exponentformat": "power"}
+    if high - low <= 2:  # few powers of ten: 2 and 5 times them too
+        powers = range(math.floor(low), math.ceil(high) + 1)
+        ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        axis |= {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    return axis
 
 
 def _line(name: str, own: list[Row], look: tuple[str, str]) -> dict[str, Any]:
