@@ -22,12 +22,14 @@ from benchmarks import lessons
 from benchmarks.timing import machine, save, show, wait
 from dualscope.core.learning import Learning
 from dualscope.learners import Bench
+from dualscope.learners.bench import KEPT
 from dualscope.metrics import METRICS
 from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
-from dualscope.models.footprint import Footprint, Shape, Task, footprint
+from dualscope.models.footprint import FULL, TRAINED_TWICE, Footprint, Shape, Task, footprint
+from dualscope.models.hardware import total_memory
 from dualscope.models.precision import dtype_of
-from dualscope.models.reading.memory import batch_size, weight_bytes
+from dualscope.models.reading.memory import weight_bytes
 from dualscope.tasks.lesson import Lesson
 
 VOCABULARY, POSITIONS, RATE = 32_000, 4096, 0.003
@@ -97,27 +99,30 @@ def episode(model: Model, lesson: Lesson) -> Stages:
     for name in ("gd", "lcgd"):
         learning = Learning(name, rate=RATE)
         work = asked + training[name]
-        found = stages.run(name, lambda learning=learning: bench.result(learning), work).learned
-        # The training once more, in another order of summation, for the signal to noise; then every default metric.
+        # What is said of it, and not the change itself: that may have to leave the device.
+        notes = stages.run(name, lambda learning=learning: bench.result(learning), work).learned.notes
+        # Some queries once more, in another order of summation, for the signal to noise, and where the model is small
+        # the training too; then every default metric.
         stages.run(
             f"{name}, again and metrics", lambda learning=learning: measure_cell(bench, learning), work
         )
-        for note in found.notes:
+        for note in notes:
             print(f"{name}: {note}")
     return stages
 
 
 def estimated(model: Model, lesson: Lesson) -> Footprint:
     shape = Shape.of(model.hf.config.to_dict(), weight_bytes(model.hf) // model.dtype.itemsize)
-    longest = max(map(len, lesson.queries)) + len(lesson.bos)
+    # gd's change is kept while lcgd learns, unless it fills much of the device; a small model is trained once more.
+    kept = FULL * shape.learned <= KEPT * total_memory(model.device)
     task = Task(
         queries=len(lesson.queries),
-        query_tokens=longest,
+        query_tokens=max(map(len, lesson.queries)) + len(lesson.bos),
         context_tokens=len(lesson.context),
         demonstration_tokens=max(len(d.prompt) + len(d.label) + 1 for d in lesson.training),
-        batch=min(batch_size(model, longest, len(lesson.context)), len(lesson.queries)),
         traces=4,
-        recorded=model.device.type == "cuda",
+        changes=1 + kept + (shape.parameters <= TRAINED_TWICE),
+        device="cuda" if model.device.type == "cuda" else "cpu",
     )
     return footprint(shape, model.dtype.itemsize, task)
 

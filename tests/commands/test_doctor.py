@@ -31,7 +31,14 @@ def test_healthy_models_exit_0(tmp_path: Path, family: str) -> None:
     assert f"family {family}" in output
     assert ("adapter" in output) == (family in ("xglm", "bloom"))
     assert "FAILED" not in output
-    for line in ("captured - plain", "shared context - full context", "sim_aou", "sim_am_delta", "memory"):
+    for line in (
+        "captured - plain",
+        "shared context - full context",
+        "sim_aou",
+        "sim_am_delta",
+        "memory",
+        "activations",
+    ):
         assert line in output
     assert "queries a second" in output
 

@@ -150,10 +150,18 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
 
 def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
-    assert len(plan["cells"]) == 18
+    assert len(plan["cells"]) == 20
     assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
+    for cell in plan["cells"]:
+        parts = cell["memory"]
+        assert cell["bytes"] == sum(parts.values()) - min(parts["activations"], parts["graphs"])
+        assert 0 < parts["weights"] < 2**20
+        assert parts["libraries"] > 2**28
+        assert bool(parts["changes"]) == (" gd" in cell["cell"])
     assert not (tmp_path / "run/cells").exists()
-    assert "20 of 20 cells to do" in cli(*arguments, "--dry-run").out
+    said = cli(*arguments, "--dry-run").out
+    assert "20 of 20 cells to do" in said
+    assert re.search(r"the largest, a process: weights \d+ MB, context .*, libraries 600 MB", said)
     assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")

@@ -9,6 +9,8 @@ from torch.utils import checkpoint
 
 from dualscope.descent import delta, manners, trainable
 from dualscope.learners import Bench
+from dualscope.learners.gradient.course import READ_TWICE, Course
+from dualscope.models import footprint
 from tests.descent.test_delta import assert_same, state
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench
@@ -86,3 +88,20 @@ def test_the_fastest_manner_comes_first(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(names(True, False)) == ["recorded", "plain", "checkpointed"]
     assert list(names(True, True)) == ["plain", "checkpointed"]
     assert list(names(False, False)) == ["plain"]
+
+
+def test_a_large_model_is_read_again_and_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = tiny_bench("llama", dtype=torch.float32)
+    small = bench.learned("gd", LR)
+    monkeypatch.setattr(footprint, "TRAINED_TWICE", 100)
+    other = tiny_bench("llama", dtype=torch.float32)
+    large = other.learned("gd", LR)
+    assert (small.again is None, small.notes) == (False, ())
+    assert (large.again, large.notes) == (None, (READ_TWICE,))
+    with monkeypatch.context() as patch:
+        patch.setattr(Course, "run", lambda *rest: pytest.fail("trained again"))
+        found = other.reread(large)  # the change that is there, in another order of summation
+    assert found is not None
+    first = large.trace.attn_out[: len(found.trace)]
+    torch.testing.assert_close(found.trace.attn_out, first, rtol=1e-3, atol=1e-4)
+    assert tiny_bench("llama").learned("gd", LR).notes == ()  # float64 was never trained again

@@ -20,7 +20,7 @@ from dualscope.core.errors import InputError
 from dualscope.models.files.digest import model_digest
 from dualscope.models.load import load_tokenizer
 from dualscope.studies.config import Study
-from dualscope.studies.execute.estimate import Shape
+from dualscope.studies.execute.estimate import shape_of
 from dualscope.studies.execute.runner import parse_shard
 from dualscope.tasks import Task, TaskConfig
 from dualscope.tasks.sources import read_rows
@@ -127,7 +127,7 @@ def test_mutated_model_files(model_folder: str, tmp_path: Path, name: str) -> No
     for seed in range(MANY // 10):
         model = Path(shutil.copytree(model_folder, tmp_path / str(seed)))
         (model / name).write_bytes(_mutated((model / name).read_bytes(), seed))
-        for read in (model_digest, Shape.of, load_tokenizer):
+        for read in (model_digest, shape_of, load_tokenizer):
             with told("model"):
                 read(str(model))
         shutil.rmtree(model)

@@ -157,17 +157,29 @@ def _parity(model: "Model", found: "Logits", reference: "Logits | None") -> list
 
 
 def _memory(model: "Model", lesson: "Lesson") -> list[Finding]:
-    """What is needed for this lesson, and how many queries are read at once."""
+    """What a gradient learner needs for this lesson, by part, and how many queries are read at once."""
+    from dualscope.models.footprint import TRAINED_TWICE, Shape, Task, footprint
     from dualscope.models.hardware import total_memory
-    from dualscope.models.reading.memory import batch_size, estimate, in_words
+    from dualscope.models.reading.memory import batch_size, in_words, weight_bytes
 
     own = max(len(query) for query in lesson.queries) + 1
-    need = estimate(model.hf, model.dtype, own, len(lesson.context))
+    shape = Shape.of(model.hf.config.to_dict(), weight_bytes(model.hf) // model.dtype.itemsize)
+    task = Task(
+        queries=len(lesson.queries),
+        query_tokens=own,
+        context_tokens=len(lesson.context),
+        demonstration_tokens=max(len(d.prompt) + len(d.label) + 1 for d in lesson.training),
+        changes=1 + (shape.parameters <= TRAINED_TWICE and model.precision != "float64"),
+        device="cuda" if model.device.type == "cuda" else "cpu",
+    )
+    need = footprint(shape, model.dtype.itemsize, task)
+    asked = f"{task.queries} queries, {task.context_tokens} tokens of context"
     return [
         Finding(
-            f"memory ({len(lesson.context)} tokens of context)",
-            f"{need}; {in_words(total_memory(model.device))} on {model.device}",
+            f"memory for gd on the probe episode ({asked})",
+            f"{in_words(need.total)} of {in_words(total_memory(model.device))} on {model.device}",
         ),
+        *(Finding(f"  {name}", in_words(size)) for name, size in need.parts.items()),
         Finding("queries in a batch", str(batch_size(model, own, len(lesson.context)))),
     ]
 

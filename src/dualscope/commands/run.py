@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -180,20 +180,24 @@ def _numbers(text: str | None, option: str) -> list[int] | None:
 def _show_plan(runner: Any, as_json: bool) -> None:
     from rich.table import Table
 
+    from dualscope.models.automatic import on_cpu
     from dualscope.studies.execute.estimate import Estimator
     from dualscope.studies.provenance import episodes
 
     plan = runner.plan()
     episodes(plan, runner.resolver, {})  # what the run would refuse is refused now
     stored = runner.run.stored()
-    estimator = Estimator(runner.run, plan.cells, runner.resolver)
+    device: Literal["cpu", "cuda"] = "cpu" if on_cpu(runner.setting.device) else "cuda"
+    estimator = Estimator(runner.run, plan.cells, runner.resolver, device)
+    memory = {cell.id: estimator.memory(cell) for cell in plan.cells}
     lines = [
         {
             "id": cell.id,
             "cell": str(cell),
             "stored": cell.id in stored,
             "seconds": estimator.seconds(cell),
-            "bytes": estimator.bytes(cell),
+            "bytes": found.total if (found := memory[cell.id]) else None,
+            "memory": found.parts if found else None,
         }
         for cell in plan.cells
     ]
@@ -210,8 +214,13 @@ def _show_plan(runner: Any, as_json: bool) -> None:
     console.print(table)
     todo = [line for line in lines if not line["stored"]]
     total = sum(line["seconds"] or 0.0 for line in todo)
-    peak = max((line["bytes"] or 0 for line in todo), default=0)
+    largest = max(todo, key=lambda line: line["bytes"] or 0, default=None)
+    peak = largest["bytes"] or 0 if largest else 0
     console.print(f"{len(todo)} of {len(lines)} cells to do, about {_duration(total)}, up to {_size(peak)}")
+    if largest and largest["memory"]:
+        parts = ", ".join(f"{name} {_size(size)}" for name, size in largest["memory"].items() if size)
+        where = "on the GPU" if device == "cuda" else "a process"
+        console.print(f"the largest, {where}: {parts}", markup=False)
     for job in plan.rates:
         console.print(f"first: {job} (its cells are not listed)", markup=False)
     for note in plan.notes:

@@ -51,7 +51,7 @@ class Learned:
     one_layer: bool = False  # it acts at one layer: attention changes above it only
     choice: Choice | None = None  # how open settings were chosen, where the learner did it itself
     is_rounding: bool = False  # by construction nothing changes: what is seen of it is rounding
-    notes: tuple[str, ...] = ()  # what was given up where memory was short
+    notes: tuple[str, ...] = ()  # what was given up because memory is short
 
     @property
     def delta(self) -> Delta | None:

@@ -1,17 +1,24 @@
 """How much memory an episode takes, by part, from shapes alone. No torch.
 
 The formulas count what our own passes hold at their worst moment; `python -m benchmarks.scale` sets them beside
-measured peaks.
+measured peaks, and the tests hold them to those of five shapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 FULL = 4  # bytes of what is kept in float32 whatever the weights have: changes, traces, log-probabilities
 STEP = 16  # demonstrations are filled up to a multiple of so many tokens
+TRAINED_TWICE = (
+    10**9
+)  # parameters: of larger models the training is not repeated to see what rounding does to it
+BATCH_TOKENS = {"cpu": 4096, "cuda": 8192}  # about as many are read at once, however many queries they are
+WIDENED = {"cpu": 2**18, "cuda": 2**24}  # numbers of a tensor that metrics look at at once, in float64
+HELD = 9  # such tensors at once, at most
+LIBRARIES = 600 * 2**20  # of a process that computes on the CPU: Python, torch, transformers, Arrow
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,11 @@ class Shape:
     inner: int  # of the wide layer of the MLP
     vocabulary: int
 
+    @property
+    def learned(self) -> int:
+        """Weights that learn: those of keys and values."""
+        return 2 * self.layers * self.kv_width * self.width
+
     @classmethod
     def of(cls, config: Mapping[str, Any], parameters: int) -> Shape:
         """From a config.json (or its text part) and the number of weights.
@@ -33,14 +45,16 @@ class Shape:
         >>> Shape.of({"n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50}, 1000)
         Shape(parameters=1000, layers=2, width=8, heads=2, kv_width=8, inner=32, vocabulary=50)
         """
-        config = config.get("text_config") or config
+        inner = config.get("text_config")
+        told = inner if isinstance(inner, Mapping) else config
 
         def first(*names: str, default: int) -> int:
-            return next((int(config[key]) for key in names if config.get(key)), default)
+            found = (told[key] for key in names if isinstance(told.get(key), int))
+            return next((value for value in found if value > 0), default)
 
         width = first("hidden_size", "n_embd", "d_model", default=1)
         heads = first("num_attention_heads", "n_head", "attention_heads", "num_heads", default=1)
-        head = first("head_dim", default=width // heads)
+        head = first("head_dim", default=max(1, width // heads))
         return cls(
             parameters,
             first("num_hidden_layers", "n_layer", "num_layers", default=1),
@@ -60,10 +74,14 @@ class Task:
     query_tokens: int  # of the longest query
     context_tokens: int = 0
     demonstration_tokens: int = 0  # of the longest demonstration; 0: nothing is trained
-    batch: int = 1  # queries that are read at once
     traces: int = 3  # that are held at once: zero-shot, in-context, and the learner's own
-    beside: bool = True  # the change acts beside the weights (a GPU, or 16 bits), else in place
-    recorded: bool = False  # the steps of a training run are a CUDA graph
+    changes: int = 1  # of weights, held at once: the learner's own, its second training's, other learners'
+    device: Literal["cpu", "cuda"] = "cuda"  # a GPU keeps changes beside the weights, and records its steps
+
+    @property
+    def batch(self) -> int:
+        """Queries that are read at once."""
+        return max(1, min(self.queries, BATCH_TOKENS[self.device] // max(1, self.query_tokens)))
 
 
 @dataclass(frozen=True)
@@ -74,13 +92,15 @@ class Footprint:
     context: int  # its keys and values
     changes: int  # of the weights that learn
     gradients: int
-    activations: int  # of a batch that is read, or of a training step: whichever needs more
-    graphs: int
+    activations: int  # of a batch that is read, of a step, or of the metrics: whichever needs most
+    graphs: int  # the steps of a training run, recorded; gone before queries are read
     traces: int
+    libraries: int
 
     @property
     def total(self) -> int:
-        return sum(self.parts.values())
+        """At the worst moment: graphs and what is read are never there together."""
+        return sum(self.parts.values()) - min(self.activations, self.graphs)
 
     @property
     def parts(self) -> dict[str, int]:
@@ -91,34 +111,45 @@ def footprint(shape: Shape, itemsize: int, task: Task) -> Footprint:
     """Of one learner on one episode, of a model whose weights have ``itemsize`` bytes.
 
     >>> shape = Shape(parameters=10**9, layers=24, width=2048, heads=32, kv_width=2048, inner=8192, vocabulary=50_000)
-    >>> found = footprint(shape, 2, Task(queries=100, query_tokens=50, demonstration_tokens=50, batch=100))
+    >>> found = footprint(shape, 2, Task(queries=100, query_tokens=50, demonstration_tokens=50))
     >>> found.weights, found.changes  # 24 layers, keys and values, 2048 x 2048, float32
     (2000000000, 805306368)
     """
-    wide = max(itemsize, FULL)
-    learned = 2 * shape.layers * shape.kv_width * shape.width
+    wide, on_gpu = max(itemsize, FULL), task.device == "cuda"
+    learned = shape.learned
     trains = task.demonstration_tokens > 0
+    in_place = (
+        trains and not on_gpu and itemsize >= FULL
+    )  # there is a copy of the weights too, to put them back
     step = training_bytes(shape, itemsize, -(-task.demonstration_tokens // STEP) * STEP) if trains else 0
     trace = shape.layers * (2 * shape.width + shape.heads * task.query_tokens) * wide
+    work = max(reading_bytes(shape, itemsize, task), metric_bytes(shape, task))
     return Footprint(
         weights=shape.parameters * itemsize,
         context=2 * shape.layers * shape.kv_width * task.context_tokens * itemsize,
-        # In place there is a copy of the weights too, to put them back.
-        changes=trains * learned * (wide if task.beside else wide + itemsize),
-        gradients=trains * (0 if task.beside else learned * wide),
-        activations=max(reading_bytes(shape, itemsize, task), step),
-        graphs=step if task.recorded else 0,
+        changes=learned * (trains * task.changes * wide + in_place * itemsize),
+        gradients=learned * wide if in_place else 0,
+        activations=work if on_gpu else max(work, step),
+        graphs=step if on_gpu else 0,
         traces=task.traces * task.queries * trace,
+        libraries=0 if on_gpu else LIBRARIES,
     )
 
 
 def reading_bytes(shape: Shape, itemsize: int, task: Task) -> int:
     """A batch that is read: one block's tensors at a time, what is recorded of every layer, and the logits."""
     wide = max(itemsize, FULL)
-    block = max(2 * shape.width + 3 * shape.inner, 10 * shape.width)
+    block = max(2 * shape.width + 3 * shape.inner, 10 * shape.width) * itemsize
+    norms = 2 * shape.width * wide  # are computed in float32
     recorded = shape.layers * (2 * shape.width + shape.heads * task.query_tokens) * (itemsize + wide)
     logits = shape.vocabulary * (itemsize + 2 * wide)
-    return task.batch * (task.query_tokens * block * itemsize + recorded + logits)
+    return task.batch * (task.query_tokens * (block + norms) + recorded + logits)
+
+
+def metric_bytes(shape: Shape, task: Task) -> int:
+    """Metrics take layers by layers, as many as make a chunk, in float64."""
+    layer = task.queries * max(shape.width, shape.heads * task.query_tokens)
+    return HELD * 8 * min(shape.layers * layer, max(layer, WIDENED[task.device]))
 
 
 def training_bytes(shape: Shape, itemsize: int, tokens: int) -> int:

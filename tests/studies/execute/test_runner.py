@@ -11,9 +11,12 @@ from dualscope.core.rows import COLUMNS
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import Bench, InContext, ZeroShot
+from dualscope.learners.gradient.course import READ_TWICE
+from dualscope.models import footprint
 from dualscope.studies import Run, Study, run_study
 from dualscope.studies.execute.jobs import suitable_jobs
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.run_folder.storage import GIVEN_UP
 from tests.studies.children import files, finish, rows
 
 
@@ -196,3 +199,12 @@ def test_a_run_behind_an_fsspec_url(fields: dict[str, Any], tmp_path: Path) -> N
     assert run_study(fields, url, device="cpu").computed == []
     local = run_study(fields, tmp_path / "run", device="cpu").run
     assert repr(Run.open(url).rows().to_pydict()) == repr(local.rows().to_pydict())
+
+
+def test_a_cell_notes_what_was_given_up_for_memory(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footprint, "TRAINED_TWICE", 100)
+    result = run_study(fields | {"seeds": 1}, tmp_path / "run", device="cpu")
+    noted = {cell.learning.name: result.run.notes(cell.id).get(GIVEN_UP) for cell in result.cells}
+    assert noted == {"zero-shot": None, "in-context": None, "gd": READ_TWICE}

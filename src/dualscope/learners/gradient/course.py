@@ -22,6 +22,7 @@ from dualscope.descent.samples import Sample, ordered, samples
 from dualscope.descent.trainable import weights_for
 from dualscope.learners.gradient.tangent_read import read_along
 from dualscope.learners.learner import Learned
+from dualscope.models import footprint
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.memory import release
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from dualscope.models.parts import Role
     from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import DemonstrationTokens, Lesson
+
+READ_TWICE = "the model is large: for the signal to noise it was read again, not trained again"
 
 
 class DescentOptions(Options):
@@ -163,7 +166,11 @@ def descend(
         with course.run(bench, frozenset()) as (weights, _, _):
             return read_along(weights, few, bench.zero_shot_again) if tangent else model.read(few)
 
-    # In float64 that is never far, and the time is saved; the linearised model is no change of weights, so it is
-    # always run again.
-    once_more = again if tangent or model.dtype != torch.float64 else None
+    # In float64 that is never far, and the time is saved; a large model has no room for a second change; the linearised
+    # model is no change of weights, so it is always run again.
+    exact = model.dtype == torch.float64
+    large = sum(weight.numel() for weight in model.hf.parameters()) > footprint.TRAINED_TWICE
+    if large and not (exact or tangent):
+        given_up = (*given_up, READ_TWICE)
+    once_more = again if tangent or not (exact or large) else None
     return Learned(trace, delta, log, again=once_more, notes=given_up)

@@ -2,68 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from statistics import mean
+from typing import Literal
 
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of
+from dualscope.core.words import Precision
 from dualscope.models.files.source import CONFIG, find, weights_header
+from dualscope.models.footprint import TRAINED_TWICE, Footprint, Shape, Task, footprint
 from dualscope.studies.cell import Cell
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
 
 FLOPS = 40e9  # of a small CPU; a guess until cells of the same kind are stored
 CHARACTERS_A_TOKEN = 4.0
-WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # bytes of a weight
+LONGEST = 2.0  # times the mean length
+WIDTHS: dict[Precision, int] = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What of a model's size matters here, from its files' headers."""
-
-    parameters: int
-    bytes: int
-    layers: int
-    width: int
-    heads: int
-
-    @classmethod
-    def of(cls, name: str, offline: bool = True) -> Shape | None:
-        """None where the model's files are not on this machine."""
-        source = find(name, offline)
-        path = source.file(CONFIG)
-        try:
-            files = source.weights()
-        except InputError:
-            return None
-        if path is None:
-            return None
-        config = json_of(path, "copy the folder again")
-        header = weights_header(files, name).values()
-        parameters = sum(prod(shape) for shape, _ in header)
-
-        def first(*names: str) -> int:
-            found = (config[key] for key in names if isinstance(config.get(key), int))
-            return next((value for value in found if value > 0), 1)
-
-        return cls(
-            parameters,
-            sum(prod(shape) * WIDTHS.get(dtype, 4) for shape, dtype in header),
-            first("num_hidden_layers", "n_layer", "num_layers"),
-            first("hidden_size", "n_embd", "d_model"),
-            first("num_attention_heads", "n_head", "attention_heads", "num_heads"),
-        )
+def shape_of(name: str, offline: bool = True) -> Shape | None:
+    """A model's shape, from its files' headers; None where they are not on this machine."""
+    source = find(name, offline)
+    path = source.file(CONFIG)
+    try:
+        files = source.weights()
+    except InputError:
+        return None
+    if path is None:
+        return None
+    config = json_of(path, "copy the folder again")
+    header = weights_header(files, name).values()
+    return Shape.of(config, sum(prod(shape) for shape, _ in header))
 
 
 class Estimator:
     """Seconds and bytes of cells: from cells of the same kind that are stored, else from arithmetic."""
 
-    def __init__(self, run: Run, cells: Sequence[Cell], resolver: Resolver) -> None:
-        self.run, self.cells, self.resolver = run, cells, resolver
+    def __init__(
+        self, run: Run, cells: Sequence[Cell], resolver: Resolver, device: Literal["cpu", "cuda"] = "cpu"
+    ) -> None:
+        self.run, self.cells, self.resolver, self.device = run, cells, resolver, device
         self._shapes: dict[str, Shape | None] = {}
         self._tasks = {
             resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks
@@ -93,21 +76,30 @@ class Estimator:
             work += 2.0 * sitting.shots * tokens
         return work * shape.parameters / FLOPS + OVERHEAD
 
-    def bytes(self, cell: Cell) -> int | None:
-        """Weights, the trained parts' deltas, the context's keys and values, and the traces held at once."""
+    def memory(self, cell: Cell) -> Footprint | None:
+        """By part, on the device: of the cell and of what is held for it."""
         shape = self._shape(cell)
         if shape is None:
             return None
-        tokens, sitting = self._prompt_tokens(cell.sitting.task), cell.sitting
-        trace = 4 * sitting.queries * shape.layers * (2 * shape.width + shape.heads * tokens)
-        context = 8 * shape.layers * shape.width * tokens * sitting.shots
-        deltas = 4 * shape.layers * 2 * shape.width**2 if cell.learning.rate is not None else 0
-        return int(shape.bytes + deltas + context + trace * (3 + len(cell.beside)))
+        tokens, sitting = math.ceil(LONGEST * self._prompt_tokens(cell.sitting.task)), cell.sitting
+        trains = cell.learning.rate is not None
+        itemsize = WIDTHS[sitting.place.dtype]
+        again = shape.parameters <= TRAINED_TWICE and itemsize < WIDTHS["float64"]
+        task = Task(
+            queries=min(sitting.queries, len(self._tasks[sitting.task].evaluation)),
+            query_tokens=tokens,
+            context_tokens=math.ceil(self._prompt_tokens(sitting.task) * sitting.shots),
+            demonstration_tokens=tokens if trains else 0,
+            traces=3 + len(cell.beside),
+            changes=1 + again + sum(other.rate is not None for other in cell.beside),
+            device=self.device,
+        )
+        return footprint(shape, itemsize, task)
 
     def _shape(self, cell: Cell) -> Shape | None:
         name = cell.sitting.place.model
         if name not in self._shapes:
-            self._shapes[name] = Shape.of(name)
+            self._shapes[name] = shape_of(name)
         return self._shapes[name]
 
     def _prompt_tokens(self, task: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dualscope.models.automatic import on_cpu
-from dualscope.studies.execute.estimate import Shape
+from dualscope.studies.execute.estimate import shape_of
 
 SMALL = 50_000_000  # parameters: below this, two threads of one process are slower than two processes
 MOST = 8
@@ -18,7 +18,7 @@ def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
     """A process a core for small models on a CPU; one where there is an accelerator, or a large model."""
     if not on_cpu(device):
         return 1
-    shapes = [Shape.of(model) for model in models]
+    shapes = [shape_of(model) for model in models]
     if any(shape is None or shape.parameters > SMALL for shape in shapes):
         return 1
     largest = max((4 * shape.parameters for shape in shapes if shape), default=1)

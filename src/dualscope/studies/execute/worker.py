@@ -26,7 +26,7 @@ from dualscope.studies.execute.work import Work, WorkerSetup, learnings
 from dualscope.studies.plugins import load_plugins, plugins_digest
 from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import GIVEN_UP, Run
 from dualscope.studies.run_folder.texts import store_texts
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class Worker:
                 "device": str(bench.model.device),
                 "parameters": str(sum(weights.numel() for weights in bench.model.hf.parameters())),
                 "threads": str(torch.get_num_threads()),
+                **({GIVEN_UP: "; ".join(learned.notes)} if learned.notes else {}),
             },
         )
 

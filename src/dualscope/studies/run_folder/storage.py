@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+GIVEN_UP = "given up"  # noted where memory was short and something was done in another way, or not
 WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
 
 

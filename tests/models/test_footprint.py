@@ -1,0 +1,67 @@
+"""Memory by part, from shapes alone, against what was measured on a GPU."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dualscope.models.footprint import LIBRARIES, Shape, Task, footprint
+
+SHAPES = {  # parameters, layers, width, heads, keys' width, inner width
+    "350m": (373_867_520, 24, 1024, 16, 1024, 2816),
+    "1.3b": (1_345_423_360, 24, 2048, 16, 2048, 5504),
+    "7b": (7_241_732_096, 32, 4096, 32, 1024, 14_336),
+    "13b": (13_015_864_320, 40, 5120, 40, 5120, 13_824),
+    "33b": (32_528_943_616, 60, 6656, 52, 6656, 17_920),
+}
+# GiB that `python -m benchmarks.scale --device cuda --precision bfloat16 --queries 512` saw on an H200, and how many
+# changes of weights were there: one learner's, a second one's, and that of the training that was repeated.
+WHOLE = {"350m": (3, 2.931), "1.3b": (3, 6.872), "7b": (3, 20.17), "13b": (3, 53.57), "33b": (2, 113.6)}
+# While the second learner learned and was read: nothing is trained again.
+LEARNING = {"350m": (2, 2.296), "1.3b": (2, 6.198), "7b": (2, 20.17), "13b": (2, 47.16), "33b": (2, 113.6)}
+
+
+def estimate(name: str, changes: int) -> float:
+    task = Task(
+        queries=512, query_tokens=61, context_tokens=919, demonstration_tokens=49, traces=4, changes=changes
+    )
+    return footprint(Shape(*SHAPES[name], vocabulary=32_000), 2, task).total / 2**30
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_estimate_is_near_the_measured_peak(name: str) -> None:
+    changes, peak = WHOLE[name]
+    assert estimate(name, changes) == pytest.approx(peak, rel=0.1)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_estimate_without_a_second_training(name: str) -> None:
+    changes, peak = LEARNING[name]
+    assert estimate(name, changes) == pytest.approx(peak, rel=0.2)
+
+
+def test_a_process_on_the_cpu_has_its_libraries_and_a_copy_of_what_it_moves() -> None:
+    shape = Shape(*SHAPES["350m"], vocabulary=32_000)
+    on_cpu = footprint(shape, 4, Task(64, 30, 500, 40, device="cpu"))
+    on_gpu = footprint(shape, 4, Task(64, 30, 500, 40, device="cuda"))
+    assert (on_cpu.libraries, on_gpu.libraries) == (LIBRARIES, 0)
+    assert on_cpu.changes == 2 * on_gpu.changes == 2 * on_cpu.gradients == 8 * shape.learned
+    assert (on_cpu.graphs, on_gpu.gradients) == (0, 0)
+    assert on_gpu.graphs > 0
+    untrained = footprint(shape, 4, Task(64, 30, 500, device="cpu"))
+    assert (untrained.changes, untrained.gradients) == (0, 0)
+
+
+@given(
+    st.integers(1, 3000), st.integers(1, 200), st.integers(0, 4000), st.integers(0, 200), st.integers(1, 4)
+)
+def test_more_work_never_needs_less(queries: int, tokens: int, context: int, taught: int, held: int) -> None:
+    shape = Shape(*SHAPES["1.3b"], vocabulary=32_000)
+    less = footprint(shape, 2, Task(queries, tokens, context, taught, held, held))
+    more = footprint(shape, 2, Task(queries + 64, tokens, context + 64, taught + 16, held + 1, held + 1))
+    assert less.total <= more.total
+    assert less.total <= sum(less.parts.values())
+
+
+@pytest.mark.parametrize("config", [{}, {"n_layer": -1, "n_embd": "8", "n_head": 0}, {"text_config": 3}])
+def test_a_strange_configuration_is_no_traceback(config: dict[str, object]) -> None:
+    assert footprint(Shape.of(config, 10), 4, Task(1, 1)).total > 0
