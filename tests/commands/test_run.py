@@ -161,11 +161,33 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
     assert "20 of 20 cells to do" in said
-    assert re.search(r"the largest, a process: weights \d+ MB, context .*, libraries 600 MB", said)
+    assert re.search(
+        r"the largest, a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
+    )
     assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")
     assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err
+
+
+def test_an_adapter_is_merged_or_refused(
+    cli: Callable[..., Any], arguments: list[Any], tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+    from dualscope.models import Model
+
+    refused = cli(*arguments, "--adapter", tmp_path / "nowhere")
+    assert (refused.code, refused.out) == (2, "")
+    assert "nowhere': no such folder" in refused.err
+    hf = Model.load(arguments[2], device="cpu").hf
+    targets = sorted({name.rpartition(".")[2] for name, _ in hf.named_modules()} & {"c_attn", "q_proj"})
+    config = peft.LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+    peft.get_peft_model(hf, config).save_pretrained(str(tmp_path / "mine"))
+    options = (*arguments, "--variant", "trained", "--seeds", 1, "--json")
+    for given, name in ((), "tiny"), (("--adapter", tmp_path / "mine"), "tiny+mine"):
+        result = json.loads(cli(*options, *given).out)
+        assert {row["model"] for row in result["summary"]} == {name}
+        assert result["computed"] == result["cells"] > 0  # nothing of the one is taken for the other's
 
 
 def test_failures_are_exit_code_1(

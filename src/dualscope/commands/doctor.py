@@ -47,6 +47,9 @@ def doctor(
             "--plugin", help="A Python file with your family entry or learners. May be given several times."
         ),
     ] = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="A folder with a LoRA adapter (peft), merged into the weights.")
+    ] = None,
     offline: bool = OFFLINE,
 ) -> None:
     """Compare the captured model with the plain one, a shared context with a full one, and this precision with
@@ -60,7 +63,7 @@ def doctor(
     reference: Logits | None = None
     for precision in dict.fromkeys(("float32", dtype)):
         try:
-            loaded = Model.load(model, device=device, dtype=precision, offline=offline)
+            loaded = Model.load(model, device=device, dtype=precision, offline=offline, adapter=adapter)
         except InputError:
             if precision == dtype:
                 raise

@@ -27,7 +27,14 @@ def run(
         None, metavar="STUDY.yaml", help="A study file; options win over it."
     ),
     model: list[str] = typer.Option(
-        [], "--model", "-m", help=f"embedded, a folder, or a hub name (name@revision). {MANY}"
+        [],
+        "--model",
+        "-m",
+        help="embedded, a folder, or a hub name (name@revision); in quotes also several: 'x@step{1000,4000}', "
+        f"'runs/x/checkpoint-*'. {MANY}",
+    ),
+    adapter: str | None = typer.Option(
+        None, help="A folder with a LoRA adapter (peft), which is merged into the model's weights."
     ),
     variant: list[str] = typer.Option(
         [], "--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}"
@@ -88,9 +95,11 @@ def run(
     from dualscope.studies.execute.progress import Reporter
     from dualscope.studies.execute.runner import Runner, parse_shard
     from dualscope.studies.learner_options import with_options
+    from dualscope.studies.patterns import matching
 
     options: dict[str, Any] = {
-        "models": model,
+        "models": list(dict.fromkeys(name for one in model for name in matching(one))),
+        "adapter": adapter,
         "variants": variant,
         "tasks": task,
         "learners": learner,

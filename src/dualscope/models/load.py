@@ -13,6 +13,7 @@ from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.automatic import automatic_dtype
 from dualscope.models.capture.positions import max_positions
+from dualscope.models.files.adapter import adapter_files, merged
 from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement
 from dualscope.models.precision import dtype_of, name_of
@@ -28,11 +29,13 @@ def load(
     variant: str = "trained",
     init_seed: int = 0,
     offline: bool = False,
+    adapter: str | None = None,
 ) -> "Model":
     """A causal language model and its tokenizer: safetensors only, no remote code, in eval mode.
 
     ``name`` is "embedded", a folder, or a name on the hub with an optional ``@revision``; ``device`` one device, or
-    several, over which the layers are split (``cuda:0,cuda:1``).
+    several, over which the layers are split (``cuda:0,cuda:1``); ``adapter`` the folder of a LoRA adapter, which is
+    merged into the weights.
     """
     from dualscope.models.model import Model
 
@@ -60,11 +63,13 @@ def load(
         from dualscope.models.attention_kinds import restore
 
         restore(hf, files)
+    if adapter is not None:
+        hf, files = merged(hf, adapter, name), [*files, *adapter_files(adapter)]
     variants.apply(hf, variant, init_seed)
     return Model(
         hf.eval(),
         tokenizer,
-        name=name,
+        name=name if adapter is None else f"{name}+{Path(adapter).name}",
         revision=source.commit(),
         variant=variant,
         init_seed=init_seed,

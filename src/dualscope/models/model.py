@@ -81,6 +81,7 @@ class Model:
         variant: str = "trained",
         init_seed: int = 0,
         offline: bool = False,
+        adapter: str | None = None,
     ) -> "Model":
         """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``.
 
@@ -90,7 +91,15 @@ class Model:
         """
         from dualscope.models.load import load
 
-        return load(name, device=device, dtype=dtype, variant=variant, init_seed=init_seed, offline=offline)
+        return load(
+            name,
+            device=device,
+            dtype=dtype,
+            variant=variant,
+            init_seed=init_seed,
+            offline=offline,
+            adapter=adapter,
+        )
 
     # What it is made of
 

@@ -34,6 +34,8 @@ class Place:
     variant: Variant = "trained"
     init_seed: int | None = None
     dtype: Precision = "float32"
+    adapter: str | None = None
+    """The folder of a LoRA adapter that is merged into the weights; their hash knows of it."""
 
     @property
     def name(self) -> str:
@@ -41,13 +43,16 @@ class Place:
 
         >>> Place("/data/models/tiny/", "0").name, Place("owner/model@main", "0").name
         ('tiny', 'owner/model@main')
+        >>> Place("embedded", "0", adapter="adapters/mine").name
+        'embedded+mine'
         """
         is_path = self.model.startswith((".", "~", "/")) or self.model.count("/") > 1
-        return self.model.rstrip("/").rpartition("/")[2] if is_path else self.model
+        own = self.model.rstrip("/").rpartition("/")[2] if is_path else self.model
+        return own if self.adapter is None else f"{own}+{self.adapter.rstrip('/').rpartition('/')[2]}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {**asdict(self), "model": self.name}
+        return {key: value for key, value in asdict(self).items() if key != "adapter"} | {"model": self.name}
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,8 @@ class Study(Strict):
     """
 
     models: Names = ("embedded",)
+    adapter: Name | None = None
+    """The folder of a LoRA adapter, which is merged into the weights of every model."""
     variants: Variants = ("trained",)
     init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(as_seeds)] = None
     """Draws of an untrained variant's weights; by default the cell's seed."""

@@ -34,7 +34,7 @@ def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     def task(name: str) -> str:
         return full(name) if name.endswith((".yaml", ".yml")) else name
 
-    rules = {"models": model, "tasks": task, "data": full, "plugins": full}
+    rules = {"models": model, "tasks": task, "data": full, "adapter": full, "plugins": full}
     return {**fields, **{key: _each(fields[key], rule) for key, rule in rules.items() if key in fields}}
 
 

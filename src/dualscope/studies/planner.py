@@ -99,7 +99,7 @@ class Planner:
         study = self.study
         for model, variant in product(study.models, study.variants):
             for init, entry, seed in self._draws(variant):
-                place = Place(model, self.weights[model], variant, init, self._dtype(model))
+                place = Place(model, self.weights[model], variant, init, self._dtype(model), study.adapter)
                 task = self._data[entry.task]
                 by_seed = (entry.seeds or study.seeds).index(seed)
                 orders = (by_seed,) if study.orders == "by-seed" else study.orders

@@ -205,6 +205,6 @@ def test_a_cell_notes_what_was_given_up_for_memory(
     fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(footprint, "TRAINED_TWICE", 100)
-    result = run_study(fields | {"seeds": 1}, tmp_path / "run", device="cpu")
+    result = run_study(fields | {"seeds": 1, "dtype": "float32"}, tmp_path / "run", device="cpu")
     noted = {cell.learning.name: result.run.notes(cell.id).get(GIVEN_UP) for cell in result.cells}
     assert noted == {"zero-shot": None, "in-context": None, "gd": READ_TWICE}

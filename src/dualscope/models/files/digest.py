@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dualscope.core.folder import Folder
+from dualscope.models.files.adapter import adapter_files
 from dualscope.models.files.source import find
 
 if TYPE_CHECKING:  # a finished study is recognised by its files' digests without importing torch
@@ -19,12 +20,14 @@ if TYPE_CHECKING:  # a finished study is recognised by its files' digests withou
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-def model_digest(name: str, offline: bool = False) -> str:
-    """A hash of a model's weights, configuration and tokenizer; the files are fetched if need be."""
+def model_digest(name: str, offline: bool = False, adapter: str | None = None) -> str:
+    """A hash of a model's weights, configuration and tokenizer, and of an adapter; files are fetched if need be."""
     source = find(name, offline)
     source.config()
     files = [*source.weights(), *source.texts()]
     known = {file.name: _remembered(file) for file in files}
+    if adapter is not None:
+        known |= {f"adapter/{file.name}": _remembered(file) for file in adapter_files(adapter)}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -77,7 +77,9 @@ class Runner:
         memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
         self.weights = {
-            model: model_digest(model, offline) if fetch or is_here(model) else "not fetched"
+            model: model_digest(model, offline, self.study.adapter)
+            if fetch or is_here(model)
+            else "not fetched"
             for model in self.study.models
         }
         self.dtypes = self._precisions(known.get("automatic", {}))

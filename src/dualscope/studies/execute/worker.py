@@ -160,7 +160,7 @@ class Worker:
             self._model = self._zero_shot = None
             _release_memory()
             # Else the cells' ids would lie about their rows.
-            if model_digest(place.model, self.setting.offline) != place.weights:
+            if model_digest(place.model, self.setting.offline, place.adapter) != place.weights:
                 raise CellError(
                     f"the files of '{place.name}' changed after the study was planned: run it again"
                 )
@@ -171,6 +171,7 @@ class Worker:
                 variant=place.variant,
                 init_seed=place.init_seed or 0,
                 offline=self.setting.offline,
+                adapter=place.adapter,
             )
             self._place = place
             self._seal = Seal.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None

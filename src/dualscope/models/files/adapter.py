@@ -1,0 +1,69 @@
+"""LoRA adapters: which files one is, and merging it into the model that it was trained for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dualscope.core import network
+from dualscope.core.errors import InputError
+from dualscope.core.strangers import json_of, reading, reason
+from dualscope.models.files.source import weights_header
+
+CONFIG, WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+PLAIN = (True, False, None, "gaussian")  # ways to begin that leave the model's own weights as they are
+
+
+def adapter_files(folder: str) -> list[Path]:
+    """Configuration and weights of an adapter; an explanation where they are not there."""
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise InputError(f"adapter '{folder}': no such folder; give the one that holds {CONFIG}")
+    if (path / PICKLED).exists() and not (path / WEIGHTS).exists():
+        raise InputError(
+            f"adapter '{folder}' has pickled weights only ({PICKLED}), which can run code when loaded; save it again "
+            "with peft's save_pretrained, which writes safetensors"
+        )
+    for name in (CONFIG, WEIGHTS):
+        if not (path / name).is_file():
+            raise InputError(f"adapter '{folder}': there is no {name} in it")
+    return [path / CONFIG, path / WEIGHTS]
+
+
+def merged(hf: Any, folder: str, model: str) -> Any:
+    """The model with an adapter's change added to its weights: from then on it is a model like any other."""
+    config, weights = adapter_files(folder)
+    _check(json_of(config, "copy the folder again"), folder)
+    header = weights_header([weights], folder)
+    try:
+        import peft
+    except ImportError:
+        raise InputError(
+            f"adapter '{folder}': peft is not installed; install it with pip install 'dualscope[adapters]'"
+        ) from None
+    misfit = f"adapter '{folder}' does not fit model '{model}'"
+    try:
+        with network.offline():
+            wrapped = peft.PeftModel.from_pretrained(hf, str(config.parent))
+    except Exception as error:  # peft raises whatever the files make it stumble over
+        raise InputError(f"{misfit} ({reason(error)}); give the model that it was trained for") from error
+    places = peft.get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+    # peft would leave out what has no place, and begin anew what is not there.
+    if wrong := sorted(places.keys() ^ header.keys()):
+        raise InputError(f"{misfit} ({len(wrong)} tensors are only in one of them: {wrong[0]}, ...)")
+    with reading(f"adapter '{folder}'"):
+        return wrapped.merge_and_unload(safe_merge=True)
+
+
+def _check(written: dict[str, Any], folder: str) -> None:
+    kind = written.get("peft_type")
+    if kind != "LORA":
+        raise InputError(f"adapter '{folder}': only LoRA adapters can be merged; peft_type is {kind!r}")
+    if written.get("megatron_config") is not None:  # names a module to import
+        raise InputError(f"adapter '{folder}': adapters of Megatron layers are not read (megatron_config)")
+    begun = written.get("init_lora_weights", True)
+    if begun not in PLAIN:
+        raise InputError(
+            f"adapter '{folder}': begun with {begun!r}, which changes the model's own weights too; convert it to plain "
+            "LoRA first (peft: save_pretrained(..., path_initial_model_for_weight_conversion=...))"
+        )

@@ -1,0 +1,53 @@
+"""Several models by one name: revisions in braces, folders by a star."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dualscope.core.errors import InputError
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def matching(pattern: str) -> list[str]:
+    """The models that a name with braces or stars stands for, checkpoints in the order of their numbers.
+
+    >>> matching("EleutherAI/pythia-160m@step{1000,4000}")
+    ['EleutherAI/pythia-160m@step1000', 'EleutherAI/pythia-160m@step4000']
+    >>> matching("embedded")
+    ['embedded']
+    """
+    names = _alternatives(pattern)
+    return list(dict.fromkeys(found for name in names for found in _folders(name, pattern)))
+
+
+def _alternatives(text: str) -> list[str]:
+    found = _BRACES.search(text)
+    if found is None:
+        return [text]
+    before, after = text[: found.start()], text[found.end() :]
+    return [each for part in found[1].split(",") for each in _alternatives(before + part.strip() + after)]
+
+
+def _folders(name: str, pattern: str) -> list[str]:
+    if "*" not in name or Path(name).is_dir():  # a folder may be called so
+        return [name]
+    path = Path(name).expanduser()
+    root = Path(path.anchor) if path.is_absolute() else Path()
+    try:
+        found = [folder for folder in root.glob(str(path.relative_to(root))) if folder.is_dir()]
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise InputError(f"--model {pattern}: no pattern of folders ({error})") from None
+    models = [folder for folder in found if (folder / "config.json").is_file()]
+    if not models:
+        seen = f"{len(found)} folders match, and none holds a config.json" if found else "no folder matches"
+        raise InputError(
+            f"--model {pattern}: {seen} (a star stands for folders on this machine, not for names on the hub)"
+        )
+    return [str(folder) for folder in sorted(models, key=_by_number)]
+
+
+def _by_number(folder: Path) -> list[tuple[int, str]]:
+    """checkpoint-900 before checkpoint-1000."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", str(folder))]
