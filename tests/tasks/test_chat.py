@@ -179,7 +179,7 @@ def test_a_study_in_chat(model: Path, tmp_path: Path, cli: Cli) -> None:
         study = (
             "--task embedded-sst2 --learner gd --learner gd:redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
         )
-        rest = "--variant trained --device cpu --no-report --jobs 1"
+        rest = "--variant trained --device cpu --dtype float32 --no-report --jobs 1"
         return cli("run", "--model", place, *study.split(), *rest.split(), "--out", tmp_path / name, *more)
 
     assert run("plain", model)[0] == 0
