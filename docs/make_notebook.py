@@ -83,7 +83,7 @@ Run.open(folder).query(
         """from dualscope.report import write_report
 
 page = write_report([folder], folder / "report.html")
-print(page.name, "written,", "has the verdict:", "The verdict" in page.read_text())""",
+print(page.name, "written,", "has the verdict:", "The answers" in page.read_text())""",
     ),
 ]
 

@@ -330,12 +330,13 @@ def _cut_short(result: Any) -> list[str]:
 
 def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A clip that never bites is no clip: its learner is the plain one under another name."""
+    from dualscope.core.rows import learning_of
     from dualscope.findings.summary import ALL_TASKS
 
     tasks: dict[str, list[str]] = {}
     for row in rows:
         if row["metric"] == "clipped_steps" and row["value"] == 0 and row["task"] != ALL_TASKS:
-            name = row["learner"] if row["options"] in (None, "{}") else f"{row['learner']} {row['options']}"
+            name = learning_of(row).label
             tasks.setdefault(f"{name}, {row['variant']}", []).append(f"{row['task']} (lr {row['lr']:g})")
     return [f"{name}: no step was clipped on {', '.join(found)}" for name, found in tasks.items()]
 
