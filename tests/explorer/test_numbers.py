@@ -37,7 +37,7 @@ def compared(**more: Any) -> Comparison:
     asked = [{**one["fields"], "label": given["labels"][one["label"]]} for one in given["queries"]]
     task = Task.from_examples(rows, labels=given["labels"], template=given["template"])
     episode = Episode.of(task.train, asked, task=task)
-    return compare(Model.load("embedded"), episode, given["learners"], lr=given["rate"], per_head=True)
+    return compare(Model.load("embedded", dtype="auto"), episode, given["learners"], lr=given["rate"], per_head=True)
 
 
 def same(page: dict[str, dict[str, Any]], wanted: Comparison) -> None:
@@ -137,7 +137,7 @@ def test_the_duals_weights_are_those_of_the_exact_update(explorer: Explorer) -> 
     from dualscope.learners import Bench, Dual
     from dualscope.tasks import make_lesson
 
-    model = Model.load("embedded")
+    model = Model.load("embedded", dtype="auto")
     given = State.model_validate(state())
     episode = Episode.draw(Task(given.config(), None), shots=3, queries=1)
     lesson = make_lesson(episode, model.tokenizer, model.max_positions)
