@@ -47,7 +47,7 @@ def test_a_missing_package_says_what_to_install(
     [
         (["--task", "nowhere"], "unknown task 'nowhere'"),
         (["--data", "/nowhere"], "--data /nowhere: no such folder"),
-        (["--plugin", "/nowhere.py"], "--plugin /nowhere.py: cannot be read"),
+        (["--plugin", "/nowhere.py"], "--plugin /nowhere.py: no such file"),
         (["--model", "./nowhere"], "no such folder: ./nowhere"),
         (["--task", "embedded-sst2", "--task", "embedded-sst2"], "two tasks are called 'embedded-sst2'"),
     ],

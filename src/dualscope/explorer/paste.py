@@ -17,7 +17,9 @@ PLACE = Path("what was pasted")  # what an error calls it
 
 
 def pasted(text: str, template: str, labels: list[str]) -> list[dict[str, Any]]:
-    """>>> pasted("text,label\\na fine film,good", "{text} It was", ["bad", "good"])
+    """Rows of pasted CSV or TSV as examples.
+
+    >>> pasted("text,label\\na fine film,good", "{text} It was", ["bad", "good"])
     [{'fields': {'text': 'a fine film'}, 'label': 1}]
     >>> pasted("a fine film\\tgood", "{text} It was", ["bad", "good"])[0]["label"]
     1
