@@ -85,8 +85,9 @@ def do_all(
 
 
 def _ray() -> Any:
-    # Ray's sockets are open to the network: a token guards them.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    # Ray's sockets are open to the network: a token guards those of our own cluster. Another's has a mode of its own.
+    if not os.environ.get("RAY_ADDRESS"):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray would end this process after a minute without its head: we notice earlier, and end in order.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
