@@ -37,7 +37,9 @@ def compared(**more: Any) -> Comparison:
     asked = [{**one["fields"], "label": given["labels"][one["label"]]} for one in given["queries"]]
     task = Task.from_examples(rows, labels=given["labels"], template=given["template"])
     episode = Episode.of(task.train, asked, task=task)
-    return compare(Model.load("embedded", dtype="auto"), episode, given["learners"], lr=given["rate"], per_head=True)
+    return compare(
+        Model.load("embedded", dtype="auto"), episode, given["learners"], lr=given["rate"], per_head=True
+    )
 
 
 def same(page: dict[str, dict[str, Any]], wanted: Comparison) -> None:

@@ -66,7 +66,13 @@ def test_figures_for_papers(tmp_path: Path) -> None:
     )
     written = write_figures([run], tmp_path / "figures")
     names = {path.name for path in written}
-    wanted = ("controls-beside.pdf", "layers-sim_aou.svg", "gradients-sst2.pdf", "accuracies.svg", "orders.pdf")
+    wanted = (
+        "controls-beside.pdf",
+        "layers-sim_aou.svg",
+        "gradients-sst2.pdf",
+        "accuracies.svg",
+        "orders.pdf",
+    )
     assert names.issuperset((*wanted, "axis-lr-sim_aou.svg"))
     assert all(path.read_bytes()[:5] == b"%PDF-" for path in written if path.suffix == ".pdf")
     svg = (tmp_path / "figures" / "similarity-sim_aou.svg").read_text()

@@ -21,9 +21,9 @@ from tests.studies.children import files
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[str]:
-    """Two nodes with one processor each."""
+    """Two nodes with one processor each, gone before the next test: Ray would find them again by itself."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
