@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from dualscope.metrics.case import Case
-from dualscope.metrics.demonstrations import KENDALL_QUERIES, TOP, Places, shared_tokens
+from dualscope.metrics.demonstrations import KENDALL_QUERIES, TOP, Places, by_demonstration, shared_tokens
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.rows import compute, measure
 from dualscope.tasks.lesson import DemonstrationTokens
@@ -202,3 +202,10 @@ def test_learners_of_other_demonstrations_have_no_tau() -> None:
     assert measure(case, ["kendall"]).rows
     own = replace(case.own, learning=case.learning.under("reorder"))
     assert not measure(replace(case, own=own), ["kendall"]).rows
+
+
+def test_a_demonstration_scores_the_mean_of_its_tokens_that_are_seen() -> None:
+    scores = torch.tensor([[1.0, 1.0, 1.0, 1.0, 2.0, torch.nan, 4.0]], dtype=torch.float64)
+    found = by_demonstration(scores, [0, 0, 0, 0, 3, 3, 5])
+    assert found.tolist() == [[1.0, 2.0, 4.0]]  # the sums would rank the first above the second
+    assert by_demonstration(torch.full((1, 2), torch.nan), [0, 0]).isnan().all()

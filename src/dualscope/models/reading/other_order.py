@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
 
 PARTS = 4
+LINEAR = (
+    "Linear",
+    "FalconLinear",
+    "Conv1D",
+)  # torch's, Falcon's own of the same kind, and GPT-2's, kept as [in, out]
 
 
 @contextmanager
@@ -36,15 +41,14 @@ def _linear(model: Model) -> Iterator[nn.Module]:
     """Every plain linear layer but the unembedding, behind which nothing is captured."""
     head = model.hf.get_output_embeddings()
     for module in model.hf.modules():
-        known = type(module) is nn.Linear or type(module).__name__ == "Conv1D"  # GPT-2's, kept as [in, out]
-        if known and module is not head and "forward" not in module.__dict__:
+        if type(module).__name__ in LINEAR and module is not head and "forward" not in module.__dict__:
             yield module
 
 
 def _in_parts(module: Any, inputs: Tensor) -> Tensor:
     # Looked up now: a change may stand in the place of the weight, and carry a derivative.
     weight, bias = module.weight, module.bias
-    weight = weight if type(module) is nn.Linear else weight.T  # [out, in]
+    weight = weight if isinstance(module, nn.Linear) else weight.T  # [out, in]
     width = inputs.shape[-1]
     edges = [width * part // PARTS for part in range(PARTS + 1)]
     out = inputs[..., edges[-2] :] @ weight[:, edges[-2] :].T
