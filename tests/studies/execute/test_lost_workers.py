@@ -62,6 +62,7 @@ def test_sigterm_is_like_ctrl_c(fields: dict[str, Any], tmp_path: Path, jobs: in
     assert process.returncode == 128 + signal.SIGTERM, err
     assert re.search("interrupted: what is finished is in .*; the same command goes on", err)
     assert Run.open(tmp_path / "run").unreadable(path.stem for path in cells.iterdir()) == {}
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+    # no claim, no half-written file; the prompts' texts are there if the first of them was finished in time
+    assert {path.name for path in (tmp_path / "run").iterdir()} - {"texts"} == {
         *("cells", "provenance", "provenance.json", "queries", "study.yaml")
-    ]
+    }
