@@ -1,25 +1,19 @@
 """dualscope run: compute a study, or what is missing of it, and say what came out."""
 
-import json
-import math
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from dualscope.commands.offline import OFFLINE
 from dualscope.commands.resumable import resumable
 from dualscope.commands.run_folder_name import free_folder, holds_another, run_name
+from dualscope.commands.run_plan import show_plan
+from dualscope.commands.run_result import show_result
 from dualscope.core.errors import InputError
 
-T = TypeVar("T")
 MANY = "May be given several times."
-WIDE = 110
 
 
 def run(
@@ -152,12 +146,12 @@ def run(
             begin=reporter.begin,
         )
         if dry_run:
-            _show_plan(runner, as_json)
+            show_plan(runner, as_json)
             return
         with resumable(place):
             result = runner.execute()
     _refuse_what_fails_alike(result)
-    _show_result(result, as_json, report=not no_report)
+    show_result(result, as_json, report=not no_report)
     if not result.complete:
         raise typer.Exit(1)
 
@@ -184,187 +178,3 @@ def _numbers(text: str | None, option: str) -> list[int] | None:
     if not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):
         raise InputError(f"{option} {text}: expected whole numbers, as in 32 or 4,8,16")
     return [int(part) for part in parts]
-
-
-def _show_plan(runner: Any, as_json: bool) -> None:
-    from rich.table import Table
-
-    from dualscope.models.automatic import on_cpu
-    from dualscope.studies.execute.estimate import Estimator
-    from dualscope.studies.provenance import episodes
-
-    plan = runner.plan()
-    episodes(plan, runner.resolver, {})  # what the run would refuse is refused now
-    stored = runner.run.stored()
-    device: Literal["cpu", "cuda"] = "cpu" if on_cpu(runner.setting.device) else "cuda"
-    estimator = Estimator(runner.run, plan.cells, runner.resolver, device)
-    memory = {cell.id: estimator.memory(cell) for cell in plan.cells}
-    lines = [
-        {
-            "id": cell.id,
-            "cell": str(cell),
-            "stored": cell.id in stored,
-            "seconds": estimator.seconds(cell),
-            "bytes": found.total if (found := memory[cell.id]) else None,
-            "memory": found.parts if found else None,
-        }
-        for cell in plan.cells
-    ]
-    if as_json:
-        rates = [str(job) for job in plan.rates]
-        typer.echo(json.dumps({"cells": lines, "rates": rates, "notes": plan.notes}, indent=1))
-        return
-    table = Table("id", "cell", "state", "about", "memory")
-    for line in lines:
-        state = "stored" if line["stored"] else "to do"
-        seconds = "?" if line["seconds"] is None else _duration(line["seconds"])
-        table.add_row(line["id"][:8], line["cell"], state, seconds, _size(line["bytes"]))
-    console = Console(highlight=False)
-    console.print(table)
-    todo = [line for line in lines if not line["stored"]]
-    total = sum(line["seconds"] or 0.0 for line in todo)
-    largest = max(todo, key=lambda line: line["bytes"] or 0, default=None)
-    peak = largest["bytes"] or 0 if largest else 0
-    console.print(f"{len(todo)} of {len(lines)} cells to do, about {_duration(total)}, up to {_size(peak)}")
-    if largest and largest["memory"]:
-        parts = ", ".join(f"{name} {_size(size)}" for name, size in largest["memory"].items() if size)
-        where = "on the GPU" if device == "cuda" else "a process"
-        console.print(f"the largest, {where}: {parts}", markup=False)
-    for job in plan.rates:
-        console.print(f"first: {job} (its cells are not listed)", markup=False)
-    for note in plan.notes:
-        console.print(note, markup=False)
-
-
-def _show_result(result: Any, as_json: bool, report: bool) -> None:
-    from dualscope.findings.explained import sentences
-    from dualscope.findings.stored import stored_cells, verdicts
-    from dualscope.findings.summary import summarise
-    from dualscope.report.terminal import result_tables
-    from dualscope.studies.execute.outcome import Outcome, reason_for
-
-    lost: list[Exception] = []
-    stored = stored_cells(result.run, result.whole)
-    rows = _kept(lambda keep: summarise(result.run, stored, keep), lost)
-    answers = _kept(lambda keep: verdicts(result.run, stored, keep), lost)
-    page = _kept(lambda keep: _report(result) if keep and report and rows else None, lost)
-    for reason in dict.fromkeys(reason_for(error) for error in lost):
-        result.failures.append(Outcome("findings", "what is said of the run", "failed", reason=reason))
-    result.run.folder.sweep(stale=math.inf)
-    result.notes += [*_cut_short(result), *_unclipped(rows)]
-    failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
-    if as_json:
-        content = {
-            "run": str(result.run.folder),
-            "report": page,
-            "cells": len(result.cells),
-            "computed": len(result.computed),
-            "failures": failures,
-            "notes": result.notes,
-            "verdicts": answers,
-            "summary": [{k: _plain(v) for k, v in row.items()} for row in rows],
-        }
-        typer.echo(json.dumps(content, indent=1))
-        return
-    # Into a file or a pipe tables go at a width that cuts nothing; a terminal says its own.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
-    if rows:
-        console.print(result_tables(rows))
-    for answer in answers:
-        setting = answer["setting"]
-        labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
-        labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
-        console.print(
-            f"[bold]verdict[/bold] on {escape(setting['model'])}, {setting['shots']} shots{labels}: "
-            f"[bold]{escape(answer['headline'])}[/bold]"
-        )
-        for sentence in answer["sentences"]:
-            console.print(f"  {sentence}", markup=False)
-    for sentence in sentences(rows):
-        console.print(sentence, markup=False)
-    for note in result.notes:
-        console.print(f"note: {note}", markup=False)
-    alike: dict[str, list[str]] = {}
-    for failure in failures:
-        alike.setdefault(failure["reason"], []).append(failure["cell"])
-    for reason, cells in alike.items():
-        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-        console.print(f"failed: {cells[0]}{more}: {reason}", markup=False)
-    if failures:
-        where = result.run.folder.path("failures")
-        console.print(f"{len(failures)} failed ({where}); the same command tries them again", markup=False)
-    console.print(f"{len(result.cells)} cells, {len(result.computed)} computed now", markup=False)
-    console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
-    if page:
-        console.print(f"report: {page}", markup=False, soft_wrap=True)
-
-
-def _kept(make: Callable[[bool], T], lost: list[Exception]) -> T:
-    """What the run says, written to its folder; where that cannot be, it is still said, and the run has failed."""
-    try:
-        return make(True)
-    except (OSError, InputError) as error:
-        lost.append(error)
-        return make(False)
-
-
-def _cut_short(result: Any) -> list[str]:
-    """Where a context had no room for all the demonstrations that were asked for."""
-    from dualscope.core.learning import IN_CONTEXT
-
-    found: dict[tuple[str, str, int], list[int]] = {}
-    stored = result.run.stored()
-    for cell in result.cells:
-        sitting = cell.sitting
-        if cell.learning == IN_CONTEXT and cell.id in stored:
-            used = result.run.rows([cell.id])["shots_used"]
-            if len(used) and used[0].as_py() < sitting.shots:
-                key = (sitting.place.name, sitting.task, sitting.shots)
-                found.setdefault(key, []).append(used[0].as_py())
-    return [
-        f"{model}, {task}: {min(used)}{f' to {max(used)}' if len(set(used)) > 1 else ''} of {shots} demonstrations "
-        "fit in the context"
-        for (model, task, shots), used in found.items()
-    ]
-
-
-def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A clip that never bites is no clip: its learner is the plain one under another name."""
-    from dualscope.core.rows import learning_of
-    from dualscope.findings.summary import ALL_TASKS
-
-    tasks: dict[str, list[str]] = {}
-    for row in rows:
-        if row["metric"] == "clipped_steps" and row["value"] == 0 and row["task"] != ALL_TASKS:
-            name = learning_of(row).label
-            tasks.setdefault(f"{name}, {row['variant']}", []).append(f"{row['task']} (lr {row['lr']:g})")
-    return [f"{name}: no step was clipped on {', '.join(found)}" for name, found in tasks.items()]
-
-
-def _report(result: Any) -> str | None:
-    """Write report.html where there is something new to say."""
-    folder = result.run.folder
-    target = str(folder.path("report.html"))
-    if "://" in target:
-        return None  # a report of a remote run is made by `dualscope report`
-    if result.computed or not folder.exists("report.html"):
-        from dualscope.report import write_report
-
-        write_report([Path(str(folder))], Path(target))
-    return target
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _size(count: int | None) -> str:
-    if count is None:
-        return "?"
-    return f"{count / 2**20:.0f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"

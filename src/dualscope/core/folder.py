@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dualscope.core.errors import InputError
 from dualscope.core.owner import Owner
 from dualscope.core.strangers import reading
 
@@ -256,3 +257,17 @@ def share(file: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
     file.chmod(0o666 & ~mask)
+
+
+def check_writable(root: Path) -> None:
+    """Say before any work is done that a run's folder cannot be made here."""
+    try:
+        there = next(path for path in (root, *root.absolute().parents) if path.exists())
+        if root.is_file():
+            raise InputError(f"--out {root}: is a file; a run is a folder")
+        if not there.is_dir():
+            raise InputError(f"--out {root}: cannot be made ({there} is a file)")
+        if not os.access(there, os.W_OK):
+            raise InputError(f"--out {root}: cannot be made ({there} is not yours to write to)")
+    except OSError as error:
+        raise InputError(f"--out {root}: cannot be made ({error.strerror})") from None

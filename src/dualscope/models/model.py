@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from dualscope.models.capture.positions import max_positions
 from dualscope.models.capture.session import Session
 from dualscope.models.families import Family, family_of
 from dualscope.models.files.digest import digest_of_files, digest_of_module
-from dualscope.models.parts import Part, Role, rows_of
+from dualscope.models.parts import Part, Role, parts_of
 from dualscope.models.reading.prefix import Prefix, encoded
 from dualscope.models.readout import read_out
 from dualscope.models.trace import Trace
@@ -190,19 +190,7 @@ class Model:
     ) -> list[Part]:
         """The key and value weights and biases (or those of ``roles``) of all layers or of some."""
         wanted = range(self.n_layers) if layers is None else layers
-        return [part for layer in wanted for role in roles for part in self._parts(layer, role)]
-
-    def _parts(self, layer: int, role: Role) -> Iterator[Part]:
-        family, module = self.family, self.attentions[layer]
-        rows = rows_of(family.layout, role, family.heads(self.config)) if family.fused else None
-        name = str(getattr(family, role if rows is None else "fused"))
-        projection = module.get_submodule(name)
-        transposed = not isinstance(projection, nn.Linear)  # GPT-2's Conv1D keeps [in, out]
-        path = f"{family.blocks}.{layer}.{family.attention}.{name}"
-        kinds: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
-        for kind in kinds:
-            if getattr(projection, kind, None) is not None:
-                yield Part(layer, role, kind, f"{path}.{kind}", rows, transposed)
+        return [part for layer in wanted for role in roles for part in parts_of(self, layer, role)]
 
     @property
     def head_dim(self) -> int:

@@ -1,9 +1,16 @@
 """The key and value weights of a layer, wherever an architecture keeps them."""
 
-from dataclasses import dataclass
-from typing import Literal
+from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dualscope.models.model import Model
 
 Role = Literal["query", "key", "value"]
 Layout = Literal["stacked", "interleaved", "four", "latent"]
@@ -114,3 +121,17 @@ class Part:
         """Add a change, [out, in] or [out], to the part in place."""
         view = self.view(tensor)
         view.add_(change.view(view.shape).to(view.dtype))
+
+
+def parts_of(model: Model, layer: int, role: Role) -> Iterator[Part]:
+    """A layer's weight and bias (where there is one) of a role."""
+    family, module = model.family, model.attentions[layer]
+    rows = rows_of(family.layout, role, family.heads(model.config)) if family.fused else None
+    name = str(getattr(family, role if rows is None else "fused"))
+    projection = module.get_submodule(name)
+    transposed = not isinstance(projection, nn.Linear)  # GPT-2's Conv1D keeps [in, out]
+    path = f"{family.blocks}.{layer}.{family.attention}.{name}"
+    kinds: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
+    for kind in kinds:
+        if getattr(projection, kind, None) is not None:
+            yield Part(layer, role, kind, f"{path}.{kind}", rows, transposed)

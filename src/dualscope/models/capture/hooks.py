@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models import varied
 from dualscope.models.attention_kinds.kind import Variant
-from dualscope.models.capture import kernel
+from dualscope.models.capture import kernel, varied
 from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
 from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.interface import register

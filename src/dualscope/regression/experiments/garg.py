@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, get_args
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, arrived, note_training
-from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.lasso import lasso
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.network import fit_networks
@@ -14,6 +14,13 @@ from dualscope.regression.baselines.trees import boost, grow
 from dualscope.regression.comparison import errors
 from dualscope.regression.experiment import EXPERIMENTS, Experiment
 from dualscope.regression.landscape import note_landscape
+from dualscope.regression.out_of_distribution import (
+    LEAST_SQUARES,
+    SHIFTED,
+    TRANSFORMER,
+    judge_shifts,
+    note_shifts,
+)
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import (
     DecisionTrees,
@@ -23,18 +30,15 @@ from dualscope.regression.problems.prompts import (
     SparseLinear,
     TwoLayerNetworks,
     draw_prompts,
-    stacked,
 )
-from dualscope.regression.problems.shifts import FEWER_THAN_D, SHIFTS, UNSHIFTED
 from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, fast, guesses_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
 FunctionName = Literal["linear", "sparse", "tree", "network"]
-TRANSFORMER, LEAST_SQUARES, LASSO = "transformer", "least squares", "lasso"
+LASSO = "lasso"
 GREEDY, BOOSTING, FITTED = "greedy tree", "gradient boosting", "network by Adam"
 NEAREST = "3 nearest"
-SHIFTED = "shifted error"
 LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
@@ -159,7 +163,8 @@ class Garg(Experiment):
             results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}"
         )
         if isinstance(functions, LinearFunctions):
-            self._shifted(results, functions, learned.model, place)
+            most = self.points - 1
+            note_shifts(results, functions, learned.model, self.seeds, self.test, most, place.device)
 
     def _fitted_learners(
         self, results: Results, name: FunctionName, prompts: Prompts, points: int
@@ -252,59 +257,8 @@ class Garg(Experiment):
                 float(mine.mean()) <= 1.1 * float(last[FITTED].mean()),
             )
 
-    def _shifted(
-        self, results: Results, functions: LinearFunctions, model: Gpt2Learner, place: Workplace
-    ) -> None:
-        """The error for a query after d/4 ... 2 d examples, as a share of the targets' variance in that shift."""
-        rows = []
-        for name, shift in SHIFTS.items():
-            counts = sorted({max(1, self.d // 4), max(1, self.d // 2), self.d - 1, self.d, 2 * self.d})
-            counts = [k for k in counts if k < self.points and (name not in FEWER_THAN_D or k < self.d)]
-            cells: dict[str, str] = {}
-            for k in counts:
-                draws = [shift(functions, self.test, k, g) for g in generators(self.seeds, 6, place.device)]
-                prompts = stacked(draws)
-                variance = prompts.target[..., -1].square().mean(1).cpu()
-                guesses = {
-                    TRANSFORMER: guesses_of(model, prompts)[..., -1],
-                    LEAST_SQUARES: Spectrum.of_last(prompts.x, prompts.y).predict(least_squares)[..., -1],
-                }
-                for learner, guess in guesses.items():
-                    error = (guess - prompts.target[..., -1].cpu()).square().mean(1) / variance
-                    where = {"panel": name, "x_name": "examples", "x": k}
-                    cells[learner] = shown(*results.over_seeds(learner, SHIFTED, error, self.seeds, **where))
-            rows.append((name, str(counts[-1]), cells[TRANSFORMER], cells[LEAST_SQUARES]))
-        title = "linear: error on prompts unlike those of training, as a share of the targets' variance"
-        results.table(title, ("shift", "examples", TRANSFORMER, LEAST_SQUARES), rows)
-
     def conclude(self, results: Results) -> None:
-        """A shift is withstood by a seed that has learned without it; one that has not bears nothing out."""
-        by_shift = {name: self._longest(results, name) for name in SHIFTS}
-        plain = by_shift.pop(UNSHIFTED)
-        for name, shifted in by_shift.items():
-            if not plain or name in FEWER_THAN_D:
-                continue
-            borne = [
-                seed
-                for seed, error in shifted.items()
-                if plain[seed] <= LEVEL and error <= 2 * plain[seed] + 0.05
-            ]
-            means = " against ".join(shown(*interval(list(of.values()))) for of in (shifted, plain))
-            results.check(
-                f"linear, {name}: error at most twice that without a shift, and 0.05",
-                f"{len(borne)} of {len(shifted)} seeds; {means}",
-                len(borne) == len(shifted),
-            )
-
-    def _longest(self, results: Results, shift: str) -> dict[int, float]:
-        """seed -> the transformer's error on the longest prompts of a shift."""
-        own = [
-            row
-            for row in results.rows
-            if row["metric"] == SHIFTED and row["panel"] == shift and row["series"] == TRANSFORMER
-        ]
-        most = max((row["x"] for row in own), default=None)
-        return {row["seed"]: row["value"] for row in own if row["seed"] is not None and row["x"] == most}
+        judge_shifts(results, LEVEL)
 
 
 def simple_learners(prompts: Prompts, name: FunctionName) -> dict[str, Tensor]:

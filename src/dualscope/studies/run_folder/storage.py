@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.folder import Folder, RemoteFolder
+from dualscope.core.folder import Folder, RemoteFolder, check_writable
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.core.strangers import reason
@@ -63,7 +62,7 @@ class Run:
         """
         folder = Folder.at(place)
         if not isinstance(folder, RemoteFolder):
-            _check_place(folder.root)
+            check_writable(folder.root)
         folder.sweep(STALE)
         return cls(folder)
 
@@ -290,16 +289,3 @@ class Run:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.folder.write(name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
-
-
-def _check_place(root: Path) -> None:
-    try:
-        there = next(path for path in (root, *root.absolute().parents) if path.exists())
-        if root.is_file():
-            raise InputError(f"--out {root}: is a file; a run is a folder")
-        if not there.is_dir():
-            raise InputError(f"--out {root}: cannot be made ({there} is a file)")
-        if not os.access(there, os.W_OK):
-            raise InputError(f"--out {root}: cannot be made ({there} is not yours to write to)")
-    except OSError as error:
-        raise InputError(f"--out {root}: cannot be made ({error.strerror})") from None
