@@ -55,6 +55,30 @@ def figures(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def sizes(rows: list[dict[str, Any]]) -> str:
+    """What the figures are of, model by model.
+
+    >>> row = {"model": "m", "metric": "sim_aou", "layer": None, "learner": "gd", "shots": 4, "lr": 0.1, "n": 9}
+    >>> sizes([{**row, "seed": seed} for seed in (0, 1)])
+    'm: 4 shots, 2 seeds, 9 queries, rate 0.1.'
+    """
+    by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["learner"] in LEARNERS and row["metric"] == "sim_aou" and row["layer"] is None:
+            by_model[row["model"]].append(row)
+
+    def told(name: str, own: list[dict[str, Any]]) -> str:
+        return " and ".join(f"{value:g}" for value in sorted({row[name] for row in own}))
+
+    said = []
+    for model, own in sorted(by_model.items()):
+        seeds, queries = len({row["seed"] for row in own}), max(row["n"] for row in own)
+        said.append(
+            f"{model}: {told('shots', own)} shots, {seeds} seeds, {queries} queries, rate {told('lr', own)}."
+        )
+    return " ".join(said)
+
+
 def guard(rows: list[dict[str, Any]]) -> str:
     from benchmarks.guard import counts, table
 
@@ -85,7 +109,7 @@ def main() -> None:
         from dualscope.studies.run_folder.storage import Run
 
         rows = [row for folder in settings.run for row in Run.open(folder).rows().to_pylist()]
-        text = fill(text, "figures", figures(rows))
+        text = fill(text, "figures", f"{figures(rows)}\n\n{sizes(rows)}")
     if settings.guard:
         text = fill(
             text, "guard", guard([row for file in settings.guard for row in json.loads(file.read_text())])

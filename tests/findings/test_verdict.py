@@ -242,6 +242,20 @@ def test_holm_over_tasks() -> None:
         assert all(c.p_holm >= c.p for c in raw)
 
 
+def test_seeds_that_were_not_enough_are_never_said_to_do() -> None:
+    """Also where one task alone would have been settled, and Holm over the tasks asks for more."""
+    found = verdict(
+        evidence(
+            tasks=("mr", "sst2", "subj", "trec"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1
+        )
+    )
+    unclear = [
+        c for a in found.answers for c in a.comparisons if c.outcome == "unclear" and c.difference.mean > 0
+    ]
+    assert any(c.difference.low > 0 for c in unclear)  # what one task alone would have shown
+    assert all(c.seeds_needed is None or c.seeds_needed > c.difference.seeds for c in unclear)
+
+
 def test_ceiling_and_data() -> None:
     made = evidence()
     for seed in range(6):
@@ -371,9 +385,11 @@ def test_a_control_that_teaches_is_marked_and_does_not_decide() -> None:
 
 @pytest.mark.parametrize(("name", "called"), [("zero-shot-offset", "position"), ("dilution", "dilution")])
 def test_position_and_dilution_decide_by_their_own_likeness(name: str, called: str) -> None:
+    """Also where they beat zero-shot: they hold no demonstration, so it is nothing that they were taught."""
     made = evidence()
     for seed in range(6):
         put(made, "sst2", "trained", seed, name, "sim_aou", QUERIES, np.full(len(QUERIES), 0.6))
+        put(made, "sst2", "trained", seed, name, "correct", QUERIES, np.ones(len(QUERIES)))
     made.roles[Learning(name)] = "null"
     (answer,) = verdict(made).answers
     assert answer.answer == "not above"
