@@ -39,6 +39,7 @@ def metrics() -> str:
         "attention_map": "Attention maps",
         "demonstrations": "Attention to demonstrations",
         "mass": "Where attention goes",
+        "heads": "Single heads (with `--per-head`)",
         "noise": "Signal to noise",
         "updates": "The learning itself",
         "weight_change": "Changes of weights",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dualscope.core.errors import InputError
@@ -35,6 +36,8 @@ class Case:
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: tuple[Result, ...] = ()
     reread: Reread | None = None  # some queries once more, in another order of summation: for snr
+    heads: Mapping[str, Tensor] = field(default_factory=dict)
+    """Of in-context learning, by metric: what its heads do, [samples, layers, heads]."""
 
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids

@@ -254,7 +254,7 @@ def compare(
         )
     drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=count, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
-    chosen = expand(metrics)
+    chosen = expand(metrics, per_head)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
     under_way = [
