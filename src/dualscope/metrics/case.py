@@ -23,6 +23,18 @@ class Case:
 
     `others` are further learners of the same episode: contexts that teach nothing for `sim_aou_null`, plain gradient
     descent for `alpha`.
+
+    >>> from dualscope import Bench, Case, Episode, Model, Task, make_lesson, measure
+    >>> from dualscope.core.learning import IN_CONTEXT, Learning
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
+    >>> bench = Bench(model, lesson)
+    >>> case = Case(bench.zero_shot, bench.result(Learning("gd", rate=1.0)), bench.result(IN_CONTEXT))
+    >>> case.is_gradient, case.trace.attn_out.shape == case.reference.attn_out.shape
+    (True, True)
+
+    Raises:
+        InputError: The traces are not of the same queries.
     """
 
     zero_shot: Trace

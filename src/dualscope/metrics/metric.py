@@ -42,6 +42,12 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric")
+"""Every metric by its name; `dualscope.metrics.simple_metric` adds one.
+
+>>> from dualscope import METRICS
+>>> METRICS["sim_aou"].formula
+'cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)'
+"""
 
 
 def always(_case: Case) -> bool:
