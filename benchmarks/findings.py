@@ -64,7 +64,8 @@ def main() -> None:
     before, mark, _ = page.read_text(encoding="utf-8").partition(MARK)
     if not mark:
         sys.exit(f"{page}: the line {MARK.strip()} is missing")
-    page.write_text(before + MARK + "\n" + rivals([s for _, s in studies], commands), encoding="utf-8")
+    told = [(subject, _setting(subject)) for _, subject in studies]
+    page.write_text(before + MARK + "\n" + rivals(told, commands), encoding="utf-8")
 
 
 def _verdict_page(subject: Subject) -> str:
@@ -89,23 +90,35 @@ def _setting(subject: Subject) -> str:
 
 
 def _seeds(subject: Subject) -> Iterable[str]:
-    """How many of each task; where some learners have fewer, both numbers."""
+    """How many of each task, of how many the study asks for; where some learners or controls have fewer, that too."""
+    asked = _study(subject)["seeds"]
     for task in subject.tasks:
-        learners: dict[str, set[int]] = {}
+        learners: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
         for cell in subject.cells:
             columns = cell.columns
-            if (columns["task"], columns["variant"], columns["role"]) == (task, "trained", "hypothesis"):
-                learners.setdefault(f"{columns['learner']} {columns['options']}", set()).add(columns["seed"])
-        counts = sorted({len(seeds) for seeds in learners.values()})
-        yield f"{task}: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds"
+            if (columns["task"], columns["variant"]) == (task, "trained") and columns["role"] != "baseline":
+                own = f"{columns['learner']} {columns['control']} {columns['options']}"
+                learners[columns["control"] is None].setdefault(own, set()).add(columns["seed"])
+        counts, under = (
+            sorted({len(seeds) for seeds in learners[plain].values()}) for plain in (True, False)
+        )
+        fewer = f" (of some controls {under[0]})" if under and under[0] < counts[0] else ""
+        yield f"{task}: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} of {asked} seeds{fewer}"
 
 
 def _absent(subject: Subject) -> str:
     """Learners of the study as the repository has it that the run has nothing of."""
-    study = yaml.safe_load((STUDIES / f"{subject.source.name}.yaml").read_text(encoding="utf-8"))
-    asked = {entry if isinstance(entry, str) else entry["learner"] for entry in study["learners"]}
+    asked = {entry if isinstance(entry, str) else entry["learner"] for entry in _study(subject)["learners"]}
     missing = sorted(asked - {cell.columns["learner"] for cell in subject.cells})
     return f" Asked for and not computed: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+
+
+def _study(subject: Subject) -> dict[str, Any]:
+    """As the repository has it."""
+    read: dict[str, Any] = yaml.safe_load(
+        (STUDIES / f"{subject.source.name}.yaml").read_text(encoding="utf-8")
+    )
+    return read
 
 
 def _answers(answers: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:

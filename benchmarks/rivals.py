@@ -28,10 +28,11 @@ verdict is that of the [rule](verdict.md).
 """
 
 
-def rivals(subjects: Sequence[Subject], commands: Sequence[str]) -> str:
+def rivals(subjects: Sequence[tuple[Subject, str]], commands: Sequence[str]) -> str:
+    """Of each model, with what is said of its run: how many seeds, and what is missing."""
     parts = [OPENING.format(commands="\n    ".join(commands))]
-    for subject in subjects:
-        parts.append(f"### {subject.model}, {subject.setting.demo_labels} labels\n")
+    for subject, told in subjects:
+        parts += [f"### {subject.model}, {subject.setting.demo_labels} labels\n", told]
         for ranking in rankings(subject.rows):
             if ranking.task != ALL_TASKS:
                 parts += [*_words(ranking), _ranked(ranking, _verdicts(subject, ranking.task))]

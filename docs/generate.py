@@ -1,7 +1,11 @@
-"""Writes reference.md and verdict.md from the code itself: python docs/generate.py."""
+"""Writes the pages that follow from the code: python -m docs.generate."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from docs.pages import api, command_line, fields
+from docs.pages.markdown import cell, code, table
 
 HERE = Path(__file__).parent
 SYMBOLS = """\
@@ -11,20 +15,6 @@ query (and per head, for scores), averaged over heads, then over queries, which 
 mean over layers is the aggregate. Layers count from the input, from 0. A change that is exactly zero is
 undefined: NaN, left out of means, and counted. So are changes that are zero by construction, up to rounding, in layer 0
 of a model with relative positions: of its scores, and of its output for queries that fill its sliding window."""
-
-
-def cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def code(text: str) -> str:
-    """As code. A bar would end the table's cell, and escaped it shows its backslash on some pages: its twin."""
-    return f"`{cell(text.replace('|', chr(0x2223)))}`" if text else ""
 
 
 def metrics() -> str:
@@ -39,6 +29,7 @@ def metrics() -> str:
         "attention_map": "Attention maps",
         "demonstrations": "Attention to demonstrations",
         "mass": "Where attention goes",
+        "heads": "Single heads (with `--per-head`)",
         "noise": "Signal to noise",
         "updates": "The learning itself",
         "weight_change": "Changes of weights",
@@ -110,7 +101,7 @@ def presets() -> str:
 def reference() -> str:
     parts = [
         "# Reference",
-        "What every name means. This page is written from the code (`python docs/generate.py`), and a test "
+        "What every name means. This page is written from the code (`python -m docs.generate`), and a test "
         "compares them.",
         f"## Metrics\n\n{SYMBOLS}\n\n{metrics()}",
         "## Learners\n\nWhat each hypothesis claims, where it comes from and what would refute it: "
@@ -127,7 +118,7 @@ VERDICT = """\
 # The verdict
 
 The report begins with an answer in words. It is reached by a rule, the same for everybody, printed beside it
-and here (this page is written from the code: `python docs/generate.py`).
+and here (this page is written from the code: `python -m docs.generate`).
 
 ## The rule
 
@@ -215,9 +206,17 @@ def verdict() -> str:
     return VERDICT.format(rule=quoted, small=SMALL)
 
 
-PAGES = {"reference.md": reference, "verdict.md": verdict}
+PAGES = {
+    "reference.md": reference,
+    "verdict.md": verdict,
+    "fields.md": fields.page,
+    "command-line.md": command_line.page,
+    "api/index.md": api.contents,
+    **{f"api/{page}.md": partial(api.subject, page) for page in api.SUBJECTS},
+}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():
+        (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(make(), encoding="utf-8")
         print(f"wrote {HERE.name}/{name}")

@@ -61,6 +61,51 @@ def test_queries_of_a_task_with_other_classes(
     assert "queries_from: the classes of 'kinds' are Yes, No, those of 'moods' Negative, Positive" in said
 
 
+def test_a_function_vector_of_three_demonstrations_and_nothing_spare(
+    refused: Callable[[str, dict[str, Any]], str], tmp_path: Path
+) -> None:
+    listed = [
+        {"text": text, "label": label}
+        for text, label in zip(("good", "bad", "great"), (1, 0, 1), strict=True)
+    ]
+    mine = {"name": "mine", "template": "Text: {text} Label:", "labels": ["Negative", "Positive"]}
+    (tmp_path / "mine.yaml").write_text(json.dumps(mine | {"demonstrations": listed, "queries": listed[:2]}))
+    said = refused(str(tmp_path / "mine.yaml"), {"learners": ["function-vector"], "shots": 3, "queries": 2})
+    assert "task 'mine': the indirect effect of heads is taken of at least 4 spare training examples" in said
+    assert "there are 3; give more, or name the heads yourself (option 'which')" in said
+
+
+class Opaque(torch.nn.Module):
+    """A projection that runs and shows no weights, as those of some quantised models."""
+
+    def __init__(self, inside: torch.nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inside(given)
+        return found
+
+
+def test_a_model_whose_output_projection_cannot_be_read(
+    refused: Callable[[str, dict[str, Any]], str],
+    task_files: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load = Model.load
+
+    def loaded(*args: Any, **options: Any) -> Model:
+        model = load(*args, **options)
+        for attention in model.attentions:
+            attention.c_proj = Opaque(attention.c_proj)
+        return model
+
+    monkeypatch.setattr(Model, "load", loaded)
+    given = {"layer": 0, "which": [[0, 0]]}
+    said = refused(task_files[0], {"learners": [{"learner": "function-vector", "options": given}]})
+    assert "the output projection of layer 0 is a Opaque, whose weights cannot be cut into heads" in said
+
+
 def test_heads_whose_output_projection_cannot_be_read() -> None:
     """Its message is what a run ends with, as those above are."""
     model = Model(*tiny_model("gpt2", seed=0, n_layer=1))

@@ -9,6 +9,7 @@ import torch
 from dualscope.core.learning import IN_CONTEXT
 from dualscope.learners import Bench, Learned, Result, identify
 from dualscope.metrics import METRICS, Case, measure
+from dualscope.metrics.heads import measure_heads
 from dualscope.models import Model
 from dualscope.theory.vonoswald import gd_layer, gd_steps, tokens_of
 from tests.learners.setting import tiny_bench
@@ -39,7 +40,8 @@ def test_every_metric_has_its_material(family: str) -> None:
     gd = bench_case(bench, "gd", others=tuple(map(bench.result, beside)))
     gd = replace(gd, reread=bench.reread(gd.learned))
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
-    rows = measure(gd, every).rows + measure(bench_case(bench, "in-context"), every).rows
+    in_context = replace(bench_case(bench, "in-context"), heads=measure_heads(bench, every))
+    rows = measure(gd, every).rows + measure(in_context, every).rows
     vector = replace(gd, own=bench.result(identify("task-vector", {"layer": 1})), others=())
     rows += measure(vector, ["sim_aou", "sim_aou_above"]).rows
     assert not any(row["metric"] == "sim_aou" for row in measure(vector, ["sim_aou"]).rows)

@@ -78,7 +78,11 @@ def run(
         False, "--no-texts", help="Do not keep the queries' texts, which the report shows."
     ),
     per_query: bool = typer.Option(False, "--per-query", help="Keep each query's values of every layer."),
-    per_head: bool = typer.Option(False, "--per-head", help="Rows for every attention head."),
+    per_head: bool = typer.Option(
+        False,
+        "--per-head",
+        help="Rows for every attention head, with its induction score and indirect effect.",
+    ),
     offline: bool = OFFLINE,
     dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
     no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),

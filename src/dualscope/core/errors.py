@@ -8,6 +8,11 @@ class InputError(ValueError):
     """Bad input. The command line prints the message alone and exits with code 2.
 
     A good message names the file and the field, what was found, what is accepted, and the next step.
+
+    >>> from dualscope import LEARNERS
+    >>> LEARNERS["lcdg"]
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: unknown learner 'lcdg': did you mean lcgd...
     """
 
 

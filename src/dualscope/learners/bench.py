@@ -34,7 +34,14 @@ _RECORDS = frozenset({"kendall", "dual", "direct"})  # what learners add; all el
 
 
 class Bench:
-    """Where learners are put to work.
+    """Where learners are put to work: what they share (zero-shot, the encoded context) is computed once.
+
+    >>> from dualscope import Bench, Episode, Model, Task, make_lesson
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
+    >>> bench = Bench(model, lesson)
+    >>> bench.learned("gd", 1.0, epochs=2).delta.norms().shape  # [layers]
+    torch.Size([6])
 
     ``want`` asks for more than the default: what `Model.read` offers (``exits``, ``mass``, ``layer_inputs``,
     ``query_vectors``, ``context_scores``), ``kendall`` (all that the Kendall metrics look at, of traces and of the
@@ -43,6 +50,9 @@ class Bench:
     that are taught the wrong thing on purpose. A zero-shot trace that is known already can be handed in. ``spare`` are
     training examples that settings may be chosen on and ceilings fitted on: by default what the episode leaves over;
     ``chosen`` are settings that were chosen already, by learner and options (both as in `Cell.chosen`).
+
+    Raises:
+        InputError: The model does not know the lesson's tokens.
     """
 
     def __init__(
@@ -226,6 +236,9 @@ class Bench:
         """The result of a learner, computed once for the same control, rate and options.
 
         ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``
+
+        Raises:
+            InputError: No such learner, control or option; a rate is needed; or there are too few spare examples.
         """
         return self.result(identify(name, options, control, lr)).learned
 

@@ -39,7 +39,13 @@ class Change(Protocol):
 
 @dataclass(frozen=True)
 class Learned:
-    """A learner's result: what it left at every query, what it changed, and how the learning went."""
+    """A learner's result: what it left at every query, what it changed, and how the learning went.
+
+    >>> from dualscope import compare
+    >>> learned = compare("embedded", "embedded-sst2", "gd", shots=4, queries=6).learned["gd"]
+    >>> learned.trace.predictions.shape, learned.delta["layers.0.key.weight"].shape
+    (torch.Size([6]), torch.Size([192, 192]))
+    """
 
     trace: Trace
     change: Change | None = None
@@ -85,14 +91,19 @@ class Learner(Generic[O]):
 
     It takes all that it is taught from ``bench.lesson``, so that it can be run under any control.
 
-    A learner of your own, for ``--plugin``::
+    One of your own, in a notebook or a file for ``--plugin``:
 
-        @LEARNERS.register("my-learner")
-        class MyLearner(Learner[Options]):
-            \"\"\"One line that `dualscope list learners` shows.\"\"\"
-
-            def learn(self, bench, lr, options):
-                return Learned(bench.zero_shot)
+    >>> from dualscope import LEARNERS, Learned, Learner, compare
+    >>> @LEARNERS.register("first-two")
+    ... class FirstTwo(Learner):
+    ...     \"\"\"One line that `dualscope list learners` shows.\"\"\"
+    ...
+    ...     def learn(self, bench, lr, options):
+    ...         first, second = bench.lesson.demonstrations[:2]
+    ...         return bench.after((*bench.lesson.bos, *first.prompt, *first.label), bench.context_want)
+    >>> "first-two" in compare("embedded", "embedded-sst2", "first-two", shots=4, queries=6).traces
+    True
+    >>> LEARNERS.remove("first-two")
     """
 
     name: ClassVar[str] = ""  # set by the registry's decorator below
@@ -146,3 +157,9 @@ class _Learners(Registry[type[Learner[Any]]]):
 
 
 LEARNERS = _Learners("learner")
+"""Every learner by its name (and aliases); ``LEARNERS.register`` adds one.
+
+>>> from dualscope import LEARNERS
+>>> LEARNERS["ft"] is LEARNERS["gd"], LEARNERS["gd"].needs_rate
+(True, True)
+"""

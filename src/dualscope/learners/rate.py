@@ -43,6 +43,15 @@ def choose_rate(
     Averaged over the seeds; ties go to the lower mean -log p(gold label), then to the smaller rate. All rates are tried
     on a few examples, the better half on more, and so on (`dualscope.core.halving`). Give it the trained model: the
     rate is then used for every learner, seed and variant, as in the papers.
+
+    >>> from dualscope import Model, Task, choose_rate
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> choice = choose_rate(model, task, seeds=[0], shots=4, queries=10, grid=[0.01, 1.0], limit=50)
+    >>> choice.rate in (0.01, 1.0)
+    True
+
+    Raises:
+        InputError: Fewer than 50 training examples are neither demonstrations nor queries.
     """
     trial = Trial(model, task, tuple(seeds), shots, queries, balanced, gd_demonstrations, limit)
     scores: dict[tuple[float, int, int], Score] = {}

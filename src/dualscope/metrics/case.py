@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dualscope.core.errors import InputError
@@ -22,6 +23,18 @@ class Case:
 
     `others` are further learners of the same episode: contexts that teach nothing for `sim_aou_null`, plain gradient
     descent for `alpha`.
+
+    >>> from dualscope import Bench, Case, Episode, Model, Task, make_lesson, measure
+    >>> from dualscope.core.learning import IN_CONTEXT, Learning
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
+    >>> bench = Bench(model, lesson)
+    >>> case = Case(bench.zero_shot, bench.result(Learning("gd", rate=1.0)), bench.result(IN_CONTEXT))
+    >>> case.is_gradient, case.trace.attn_out.shape == case.reference.attn_out.shape
+    (True, True)
+
+    Raises:
+        InputError: The traces are not of the same queries.
     """
 
     zero_shot: Trace
@@ -35,6 +48,8 @@ class Case:
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: tuple[Result, ...] = ()
     reread: Reread | None = None  # some queries once more, in another order of summation: for snr
+    heads: Mapping[str, Tensor] = field(default_factory=dict)
+    """Of in-context learning, by metric: what its heads do, [samples, layers, heads]."""
 
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids

@@ -15,6 +15,7 @@ FAMILIES = (
     "attention_map",
     "demonstrations",
     "mass",
+    "heads",
     "noise",
     "updates",
     "weight_change",
@@ -33,13 +34,18 @@ METRICS.arrange(_rank)
 DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
 
 
-def expand(names: Iterable[str] | None = None) -> tuple[str, ...]:
+def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[str, ...]:
     """Metrics by their own names; "default" stands for those that are on by default, "all" for every one.
+
+    Where rows of heads are asked for, the metrics of single heads are among the default ones.
 
     >>> expand(["default", "kendall"]) == (*DEFAULT, "kendall")
     True
+    >>> set(expand(per_head=True)) - set(DEFAULT) == {"induction_score", "indirect_effect"}
+    True
     """
-    groups = {"default": DEFAULT, "all": tuple(METRICS)}
+    of_heads = tuple(name for name in METRICS if METRICS[name].per_head) if per_head else ()
+    groups = {"default": DEFAULT + of_heads, "all": tuple(METRICS)}
     found: dict[str, None] = {}
     for name in ["default"] if names is None else names:
         found.update(dict.fromkeys(groups.get(name) or (METRICS.canonical(name),)))

@@ -10,6 +10,7 @@ from dualscope.core.errors import NotFiniteError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
+from dualscope.metrics.heads import measure_heads
 from dualscope.metrics.rows import measure
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def measure_cell(
     own = bench.result(learning)
     _check_finite(own)
     seed = bench.lesson.episode.seed
-    twice = any(METRICS[name].reads_twice for name in expand(metrics))
+    names = expand(metrics, per_head)
+    twice = any(METRICS[name].reads_twice for name in names)
     case = Case(
         zero_shot=bench.zero_shot,
         own=own,
@@ -55,8 +57,9 @@ def measure_cell(
         lesson=bench.lesson,
         others=tuple(bench.result(other) for other in companions),
         reread=bench.reread(own.learned) if twice else None,
+        heads=measure_heads(bench, names) if own.role == "reference" else {},
     )
-    found = measure(case, metrics=metrics, per_head=per_head, per_query=per_query, subset=subset, seed=seed)
+    found = measure(case, metrics=names, per_head=per_head, per_query=per_query, subset=subset, seed=seed)
     return Measured(own, found.rows, found.queries)
 
 

@@ -31,6 +31,9 @@ class Metric:
     by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
     written_as: Callable[..., Any] | None = None  # the function that a person wrote, where `compute` wraps it
     reads_twice: bool = False  # needs a few queries in another order of summation, which is another learning
+    per_head: bool = (
+        False  # of single heads alone, and among the default ones where rows of heads are asked for
+    )
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -39,6 +42,12 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric")
+"""Every metric by its name; `dualscope.metrics.simple_metric` adds one.
+
+>>> from dualscope import METRICS
+>>> METRICS["sim_aou"].formula
+'cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)'
+"""
 
 
 def always(_case: Case) -> bool:

@@ -19,7 +19,7 @@ from dualscope.core.rows import MetricRow
 from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
-from dualscope.metrics.values import Logged, PerQuery, Pooled, Values
+from dualscope.metrics.values import Logged, PerHead, PerQuery, Pooled, Values
 
 Column = tuple[pa.Field, Any]  # a field with its values, one a query
 
@@ -74,6 +74,9 @@ def measure(
             columns += summary.columns(case.against.learning, per_query)
         elif isinstance(values, Pooled):
             rows.append(_pooled_row(values, counts))
+        elif isinstance(values, PerHead):
+            samples = _array(values.values)
+            rows += _head_rows(values, samples, _counts(len(samples), resamples, seed))
         else:
             rows += _logged_rows(values)
     fields, values_of = zip(*columns, strict=True)
@@ -175,7 +178,7 @@ class Summary:
         layered = self.values.ndim == 2
         top, bottom = (part if layered else part[:, None] for part in (self.top, self.bottom))
         found = ratio(top.sum(0), bottom.sum(0)) * self.source.scale  # [layers]
-        draws = self._draws(counts, top, bottom)  # [resamples, layers]
+        draws = _draws(counts, top, bottom) * self.source.scale  # [resamples, layers]
         n = np.isfinite(self.values if layered else self.values[:, None])
         if not layered:
             low, high = quantiles(draws[:, 0])
@@ -190,7 +193,7 @@ class Summary:
             ends = float(low[layer]), float(high[layer])
             rows.append(_row(self.source, value, int(n[:, layer].sum()), *ends, layer=layer))
         if per_head and self.heads is not None:
-            rows += self._head_rows(counts)
+            rows += _head_rows(self.source, self.heads, counts)
         return rows
 
     def columns(self, own: Learning, layers: bool) -> list[Column]:
@@ -210,37 +213,31 @@ class Summary:
             columns.append((field(True, pa.list_(pa.float64())), list(self.values)))
         return columns
 
-    def _draws(self, counts: np.ndarray, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-        # a resample is as large as the sample, so where all weigh 1 the denominator is known
-        below = counts @ bottom if (bottom != 1).any() else float(len(bottom))
-        return ratio(counts @ top, below) * self.source.scale
-
     def _over_layers(self, layers: np.ndarray) -> np.ndarray:
         if self.source.over_layers == "mean":
             return _nanmean(layers, -1)
         found: np.ndarray = np.fmin.reduce(layers, axis=-1)  # NaN only where all are
         return found
 
-    def _head_rows(self, counts: np.ndarray) -> list[MetricRow]:
-        assert self.heads is not None
-        queries, layers, heads = self.heads.shape
-        flat = self.heads.reshape(queries, layers * heads)
-        there = np.isfinite(flat)
-        top, bottom = np.where(there, flat, 0.0), there.astype(float)
-        found, n = ratio(top.sum(0), bottom.sum(0)), there.sum(0)
-        low, high = quantiles(self._draws(counts, top, bottom))
-        return [
-            _row(
-                self.source,
-                found[i],
-                layer=i // heads,
-                head=i % heads,
-                low=float(low[i]),
-                high=float(high[i]),
-                n=int(n[i]),
-            )
-            for i in range(layers * heads)
-        ]
+
+def _draws(counts: np.ndarray, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    # a resample is as large as the sample, so where all weigh 1 the denominator is known
+    below = counts @ bottom if (bottom != 1).any() else float(len(bottom))
+    return ratio(counts @ top, below)
+
+
+def _head_rows(source: PerQuery | PerHead, heads: np.ndarray, counts: np.ndarray) -> list[MetricRow]:
+    """A row a head, of [samples, layers, heads]."""
+    flat = heads.reshape(len(heads), -1)
+    there = np.isfinite(flat)
+    top, bottom = np.where(there, flat, 0.0), there.astype(float)
+    found, n = ratio(top.sum(0), bottom.sum(0)), there.sum(0)
+    low, high = quantiles(_draws(counts, top, bottom))
+    number = heads.shape[2]
+    return [
+        _row(source, value, int(n[i]), float(low[i]), float(high[i]), layer=i // number, head=i % number)
+        for i, value in enumerate(found)
+    ]
 
 
 def _pooled_row(values: Pooled, counts: np.ndarray) -> MetricRow:

@@ -51,4 +51,13 @@ class Logged:
     reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
 
 
-Values = PerQuery | Pooled | Logged
+@dataclass(frozen=True)
+class PerHead:
+    """Numbers of heads on samples of their own, which are not the queries; the value of a head is their mean."""
+
+    metric: str
+    values: Tensor  # [samples, layers, heads]
+    reference: Learning | str | None = None
+
+
+Values = PerQuery | Pooled | PerHead | Logged

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 class Model:
     """A Hugging Face causal LM, unmodified, and what we must know of it to read it.
 
-    ``Model.load`` takes a name, a folder or ``"embedded"``; the constructor wraps a module built elsewhere.
+    ``Model.load`` takes a name, a folder or ``"embedded"``; `from_hf` wraps a module built elsewhere.
+
+    >>> model = Model.load("embedded", device="cpu")
+    >>> Model.from_hf(model.hf, model.tokenizer, name="mine").n_heads
+    6
     """
 
     def __init__(
@@ -88,6 +92,9 @@ class Model:
         >>> model = Model.load("embedded", device="cpu")
         >>> model.n_layers, model.width, model.max_positions
         (6, 192, 1024)
+
+        Raises:
+            InputError: Not found, pickled, quantised, an architecture that is refused, or no such variant or device.
         """
         from dualscope.models.load import load
 

@@ -17,6 +17,13 @@ class Trace:
 
     Scores are right-aligned: a query's last token stands in the last column, and the columns before its first
     token are NaN, so that traces of the same queries line up whatever stood before the query.
+
+    >>> from dualscope import Episode, Model, Task, make_lesson
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
+    >>> trace = model.read(lesson, model.prefix(lesson.context))
+    >>> trace.attn_out.shape, trace.label_logprobs.shape
+    (torch.Size([6, 6, 192]), torch.Size([6, 2]))
     """
 
     attn_out: Tensor  # [queries, layers, width]

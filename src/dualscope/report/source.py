@@ -42,13 +42,20 @@ class ReportedRun:
 
     @cached_property
     def tables(self) -> dict[str, pa.Table]:
-        """Each cell's rows without those of single heads, which no chart shows."""
+        """Each cell's rows without those of single heads, which few charts show."""
         found = {}
         for cell in sorted(self.run.stored() - self.broken.keys()):
             table = self.run.rows([cell])
             found[cell] = table.filter(pc.is_null(table["head"]))
         superseded = self._superseded(found)
         return {cell: table for cell, table in found.items() if cell not in superseded}
+
+    def heads(self, cell: str, metric: str) -> list[Row]:
+        """The rows of single heads of one metric."""
+        table = self.run.rows([cell])
+        return list(
+            table.filter(pc.and_(pc.is_valid(table["head"]), pc.equal(table["metric"], metric))).to_pylist()
+        )
 
     def _superseded(self, tables: Mapping[str, pa.Table]) -> set[str]:
         """Cells of earlier runs in this folder that rows could not tell from later ones.

@@ -51,12 +51,23 @@ class ComparedRow(MetricRow):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What several learners made of the same episode, each compared with in-context learning."""
+    """What several learners made of the same episode, each compared with in-context learning.
 
-    lesson: Lesson
-    learned: Mapping[str, Learned]
-    lr: float | None
-    rows: tuple[ComparedRow, ...]
+    >>> from dualscope import compare
+    >>> found = compare("embedded", "embedded-sst2", "gd", shots=4, queries=6)
+    >>> found
+    Comparison of in-context, gd on 6 queries of embedded-sst2, 4 shots
+    >>> found.table("accuracy").column_names
+    ['learner', 'metric', 'reference', 'value', 'low', 'high', 'n']
+    >>> found.table("sim_oau")
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: no such metric here: 'sim_oau': did you mean sim_aou...
+    """
+
+    lesson: Lesson  # the episode in the model's tokens
+    learned: Mapping[str, Learned]  # by learner, zero-shot and in-context among them
+    lr: float | None  # the rate that gradient learners had
+    rows: tuple[ComparedRow, ...]  # every value: aggregates, and by layer, head and step
 
     @property
     def traces(self) -> dict[str, Trace]:
@@ -120,18 +131,9 @@ class Comparison:
 
     def plot(self, metric: str = "sim_aou") -> Any:
         """A metric layer by layer, one line a learner, as a matplotlib figure."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plot() needs matplotlib: pip install 'dualscope[plots]'") from None
-        figure = Figure(figsize=(6, 3.2), layout="constrained")
-        axes = figure.subplots()
-        for name, values in self.layers(metric).items():
-            axes.plot(range(len(values)), values, marker="o", label=name)
-        axes.set(xlabel="layer", ylabel=metric, title=metric_title(metric))
-        axes.axhline(0, color="0.7", linewidth=0.6)
-        axes.legend(frameon=False)
-        return figure
+        from dualscope.results.plot import layer_chart
+
+        return layer_chart(self.layers(metric), metric)
 
     def _repr_html_(self) -> str:
         """A small table for notebooks: a line a learner, a column a metric."""
@@ -188,6 +190,9 @@ def compare(
     have no accuracy. ``variant`` and ``device`` are for a model that is loaded here.
     Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
+
+    Raises:
+        InputError: A name, number or file that cannot be used; the message says which, and what is accepted.
 
     >>> from dualscope import compare
     >>> c = compare("embedded", "embedded-sst2", ["gd", "lcgd"], shots=8, queries=20)
@@ -254,7 +259,7 @@ def compare(
         )
     drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=count, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
-    chosen = expand(metrics)
+    chosen = expand(metrics, per_head)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
     under_way = [

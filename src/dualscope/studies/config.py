@@ -73,9 +73,9 @@ Rates = Annotated[
 class TaskEntry(Strict):
     """A task of a study, with seeds and rates of its own where the study gives them."""
 
-    task: Name
-    seeds: Seeds | None = None
-    lr: Rates | None = None
+    task: Name  # a name of the catalog, or a task file
+    seeds: Seeds | None = None  # in place of the study's
+    lr: Rates | None = None  # in place of the study's
 
 
 class LearnerEntry(Strict):
@@ -84,21 +84,21 @@ class LearnerEntry(Strict):
     A bare name stands for an entry; ``lcgd:random-labels`` for a learner under a control.
     """
 
-    learner: Name
-    control: Control | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-    lr: Rates | None = None
-    reference: Name = "in-context"
-    variants: Variants | None = None
+    learner: Name  # a registered name, or a plugin's
+    control: Control | None = None  # the learner is run under it
+    options: dict[str, Any] = Field(default_factory=dict)  # the learner's own settings, and the control's
+    lr: Rates | None = None  # in place of the task's and the study's
+    reference: Name = "in-context"  # the learner whose change this one's is compared with
+    variants: Variants | None = None  # only these of the study's
 
 
 class ControlEntry(Strict):
     """A control that every learner under test faces; ``own``: compared with the learner itself, not with ICL."""
 
-    control: Control
-    options: dict[str, Any] = Field(default_factory=dict)
-    reference: Literal["in-context", "own"] | None = None
-    variants: Variants | None = None
+    control: Control  # what is done to the learner
+    options: dict[str, Any] = Field(default_factory=dict)  # the control's own settings
+    reference: Literal["in-context", "own"] | None = None  # by default own for redraw and reorder
+    variants: Variants | None = None  # only these of the study's
 
     @property
     def against_itself(self) -> bool:
@@ -139,53 +139,60 @@ class Study(Strict):
     dualscope.core.errors.InputError: study: unknown field 'shot' (found 4): did you mean shots...
     """
 
-    models: Names = ("embedded",)
+    models: Names = ("embedded",)  # embedded, folders, hub names (name@revision), and patterns of them
     adapter: Name | None = None
     """The folder of a LoRA adapter, which is merged into the weights of every model."""
-    variants: Variants = ("trained",)
+    variants: Variants = ("trained",)  # which weights: the trained ones, and kinds of untrained ones
     init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(as_seeds)] = None
     """Draws of an untrained variant's weights; by default the cell's seed."""
     tasks: Annotated[tuple[TaskEntry, ...], _entries("task"), Field(min_length=1)]
-    seeds: Seeds = (0, 1, 2)
+    """Names of the catalog or task files, or entries with seeds and rates of their own."""
+    seeds: Seeds = (0, 1, 2)  # how many (3 means 0, 1, 2), or a list of them: each draws other demonstrations
     orders: Literal["by-seed"] | Numbers = (0,)
     """Permutations of the demonstrations, 0 as drawn. ``by-seed``: a task's first seed as drawn, its second by the
     first permutation, and so on, as the published runs have it."""
-    shots: Numbers = (32,)
+    shots: Numbers = (32,)  # demonstrations asked for; how many fit is in the rows (shots_used)
     learners: Annotated[tuple[LearnerEntry, ...], _entries("learner"), Field(min_length=1)] = (
         LearnerEntry(learner="gd"),
         LearnerEntry(learner="lcgd"),
     )
+    """Names, or entries with options. Zero-shot and in-context are always computed."""
     controls: Annotated[tuple[ControlEntry, ...], _entries("control")] = ()
     """What every learner under test faces, each as its own control."""
     lr: Rates = "auto"
     """``auto``: chosen per model and task; ``recorded``: the model card's, ``auto`` where it has none."""
     demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("gold",)
-    corrupt: Corrupt = "both"
+    """What labels the demonstrations are shown with."""
+    corrupt: Corrupt = "both"  # whose labels these are: both learners', or one's alone
     queries_from: Annotated[tuple[str | None, ...], BeforeValidator(_as_sources), Field(min_length=1)] = (
         None,
     )
     """Tasks that the queries are of, where the demonstrations' own is not meant (null): other texts or another template
     with the same classes."""
-    balanced: bool = False
-    queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000
-    read_at: ReadAt = "prompt-end"
-    gd_demonstrations: GdDemonstrations = "same"
-    gd_order: GdOrder = "same"
+    balanced: bool = False  # as many demonstrations of every class
+    queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000  # at most this many of the evaluation split
+    read_at: ReadAt = (
+        "prompt-end"  # first-label: after the first class's label word, as the published code reads
+    )
+    gd_demonstrations: GdDemonstrations = (
+        "same"  # what gradient learners see: what fits in the context, or all
+    )
+    gd_order: GdOrder = "same"  # own: gradient learners see them in another order, as in the published code
     chat: bool = False
     """Demonstrations as turns of a conversation, through the chat template of each model's own tokenizer."""
     metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
         None
     )
     """Metrics by name; by default all that a cell has the material for."""
-    subset: Literal["all", "f2t"] = "all"
-    per_head: bool = False
-    per_query: bool = False
-    save_traces: bool = False
+    subset: Literal["all", "f2t"] = "all"  # f2t: attention of the queries that both learners turn right
+    per_head: bool = False  # also a row for every head
+    per_query: bool = False  # also every query's value at every layer
+    save_traces: bool = False  # keep every cell's tensors
     texts: bool = True
     """Keep what the queries say, once an episode's, so that the report can show it."""
-    dtype: AskedPrecision = "auto"
-    data: Name | None = None
-    plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()
+    dtype: AskedPrecision = "auto"  # float64 for a small model on a CPU, else float32
+    data: Name | None = None  # a folder that catalog tasks are read from: DIR/<task>/<split>.jsonl
+    plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()  # files with learners and metrics
 
     @field_validator("shots")
     @classmethod

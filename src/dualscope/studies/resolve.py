@@ -57,7 +57,8 @@ class Resolver:
         """The metrics by name (None: the default ones), and the hash of the code where a plugin defines some."""
         if self.study.metrics is None and not self.plugins:
             return None, ""
-        key = canonical([__version__, self.plugins, "metrics", self.study.metrics])
+        heads = ["heads"] if self.study.per_head else []
+        key = canonical([__version__, self.plugins, "metrics", self.study.metrics, *heads])
         if key not in self.memory:
             self.memory[key] = _ask_metrics(self.study, self.plugins)
         names, code = self.memory[key]
@@ -98,7 +99,7 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
     if study.metrics is None:
         if not foreign:
             return None, ""
-        names = sorted({name for name in METRICS if METRICS[name].default} | foreign)
+        names = sorted({*expand(None, study.per_head), *foreign})
     else:
-        names = sorted(expand(study.metrics))
+        names = sorted(expand(study.metrics, study.per_head))
     return tuple(names), digest if foreign & set(names) else ""

@@ -45,26 +45,26 @@ Listed = Annotated[
 class HubSource(Strict):
     """A data set on the hub, or a local folder laid out like one (``dataset: ./folder``)."""
 
-    dataset: Text
-    config: Text | None = None
-    revision: Text | None = None
+    dataset: Text  # owner/name, or a folder
+    config: Text | None = None  # where the data set has several
+    revision: Text | None = None  # a branch, tag or commit
 
 
 class GeneratorSource(Strict):
     """Examples made up by a registered function from a seed."""
 
-    name: Text
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    train: int = Field(ge=1, le=MOST_GENERATED)
-    evaluation: int = Field(ge=1, le=MOST_GENERATED)
+    name: Text  # of a registered generator
+    seed: int = Field(default=0, ge=0, lt=2**63)  # other examples for another seed
+    train: int = Field(ge=1, le=MOST_GENERATED)  # how many to draw demonstrations from
+    evaluation: int = Field(ge=1, le=MOST_GENERATED)  # how many to ask
 
 
 class SourceConfig(Strict):
     """Where the examples come from: exactly one of the three."""
 
-    hub: HubSource | None = None
+    hub: HubSource | None = None  # a data set on the hub
     files: dict[str, Path] | None = None  # split name -> csv, tsv, jsonl or parquet file
-    generator: GeneratorSource | None = None
+    generator: GeneratorSource | None = None  # examples that a function makes up
 
     def __str__(self) -> str:
         if self.hub is not None:
@@ -82,8 +82,8 @@ class SourceConfig(Strict):
 class Splits(Strict):
     """Which split demonstrations are drawn from, and which one queries. They may be the same."""
 
-    train: Text = "train"
-    evaluation: Text = "evaluation"
+    train: Text = "train"  # demonstrations
+    evaluation: Text = "evaluation"  # queries
 
 
 _JOINING = "._-\u200c\u200d"  # the last two stand inside words of some scripts
@@ -115,19 +115,20 @@ class TaskConfig(Strict):
     name: Name  # letters and digits of any script
     source: SourceConfig | None = None  # not needed where demonstrations and queries are listed
     demonstrations: Listed | None = None  # used as they stand, in this order, in place of a draw
-    queries: Listed | None = None
-    splits: Splits = Splits()
-    # By field of the template: the column that holds it, or alternatives.
+    queries: Listed | None = None  # asked as they stand, in this order
+    splits: Splits = Splits()  # which of the source's splits is which
     fields: dict[str, Columns] = Field(default_factory=dict)
+    """By field of the template: the column that holds it, or alternatives."""
     label: Columns = ("label",)  # the column of the label, or alternatives
-    # The data's own labels, in the order of `labels`.
-    label_values: tuple[str | int | bool, ...] | None = None
-    template: Text
-    labels: tuple[Text, ...] = Field(min_length=2)
+    label_values: tuple[str | int | bool, ...] | None = (
+        None  # the data's own labels, in the order of `labels`
+    )
+    template: Text  # how a prompt is made of an example's fields: "Review: {text} Sentiment:"
+    labels: tuple[Text, ...] = Field(min_length=2)  # the label words, in the order of the classes
     separator: Text | None = None  # between demonstrations; the tokenizer's EOS where none is given
-    licence: Text | None = None
-    citation: Text | None = None
-    note: Text | None = None
+    licence: Text | None = None  # of the data
+    citation: Text | None = None  # whom to cite
+    note: Text | None = None  # what a reader should know
 
     @property
     def field_names(self) -> tuple[str, ...]:

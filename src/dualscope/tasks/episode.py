@@ -20,17 +20,24 @@ QUERY_SEED = 1  # queries are the same whatever the demonstrations (the papers' 
 
 @dataclass(frozen=True)
 class Episode:
-    """Both learners read their demonstrations from here, so they see the same ones in the same order."""
+    """One draw. Both learners read their demonstrations from here, so they see the same ones in the same order.
+
+    >>> episode = Episode.draw(Task.load("embedded-sst2"), shots=4, seed=0, queries=10, demo_labels="flipped")
+    >>> len(episode.demonstrations), len(episode.queries)
+    (4, 10)
+    >>> episode.labels("icl") == tuple(1 - example.label for example in episode.demonstrations)
+    True
+    """
 
     task: Task
     seed: int
     shots: int
-    order: int | tuple[int, ...]
-    balanced: bool
+    order: int | tuple[int, ...]  # 0 as drawn, k the k-th permutation, or a permutation
+    balanced: bool  # whether every class has as many demonstrations
     demonstrations: tuple[Example, ...]  # in order, with gold labels
     queries: tuple[Example, ...]
-    demo_labels: DemoLabels = "gold"
-    corrupt: Corrupt = "both"
+    demo_labels: DemoLabels = "gold"  # what labels the demonstrations are shown with
+    corrupt: Corrupt = "both"  # whose labels these are: both learners', or one's alone
     asked: Task | None = None
     """The task that the queries are of, where that is another one."""
 
@@ -54,6 +61,9 @@ class Episode:
         ``order`` 0 keeps the demonstrations as drawn, k > 0 is the k-th seeded permutation of them, and a
         sequence is a permutation of your own. ``queries_from`` is another task, or the same in another template, with
         the same classes: what the demonstrations teach is then asked there.
+
+        Raises:
+            InputError: More shots than the split has examples, no query left, or a number or word out of range.
         """
         _check(demo_labels, get_args(DemoLabels), "demo_labels")
         _check(corrupt, get_args(Corrupt), "corrupt")

@@ -13,6 +13,16 @@ from dualscope.tasks.sources import Row
 # How many, and the randomness to use -> that many rows: the template's fields and "label".
 Generator = Callable[[int, np.random.Generator], list[dict[str, str | int]]]
 GENERATORS: Registry[Generator] = Registry("generator")
+"""Functions that make up examples, by the name that a task file gives under ``source: {generator: {name: ...}}``.
+
+>>> import numpy as np
+>>> from dualscope import GENERATORS, Task
+>>> Task.load("embedded-sst2").train[0].label in (0, 1)  # the generators that we ship are registered when one is used
+True
+>>> rows = GENERATORS["embedded-sst2"](3, np.random.default_rng(0))
+>>> len(rows), sorted(rows[0])
+(3, ['label', 'text'])
+"""
 
 
 class GeneratedRows:

@@ -28,6 +28,14 @@ class DemonstrationTokens:
 class Lesson:
     """What both learners are taught and asked. Pieces are tokenised separately and joined, so the context is
     a prefix of context + query, and the query's own tokens are the same ids with and without the context.
+
+    >>> from dualscope import Episode, Model, Task, make_lesson
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
+    >>> lesson.shots_used, len(lesson.queries), lesson.context[:1] == lesson.bos
+    (4, 6, True)
+    >>> model.tokenizer.decode(lesson.answers[1])
+    'Positive'
     """
 
     episode: Episode
@@ -71,7 +79,21 @@ def make_lesson(
     gd_demonstrations: GdDemonstrations = "same",
     gd_order: GdOrder = "same",
 ) -> Lesson:
-    """``tokenizer`` is a Hugging Face one, ``max_positions`` how many tokens its model can see."""
+    """Put an episode into a model's tokens. Demonstrations are added in order until one does not fit.
+
+    ``tokenizer`` is a Hugging Face one, ``max_positions`` how many tokens its model can see. ``read_at``: the last
+    token of the prompt, or the first class's label after it, as in the published code. ``gd_demonstrations``: ``same``
+    as the context holds, or ``all``.
+
+    >>> from dualscope import Episode, Model, Task, make_lesson
+    >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
+    >>> lesson = make_lesson(Episode.draw(task, shots=32, queries=6), model.tokenizer, max_positions=100)
+    >>> lesson.shots, lesson.shots_used < 32, len(lesson.context) < 100
+    (32, True, True)
+
+    Raises:
+        InputError: No demonstration fits, a query is too long or empty, or a label word cannot be told from another.
+    """
     _check(read_at, get_args(ReadAt), "read_at")
     _check(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
     _check(gd_order, get_args(GdOrder), "gd_order")

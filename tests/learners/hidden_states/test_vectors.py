@@ -54,7 +54,7 @@ def test_function_vector(family: str) -> None:
         expected = plain.indirect_effect(
             hf, lesson, contexts, asked.queries, asked.labels, means, layer, head
         )
-        assert float(effects[layer, head]) == pytest.approx(expected, rel=1e-8, abs=1e-9)
+        assert float(effects[:, layer, head].mean()) == pytest.approx(expected, rel=1e-8, abs=1e-9)
     which = ((0, 1), (2, 3), (1, 0))
     vector = sum(plain.written(hf, layer, head, means[layer, head]) for layer, head in which)
     assert isinstance(vector, torch.Tensor)
@@ -134,6 +134,17 @@ def test_without_spare_examples_each_demonstration_is_left_out_in_turn() -> None
     choice = bench.learned("task-vector").choice
     assert choice is not None
     assert choice.n == 4
+
+
+def test_a_function_vector_without_spare_examples_needs_a_few_demonstrations() -> None:
+    model = wrapped("gpt2")
+    few = Bench(model, tiny_lesson(model, shots=3, queries=4), spare=())
+    with pytest.raises(
+        InputError, match=r"at least 4 spare training examples .*, and there are 3; give more"
+    ):
+        few.learned("function-vector", heads=2)
+    enough = Bench(model, tiny_lesson(model, shots=4, queries=4), spare=())
+    assert enough.learned("function-vector", heads=2).choice is not None
 
 
 def test_bad_input() -> None:

@@ -50,7 +50,7 @@ class FunctionVector(Learner[FunctionVectorOptions]):
         return options.layer is None or options.which is None
 
     def choose(self, benches: Sequence[Bench], options: FunctionVectorOptions) -> Choice:
-        effects = torch.stack([indirect_effects(bench, options.prompts) for bench in benches]).mean(0)
+        effects = torch.stack([indirect_effects(bench, options.prompts).mean(0) for bench in benches]).mean(0)
         if options.which is None:
             options = options.model_copy(update={"which": strongest(effects, options.heads)})
         asked = [judge for bench in benches for judge in judges(bench, options.prompts)]
@@ -106,13 +106,20 @@ def mean_heads(bench: Bench, prompts: int) -> Tensor:
 
 @torch.no_grad()
 def indirect_effects(bench: Bench, prompts: int) -> Tensor:
-    """The average indirect effect of every head, [layers, heads]: how much likelier, among the classes, the right label
-    becomes when the head's mean output takes its output's place after demonstrations with shuffled labels.
+    """The indirect effect of every head on every prompt, [prompts, layers, heads]: how much likelier, among the
+    classes, the right label becomes when the head's mean output takes its output's place after demonstrations with
+    shuffled labels.
     """
     model = bench.model
     asked = bench.materials(prompts, "the indirect effect of heads")
+    if len(asked.queries) < SHUFFLES:
+        raise InputError(
+            f"task '{bench.lesson.episode.task.name}': the indirect effect of heads is taken of at least {SHUFFLES} "
+            f"spare training examples (or, where none is spare, demonstrations), and there are {len(asked.queries)}; "
+            "give more, or name the heads yourself (option 'which')"
+        )
     means = bench.once(("mean heads", prompts), lambda: mean_heads(bench, prompts))
-    total = torch.zeros(model.n_layers, model.n_heads, dtype=torch.float64)
+    found = torch.zeros(len(asked.queries), model.n_layers, model.n_heads, dtype=torch.float64)
     for group in range(SHUFFLES):
         members = range(group, len(asked.queries), SHUFFLES)
         lesson = shuffled(asked.only(members), group)
@@ -122,8 +129,8 @@ def indirect_effects(bench: Bench, prompts: int) -> Tensor:
         for layer in range(model.n_layers):
             with model.intervened(OnHeads(layer, _one_each(means[layer], every))):
                 after = right_probability(model.read(every, prefix))
-            total[layer] += (after.view(model.n_heads, -1) - before).sum(-1).cpu()
-    return total / len(asked.queries)
+            found[group::SHUFFLES, layer] = (after.view(model.n_heads, -1) - before).T.cpu()
+    return found
 
 
 def right_probability(trace: Trace) -> Tensor:

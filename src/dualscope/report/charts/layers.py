@@ -29,12 +29,13 @@ class Line:
     def over_seeds(cls, found: dict[int, dict[int, list[Reach]]]) -> Line:
         """By layer and seed; several cells of a seed (orders, draws of weights) are no further seeds."""
         layers = sorted(found)
-        ends = [combine([_mean(cells) for cells in found[layer].values()]) for layer in layers]
+        ends = [combine([mean(cells) for cells in found[layer].values()]) for layer in layers]
         values, lows, highs = zip(*ends, strict=True) if ends else ((), (), ())
         return cls(tuple(layers), values, lows, highs)
 
 
-def _mean(cells: Sequence[Reach]) -> Reach:
+def mean(cells: Sequence[Reach]) -> Reach:
+    """Of cells that are not of different seeds: value by value and end by end."""
     value, low, high = (math.fsum(column) / len(cells) for column in zip(*cells, strict=True))
     return value, low, high
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.heat_map import heat_map
 from dualscope.report.charts.palette import SPARE
 from dualscope.report.data import Data
 from dualscope.report.source import ReportedRun, Row
@@ -124,30 +125,8 @@ def _heat_map(rows: list[Row], title: str) -> Panel:
     series = list(dict.fromkeys(row["series"] for row in rows))
     places = sorted({row["x"] for row in rows})
     value = {(row["series"], row["x"]): short(row["value"]) for row in rows}
-    finite = [v for v in value.values() if v is not None]
-    low, high = min(finite, default=0.0), max(finite, default=1.0)
-    ticks = [round(low + i * (high - low) / 4, 2) for i in range(5)]
-    data: dict[str, Any] = {
-        "type": "heatmap",
-        "z": [[value.get((name, x)) for x in places] for name in series],
-        "x": [f"{x:g}" for x in places],
-        "y": [plain(name) for name in series],
-        "zmin": low,
-        "zmax": high if high > low else low + 1,
-        "colorscale": "Cividis",
-        "colorbar": {
-            "tickvals": ticks,
-            "ticktext": [f"{t:g}" for t in ticks],
-            "thickness": 10,
-            "outlinewidth": 0,
-        },
-        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
-    }
-    layout = {
-        "xaxis": {"title": {"text": plain(rows[0]["x_name"] or "")}, "type": "category", "showgrid": False},
-        "yaxis": {"type": "category", "showgrid": False},
-    }
-    return Panel([data], layout, title, 130 + 18 * len(series))
+    grid = [[value.get((name, x)) for x in places] for name in series]
+    return heat_map(grid, series, [f"{x:g}" for x in places], "", rows[0]["x_name"] or "", title)
 
 
 def _panel(

@@ -254,7 +254,18 @@ class Runner:
 
 
 def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:
-    """Run a study from Python: ``run_study({"tasks": ["sst2"], "models": ["./model"]}, "runs/mine")``."""
+    """Run a study from Python, or what is missing of it. Options are the `Runner`'s: ``jobs``, ``device``, ``engine``.
+
+    >>> import tempfile
+    >>> from dualscope import run_study
+    >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
+    >>> outcome = run_study(study, tempfile.mkdtemp() + "/run")
+    >>> outcome.complete, len(outcome.computed)  # zero-shot, in-context, gd
+    (True, 3)
+
+    Raises:
+        InputError: A field or a file of the study cannot be used. A cell that fails is in ``failures``, not raised.
+    """
     study = study if isinstance(study, Study) else Study.build(study)
     return Runner(study, out, **options).execute()
 

@@ -1,0 +1,44 @@
+"""A grid of numbers as colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dualscope.report.charts.chart import Panel, plain
+
+
+def heat_map(
+    values: Sequence[Sequence[float | None]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    row_title: str,
+    column_title: str,
+    title: str,
+    task: str | None = None,
+) -> Panel:
+    """Rows from below to above, each with its name."""
+    finite = [value for line in values for value in line if value is not None]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    ticks = [round(low + i * (high - low) / 4, 3) for i in range(5)]
+    data: dict[str, Any] = {
+        "type": "heatmap",
+        "z": values,
+        "x": list(columns),
+        "y": [plain(name) for name in rows],
+        "zmin": low,
+        "zmax": high if high > low else low + 1,
+        "colorscale": "Cividis",
+        "colorbar": {
+            "tickvals": ticks,
+            "ticktext": [f"{t:.3g}" for t in ticks],
+            "thickness": 10,
+            "outlinewidth": 0,
+        },
+        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
+    }
+    layout = {
+        "xaxis": {"title": {"text": plain(column_title)}, "type": "category", "showgrid": False},
+        "yaxis": {"title": {"text": plain(row_title)}, "type": "category", "showgrid": False},
+    }
+    return Panel([data], layout, title, 130 + 18 * len(rows), task=task)

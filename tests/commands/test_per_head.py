@@ -1,0 +1,69 @@
+"""``--per-head``: rows of single heads, and their figures in the report."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from dualscope.report.charts.chart import Tabs
+from dualscope.report.data import Data
+from dualscope.report.sections import heads
+from dualscope.studies.run_folder.storage import Run
+
+
+@pytest.fixture(scope="module")
+def asked() -> tuple[str, ...]:
+    small = {"--seeds": "2", "--shots": "4", "--queries": "6", "--lr": "0.1", "--jobs": "1"}
+    plain = {"--variant": "trained", "--learner": "gd", "--device": "cpu"}
+    return tuple(part for pair in {**small, **plain}.items() for part in pair)
+
+
+def test_a_run_with_heads(
+    cli: Callable[..., Any],
+    model_folder: str,
+    task_files: tuple[str, str],
+    tmp_path: Path,
+    asked: tuple[str, ...],
+) -> None:
+    out = tmp_path / "run"
+    result = cli("run", "--model", model_folder, "--task", task_files[0], *asked, "--per-head", "--out", out)
+    assert result.code == 0, result.err
+    rows = [row for row in Run.open(out).rows().to_pylist() if row["head"] is not None]
+    of = {
+        metric: [row for row in rows if row["metric"] == metric]
+        for metric in ("induction_score", "indirect_effect", "sim_am")
+    }
+    assert all(of.values())
+    for metric in ("induction_score", "indirect_effect"):
+        assert {(row["learner"], row["control"]) for row in of[metric]} == {("in-context", None)}
+        assert {row["seed"] for row in of[metric]} == {0, 1}
+    section = heads.section(Data([out]))
+    assert section is not None
+    (tabs,) = section.items
+    assert isinstance(tabs, Tabs)
+    for (_, chart), metric in zip(tabs.charts, ("indirect_effect", "induction_score"), strict=True):
+        (grid,) = chart.panels[0].data
+        for layer, line in enumerate(grid["z"]):
+            for head, shown in enumerate(line):
+                own = [r["value"] for r in of[metric] if (r["layer"], r["head"]) == (layer, head)]
+                assert shown == pytest.approx(fmean(own), rel=1e-4)
+        assert len(chart.table.rows) == sum(map(len, grid["z"]))
+    page = (out / "report.html").read_text()
+    assert 'id="heads"' in page
+    assert "heads-indirect_effect" in page
+
+
+def test_a_run_without_heads_has_no_such_section(
+    cli: Callable[..., Any],
+    model_folder: str,
+    task_files: tuple[str, str],
+    tmp_path: Path,
+    asked: tuple[str, ...],
+) -> None:
+    out = tmp_path / "run"
+    run = ("run", "--model", model_folder, "--task", task_files[0], *asked, "--no-report", "--out", out)
+    assert cli(*run).code == 0
+    assert heads.section(Data([out])) is None
+    assert all(row["head"] is None for row in Run.open(out).rows().to_pylist())

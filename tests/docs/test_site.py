@@ -1,0 +1,73 @@
+"""The site: built without a warning, nothing fetched, no page wider than a phone; links hold elsewhere too."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.test_browser import browser
+
+__all__ = ["browser"]
+REPOSITORY = Path(__file__).parents[2]
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+def test_builds_strictly_and_fetches_nothing(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        fetched = re.findall(
+            r'<(?:script|link|img)[^>]*(?:src|href)="((?:https?:)?//[^"]*)', page.read_text()
+        )
+        assert fetched == [], page
+    assert "How to read the report" in (site / "report.html").read_text()
+
+
+def test_notebooks_are_pages_with_what_they_showed(site: Path) -> None:
+    for notebook in (REPOSITORY / "docs" / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        assert f'href="{notebook.name}" download' in page
+        assert "import" in page
+    assert "data:image/png;base64," in (site / "notebooks" / "your-model.html").read_text()
+
+
+def test_python_pages_have_signatures_shapes_and_errors(site: Path) -> None:
+    trace = (site / "api" / "models.html").read_text()
+    assert "[queries, layers, heads, tokens]" in trace  # a comment beside the field
+    assert 'id="dualscope.Model.from_hf"' in trace
+    assert "InputError" in trace
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_of_files_that_are_read_in_the_repository(name: str) -> None:
+    targets = LINK.findall((REPOSITORY / name).read_text(encoding="utf-8"))
+    assert [target for target in targets if not (REPOSITORY / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_links_of_pages_hold_in_the_repository_too(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.browser
+def test_no_page_is_wider_than_a_phone(site: Path, browser: Any) -> None:
+    """Wide tables and code scroll in boxes of their own."""
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    wide = {}
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > 390:
+            wide[path.relative_to(site).as_posix()] = width
+    page.close()
+    assert wide == {}
