@@ -56,27 +56,23 @@ def figures(rows: list[dict[str, Any]]) -> str:
 
 
 def sizes(rows: list[dict[str, Any]]) -> str:
-    """What the figures are of, model by model.
+    """What the figures are of.
 
-    >>> row = {"model": "m", "metric": "sim_aou", "layer": None, "learner": "gd", "shots": 4, "lr": 0.1, "n": 9}
-    >>> sizes([{**row, "seed": seed} for seed in (0, 1)])
-    'm: 4 shots, 2 seeds, 9 queries, rate 0.1.'
+    >>> row = {"model": "m", "task": "t", "variant": "trained", "learner": "gd", "metric": "sim_aou", "layer": None}
+    >>> sizes([{**row, "shots": 4, "lr": 0.1, "n": 9, "seed": seed} for seed in (0, 1)])
+    'm, t: 4 shots, 2 seeds, 9 queries, rate 0.1.'
     """
-    by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    places: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["learner"] in LEARNERS and row["metric"] == "sim_aou" and row["layer"] is None:
-            by_model[row["model"]].append(row)
-
-    def told(name: str, own: list[dict[str, Any]]) -> str:
-        return " and ".join(f"{value:g}" for value in sorted({row[name] for row in own}))
-
+        wanted = row["variant"] == "trained" and row["metric"] == "sim_aou" and row["layer"] is None
+        if wanted and row["learner"] in LEARNERS:
+            places[f"{row['model']}, {row['task']}"].append(row)
     said = []
-    for model, own in sorted(by_model.items()):
+    for place, own in sorted(places.items()):
+        shots, rates = ("/".join(f"{v:g}" for v in sorted({r[k] for r in own})) for k in ("shots", "lr"))
         seeds, queries = len({row["seed"] for row in own}), max(row["n"] for row in own)
-        said.append(
-            f"{model}: {told('shots', own)} shots, {seeds} seeds, {queries} queries, rate {told('lr', own)}."
-        )
-    return " ".join(said)
+        said.append(f"{place}: {shots} shots, {seeds} seeds, {queries} queries, rate {rates}")
+    return "; ".join(said) + "."
 
 
 def guard(rows: list[dict[str, Any]]) -> str:

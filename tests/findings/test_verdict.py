@@ -211,7 +211,10 @@ def test_missing_evidence_is_said() -> None:
     word, text = only(verdict(evidence(untrained=None)))
     assert word == "inconclusive"
     assert "Evidence is missing: untrained not measured; add --variant trained --variant untrained." in text
-    word, text = only(verdict(evidence(random_update=None, mismatched=None, null=None)))
+    bare = evidence(random_update=None, mismatched=None, null=None)
+    for seed in range(6):  # a random direction is shown, and decides nothing
+        put(bare, "sst2", "trained", seed, "gd", "sim_aou_random", QUERIES, np.zeros(len(QUERIES)))
+    word, text = only(verdict(bare))
     assert word == "inconclusive"
     assert "null controls not measured" in text
     assert verdict(Evidence()).sentences == (
@@ -260,8 +263,10 @@ def test_ceiling_and_data() -> None:
     made = evidence()
     for seed in range(6):
         put(made, "sst2", "trained", seed, "in-context-redraw", "sim_aou", QUERIES, np.full(60, 0.6))
+        put(made, "sst2", "trained", seed, who("gd", layers=[2]), "sim_aou", QUERIES, np.full(60, 0.3))
     found = verdict(made)
-    (answer,) = found.answers
+    answer, of_one_layer = found.answers
+    assert of_one_layer.share_of_ceiling is None  # the ceiling is a mean over all layers
     assert answer.share_of_ceiling is not None
     assert answer.share_of_ceiling.mean == pytest.approx(0.5, abs=0.05)
     assert json.loads(json.dumps(found.to_dict()))["answers"][0]["answer"] == "above the controls"
@@ -323,6 +328,8 @@ def test_evidence_from_cells() -> None:
     (correct,) = sixteen.pair(key("sst2", "trained", "in-context", "correct"))
     assert correct.shape == (6, 60)
     assert correct.mean() == pytest.approx(0.9)
+    (likeness,) = sixteen.pair(key("sst2", "trained", gd, "sim_aou"))
+    np.testing.assert_allclose(likeness, 0.3)  # the values of single layers are not among them
     assert verdict(sixteen)["sst2", "gd"].answer == "above the controls"
     assert verdict(four)["sst2", "lcgd lr=0.1"].answer == "not testable"
 
