@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -26,7 +26,8 @@ from dualscope.models.attention_kinds import (
     variant_of,
 )
 
-EVERY = [
+Hf = TypeVar("Hf", bound=torch.nn.Module)
+EVERY: list[dict[str, Any]] = [
     {"name": "softmax"},
     {"name": "momentum", "eta": 0.6},
     {"name": "regularized", "alpha": 0.3},
@@ -41,17 +42,24 @@ TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
 
 def gpt2(seed: int = 0) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
-    small = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 11, "bos_token_id": 0, "eos_token_id": 0}
-    return _louder(GPT2LMHeadModel(GPT2Config(**small)))
+    config = GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=11, bos_token_id=0, eos_token_id=0)
+    return _louder(GPT2LMHeadModel(config))
 
 
 def llama(seed: int = 0) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 11}
-    return _louder(LlamaForCausalLM(LlamaConfig(**small, num_attention_heads=4, num_key_value_heads=2)))
+    config = LlamaConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=11,
+    )
+    return _louder(LlamaForCausalLM(config))
 
 
-def _louder(hf: Any) -> Any:
+def _louder(hf: Hf) -> Hf:
     for parameter in hf.parameters():
         parameter.data += 0.2 * torch.randn(parameter.shape)
     return hf.double().eval()
@@ -90,7 +98,7 @@ def plain(query: Tensor, key: Tensor, value: Tensor, variant: Variant, causal: b
         p = torch.softmax(logits, 0)
         if isinstance(variant, Regularized) and variant.form == "dual":
             p[t] = p[t] * (1 - variant.alpha)
-        out = sum(p[i] * values[i] for i in seen(t))
+        out = sum((p[i] * values[i] for i in seen(t)), torch.zeros(d).double())
         if isinstance(variant, Regularized) and variant.form == "published":
             out = out - variant.alpha * values[t]
         if isinstance(variant, Momentum):
@@ -209,12 +217,15 @@ def test_a_variant_changes_the_model_and_trains(options: dict[str, Any]) -> None
 
 def test_augmented_projections_are_the_formula() -> None:
     for hf in (gpt2(), llama()):
-        attention = hf.transformer.h[0].attn if hasattr(hf, "transformer") else hf.model.layers[0].self_attn
+        attention: Any = hf.get_submodule(
+            "transformer.h.0.attn" if hf.config.model_type == "gpt2" else "model.layers.0.self_attn"
+        )
         x = draw(4, 16)[0]
 
         def project(attention: Any = attention, x: Any = x) -> tuple[Tensor, Tensor]:
             if hasattr(attention, "c_attn"):
-                return attention.c_attn(x).split(16, -1)[1:]
+                _, key, value = attention.c_attn(x).split(16, -1)
+                return key, value
             return attention.k_proj(x), attention.v_proj(x)
 
         key, value = project()

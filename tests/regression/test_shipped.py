@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.regression import EXPERIMENTS, Results, load
+from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.claims import claims_table, trainings_table
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
-from dualscope.regression.experiments.mesa import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.experiments.vonoswald import VonOswald
 from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators

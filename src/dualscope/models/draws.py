@@ -26,6 +26,9 @@ class PiecewiseDraws(TorchDispatchMode):
     (True, False, 2.0)
     """
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own is not typed
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func not in _FILLS or not _is_large(args[0]) or kwargs.get("generator") is not None:

@@ -51,7 +51,7 @@ def apply(hf: Any, variant: str, init_seed: int = 0) -> None:
 
 def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
     """Overwrite the parameters with those of a module of the same configuration, built from the seed."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), PiecewiseDraws():  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), PiecewiseDraws():
         torch.manual_seed(seed)
         # What transformers calls for a model without a checkpoint: the architecture's own initialiser.
         fresh = type(hf)._from_config(deepcopy(hf.config), dtype=torch.float32)
