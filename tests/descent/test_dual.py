@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from dualscope.core.errors import InputError
-from dualscope.descent.dual import Role
+from dualscope.descent.dual import KeyOrValue
 from dualscope.learners import Delta, Dual, direct_attn_out
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench
 
 LR = 0.3
-ROLES: dict[str, Role] = {"key": "key", "value": "value"}
+ROLES: dict[str, KeyOrValue] = {"key": "key", "value": "value"}
 WANT = frozenset({"dual", "layer_inputs"})
 
 

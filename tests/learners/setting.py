@@ -9,7 +9,7 @@ from dualscope.learners import Bench
 from dualscope.models.model import Model
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 from dualscope.tasks.config import TaskConfig
-from dualscope.tasks.sources import Row
+from dualscope.tasks.sources import DataRow
 from tests.models.tiny import tiny_model
 
 
@@ -38,7 +38,7 @@ class Rows:
             for _ in range(n)
         ]
 
-    def rows(self, split: str) -> list[Row]:
+    def rows(self, split: str) -> list[DataRow]:
         half = len(self.table) // 2
         return [*(self.table[:half] if split == "train" else self.table[half:])]
 

@@ -74,9 +74,10 @@ def test_an_attention_variant_is_recorded_and_applied(tmp_path: Path) -> None:
     options = {**SMALL.as_dict(), "mixture": SMALL.mixture, "attention": {"name": "momentum", "eta": 0.5}}
     small_train(tmp_path, Settings(**options))
     assert json.loads((tmp_path / "config.json").read_text())["dualscope_attention"]["eta"] == 0.5
-    from dualscope.models.attention_kinds import variant_of
+    from dualscope.models.attention_kinds import Momentum, installed
 
-    assert variant_of(Model.load(str(tmp_path), device="cpu").hf) is not None
+    loaded = Model.load(str(tmp_path), device="cpu")
+    assert {installed(module) for module in loaded.attentions} == {Momentum(eta=0.5)}
 
 
 @pytest.mark.slow
