@@ -41,6 +41,7 @@ def curve(
         row["x"]: row["value"]
         for row in results.rows
         if (row["series"], row["metric"], row["panel"], row["seed"]) == (series, metric, panel, seed)
+        and row["x"] is not None
     }
 
 
@@ -140,6 +141,7 @@ def test_vonoswalds_constructions_are_found_again() -> None:
     VonOswald(depths=(1,), constructed=(1, 2))._rivals(again)
     for row in again.rows:
         found = curve(results, row["series"], "loss", "depth")
+        assert row["x"] is not None
         assert found[row["x"]] == pytest.approx(row["value"], rel=1e-3)
 
 
@@ -169,7 +171,7 @@ def test_ridge_without_penalty_is_not_bayes() -> None:
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_a_quick_point_is_found_again(name: str) -> None:
     wanted = json.loads(QUICK.read_text())[name]
-    found = quick_point(EXPERIMENTS[name].quick().run().rows)
+    found = dict(quick_point(EXPERIMENTS[name].quick().run().rows))
     assert {key: found[key] for key in wanted if key != "value"} == {
         k: v for k, v in wanted.items() if k != "value"
     }

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.rows import ExperimentRow
 from dualscope.regression.appearance import APPEARS
 
 SHIPPED = Path(__file__).parent / "shipped_results"
@@ -24,7 +24,7 @@ def shipped_runs() -> dict[str, Path]:
     return found
 
 
-def quick_point(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def quick_point(rows: Sequence[ExperimentRow]) -> ExperimentRow:
     """Where its last training ended, or, where nothing is trained, the last number of a seed."""
     own = [row for row in rows if row["seed"] is not None and row["metric"] != APPEARS]
     trained = [row for row in own if row["x_name"] == "step"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dualscope.core.errors import InputError
+from dualscope.core.rows import EXPERIMENT_COLUMNS
 from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
 from dualscope.regression.architectures.constructed import gd_transformer, repeat
 from dualscope.regression.architectures.transformer import Scores, Transformer, copies_of
@@ -23,7 +24,7 @@ from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.prompt_training import ALL
-from dualscope.regression.results import COLUMNS, interval
+from dualscope.regression.results import interval
 from dualscope.theory import functional, preconditioned
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -48,7 +49,7 @@ def test_every_experiment_runs_and_is_kept(name: str, tmp_path: Path) -> None:
     save(results, experiment, tmp_path / "run", seconds=1.0)
     rows = load(tmp_path / "run").to_pylist()
     assert len(rows) == len(results.rows) > 0
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == EXPERIMENT_COLUMNS
     assert {row["seed"] for row in rows} >= {0, 1, None}
     assert all(math.isfinite(row["value"]) for row in rows)
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"regression.yaml", "provenance.json"}
@@ -146,8 +147,9 @@ def test_an_interval_needs_two_seeds() -> None:
     assert math.isnan(low)
     assert math.isnan(high)
     results = Results("x")
-    results.over_seeds("s", "m", [1.0, 3.0], seeds=[0, 1])
-    assert results.rows[-1]["low"] < 2 < results.rows[-1]["high"]
+    _, low, high = results.over_seeds("s", "m", [1.0, 3.0], seeds=[0, 1])
+    assert low < 2 < high
+    assert (results.rows[-1]["low"], results.rows[-1]["high"]) == (low, high)
 
 
 @pytest.mark.parametrize("scale", [4.0, -0.5])

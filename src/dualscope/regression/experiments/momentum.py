@@ -175,7 +175,7 @@ class MomentumLanguageModels(Experiment):
         )
         rows = []
         for metric, panel, x_name, x in keys:
-            where = {"panel": panel, "x_name": x_name, "x": x}
+            where: dict[str, Any] = {"panel": panel, "x_name": x_name, "x": x}
             of: dict[str, dict[int, float]] = {VANILLA: {}, MOMENTUM: {}}
             for row in results.rows:
                 if (

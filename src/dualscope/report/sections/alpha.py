@@ -8,7 +8,7 @@ from dualscope.report.charts.dots import Series, dots, span_of
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
-from dualscope.report.table import Number, Table
+from dualscope.report.table import Entry, Number, Table
 
 
 def section(data: Data) -> Section | None:
@@ -23,8 +23,8 @@ def section(data: Data) -> Section | None:
             for series, subject in zip(groups, data.subjects, strict=True)
             if series
         )
-        rows = [
-            [subject.name, row["task"], row["label"], row["reference"], row["variant"], Number.of(row)]
+        rows: list[list[Entry]] = [
+            [subject.name, row["task"], row["label"], row["reference"] or "", row["variant"], Number.of(row)]
             for subject in data.subjects
             for row in subject.rows
             if row["metric"] == "alpha"
@@ -63,6 +63,8 @@ def _series(subject: Subject) -> list[Series]:
         if row["role"] != "hypothesis":
             continue
         name = f"{row['label']} and {row['reference']}"
-        key = (row["label"], row["reference"])
-        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = row
+        key = (row["label"], row["reference"] or "")
+        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = (
+            Number.of(row)
+        )
     return list(found.values())
