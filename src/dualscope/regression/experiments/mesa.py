@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,27 +39,6 @@ class Mesa(Experiment):
     summary: ClassVar[str] = (
         "linear dynamics in context: trained layers against GD steps and least squares, probed"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 30,
-        "batch": 16,
-        "test": 60,
-        "length": 15,
-        "d": 4,
-        "depths": (1, 2),
-        "layers": 2,
-        "width": 32,
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 6000,
-        "batch": 128,
-        "depths": (1, 2, 4, 6),
-        "heads": 4,
-        "layers": 6,
-        "width": 256,
-        "test": 2000,
-        "warmup": 150,
-    }
 
     seeds: Seeds = (0, 1, 2)
     steps: int = 1500

@@ -112,6 +112,22 @@ def dots(
     return Panel([s.trace(tasks) for s in reversed(series)], layout, title, height, by_task=True)
 
 
+def panels_of(
+    groups: Sequence[Sequence[Series]],
+    subjects: Sequence[Subject],
+    axis: str,
+    floor: float | None = 0.0,
+    zero: bool = True,
+) -> tuple[Panel, ...]:
+    """A panel a subject that has any series, all with one range; titled where there are several subjects."""
+    span = span_of(groups, floor)
+    return tuple(
+        dots(series, subject.tasks, axis, subject.name if len(subjects) > 1 else "", span, zero)
+        for series, subject in zip(groups, subjects, strict=True)
+        if series
+    )
+
+
 def span_of(groups: Iterable[Sequence[Series]], floor: float | None = None) -> tuple[float, float] | None:
     """One range for charts that are looked at side by side."""
     ends = [

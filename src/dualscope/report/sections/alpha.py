@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Chart, Item, Note, Section
-from dualscope.report.charts.dots import Series, dots, span_of
+from dualscope.report.charts.dots import Series, panels_of
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
@@ -17,12 +17,7 @@ def section(data: Data) -> Section | None:
     groups = [_series(subject) for subject in data.subjects]
     items: list[Item] = []
     if any(groups):
-        span = span_of(groups, floor=0.0)
-        panels = tuple(
-            dots(series, subject.tasks, "alpha", subject.name if data.side_by_side else "", span)
-            for series, subject in zip(groups, data.subjects, strict=True)
-            if series
-        )
+        panels = panels_of(groups, data.subjects, "alpha")
         rows: list[list[Entry]] = [
             [subject.name, row["task"], row["label"], row["reference"] or "", row["variant"], Number.of(row)]
             for subject in data.subjects
