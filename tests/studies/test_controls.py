@@ -9,7 +9,7 @@ from dualscope.core.learning import Learning
 from dualscope.findings.stored import stored_cells, verdicts
 from dualscope.studies import Study, run_study
 from dualscope.studies.execute.runner import Runner
-from dualscope.studies.other_task import other_task
+from dualscope.studies.resolve import other_task
 from dualscope.tasks import Task
 
 PLUGIN = '''
