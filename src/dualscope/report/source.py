@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.rows import CELL_COLUMNS as CELL
-from dualscope.core.rows import ExperimentRow, SummaryRow
+from dualscope.core.rows import CellColumns, ExperimentRow, Row, SummaryRow
 from dualscope.core.strangers import reading
 from dualscope.findings import summary
 from dualscope.findings.stored import StoredCell, verdicts
@@ -92,7 +92,7 @@ class ReportedRun:
     @cached_property
     def cells(self) -> list[StoredCell]:
         return [
-            StoredCell(cell, {name: table[name][0].as_py() for name in CELL}, _reference(table))
+            StoredCell(cell, _columns(table), _reference(table))
             for cell, table in self.tables.items()
             if table.num_rows
         ]
@@ -146,6 +146,10 @@ class ReportedRun:
             return {}
         with reading(self.run.folder.path(name), "the command that made the run writes it again"):
             return parsed_yaml(self.run.folder.read(name).decode(), self.run.folder.path(name))[0]
+
+
+def _columns(table: pa.Table) -> CellColumns:
+    return cast("CellColumns", {name: table[name][0].as_py() for name in CELL})
 
 
 def _reference(table: pa.Table) -> str | None:
