@@ -18,7 +18,7 @@ from tests.learners.oracle import cross_entropy
 from tests.learners.setting import tiny_lesson
 from tests.models import oracle, tiny
 from tests.models.lessons import random_lesson
-from tests.models.test_oracle import assert_same, relative
+from tests.models.reading.test_read import assert_same, relative
 from tests.models.tiny import random_model, tiny_tokenizer
 from tests.models.unlisted import PASSES, REFUSED
 
