@@ -107,6 +107,11 @@ class Bench:
     def in_context(self) -> Trace:
         return self.result(IN_CONTEXT).trace
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the context has been encoded already."""
+        return "prefix" in vars(self)
+
     @cached_property
     def prefix(self) -> Prefix:
         """The lesson's own context, encoded once."""
