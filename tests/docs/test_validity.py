@@ -4,10 +4,11 @@ from typing import Any
 
 from benchmarks.guard import counts
 
+from docs import fill_validity
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import COMBINATORS
 from dualscope.metrics import METRICS
-from tests.docs.test_docs import DOCS, load
+from tests.docs.test_docs import DOCS
 
 
 def row(learner: str, value: float, **rest: Any) -> dict[str, Any]:
@@ -27,10 +28,9 @@ def row(learner: str, value: float, **rest: Any) -> dict[str, Any]:
 
 
 def test_figures_are_means_over_seeds() -> None:
-    made = load(DOCS / "fill_validity.py")
     rows = [row("gd", 0.2), row("gd", 0.4), row("gd", 0.9, layer=3), row("dilution", 0.7)]
     rows += [row("gd", 0.1, control="random-labels"), row("gd", 0.5, reference="gd")]
-    head, _, line = made.figures(rows).splitlines()
+    head, _, line = fill_validity.figures(rows).splitlines()
     found = dict(
         zip((part.strip() for part in head.split("|")), (c.strip() for c in line.split("|")), strict=True)
     )
@@ -41,18 +41,16 @@ def test_figures_are_means_over_seeds() -> None:
 
 
 def test_every_column_is_measured_by_something() -> None:
-    made = load(DOCS / "fill_validity.py")
-    for learner, control, _, metric in made.COLUMNS.values():
+    for learner, control, _, metric in fill_validity.COLUMNS.values():
         assert learner is None or learner in LEARNERS
         assert control is None or control in COMBINATORS
         assert metric in METRICS
 
 
 def test_the_page_has_places_for_both_tables() -> None:
-    made = load(DOCS / "fill_validity.py")
     text = (DOCS / "validity.md").read_text(encoding="utf-8")
     for block in ("figures", "guard"):
-        assert "here it is" in made.fill(text, block, "here it is")
+        assert "here it is" in fill_validity.fill(text, block, "here it is")
 
 
 def test_wrong_numbers_and_false_alarms_are_counted() -> None:
