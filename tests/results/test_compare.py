@@ -105,7 +105,7 @@ def test_own_demonstrations_and_results_that_show_themselves() -> None:
     assert found.verdict.startswith("Undecided: one episode is one seed. Likeness to in-context learning: gd")
     assert "<th>gd</th>" in found._repr_html_()
     assert len(found.plot().axes[0].lines) >= 2
-    same = Model(model.hf, model.tokenizer)
+    same = Model.from_hf(model.hf, model.tokenizer)
     again = compare(same, demonstrations=shown, queries=["a bore", "a miracle"], learners=["gd"], lr=found.lr)
     np.testing.assert_array_equal(again.layers("sim_aou")["gd"], found.layers("sim_aou")["gd"])
     labelled = compare(model, demonstrations=shown, queries=[("a bore", "Negative")], learners=["gd"], lr=1.0)

@@ -70,6 +70,11 @@ class Model:
             )
 
     @classmethod
+    def from_hf(cls, module: nn.Module, tokenizer: Any, name: str = "module") -> "Model":
+        """A module and a tokenizer that you have already: trained here, or built by hand. The module is not copied."""
+        return cls(module, tokenizer, name)
+
+    @classmethod
     def load(
         cls,
         name: str,
