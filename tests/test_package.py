@@ -57,6 +57,25 @@ def test_every_file_is_in_the_wheel(wheel: Path) -> None:
     assert packed == ours
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        "models/embedded/model.safetensors",
+        "models/embedded/tokenizer.json",
+        "tasks/catalog/sst2.yaml",
+        "studies/presets/quick.yaml",
+        "report/published.json",
+        "report/templates/page.html.j2",
+        "explorer/page/index.html.j2",
+        "explorer/page/main.js",
+        "regression/shipped_results/garg/regression.parquet",
+        "py.typed",
+    ],
+)
+def test_what_the_first_day_needs_is_in_the_wheel(wheel: Path, what: str) -> None:
+    assert f"dualscope/{what}" in zipfile.ZipFile(wheel).namelist()
+
+
 def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:
     where = run([installed / "python", "-c", "import dualscope; print(dualscope.__file__)"], tmp_path)
     assert installed.parent in Path(where.strip()).parents
@@ -68,10 +87,6 @@ def test_commands_of_the_installed_package(installed: Path, tmp_path: Path) -> N
     assert "sst2" in run([command, "list", "tasks"], tmp_path)
     assert "quick" in run([command, "list", "presets"], tmp_path)
     assert "few-shot prompt" in run([command, "validate", "embedded-sst2"], tmp_path)
-
-
-def test_the_installed_package_is_typed(wheel: Path) -> None:
-    assert "dualscope/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
 def test_the_lock_pins_all_that_we_depend_on() -> None:
