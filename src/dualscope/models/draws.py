@@ -34,7 +34,7 @@ class PiecewiseDraws(TorchDispatchMode):
         if func not in _FILLS or not _is_large(args[0]) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         tensor, *bounds = args
-        # From torch's own state: two tensors of one module differ, and a module is its seed's.
+        # From torch's own state, so that two tensors of one module differ, and the seed decides all of them.
         first = int(torch.randint(2**31, ()))
         pieces = tensor.detach().view(-1).split(PIECE)
 

@@ -178,7 +178,7 @@ class Worker:
         return self._model
 
     def _what_changed(self) -> str | None:
-        """What code that is not ours left other than it found it."""
+        """What a plugin changed in the model and did not put back; None where all is as it was."""
         return self._seal.broken(self._model.hf) if self._seal and self._model is not None else None
 
     @cached_property
