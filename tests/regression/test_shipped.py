@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from benchmarks.regression_claims import claims_table, trainings_table
+from benchmarks.regression_ship import QUICK, quick_point
 from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.regression import EXPERIMENTS, Results, load
 from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
-from dualscope.regression.claims import claims_table, trainings_table
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
@@ -22,7 +23,7 @@ from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
-from dualscope.regression.shipped import QUICK, SHIPPED, quick_point, shipped_runs
+from dualscope.regression.shipped import SHIPPED, shipped_runs
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
 DOCS = Path(__file__).parents[2] / "docs" / "regression.md"

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.words import VARIANTS, Variant
 from dualscope.models.draws import PiecewiseDraws
 from dualscope.models.families import family_of
 from dualscope.models.model import Model
 from dualscope.models.parts import Part
 
-VARIANTS: dict[str, str] = {
+ABOUT: dict[Variant, str] = {
     "trained": "the checkpoint as it is",
     "untrained": "every weight drawn anew from the architecture's own initialiser",
     "trained-embeddings": "embeddings (input, position, output) and all norms kept, the rest drawn anew",
