@@ -10,13 +10,18 @@ import argparse
 import gzip
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.regression_claims import PARTED, claims_table, trainings_table
+from dualscope.core.rows import ExperimentRow
 from dualscope.regression import EXPERIMENTS, Results, save
-from dualscope.regression.claims import claims_table, trainings_table
-from dualscope.regression.shipped import PARTED, POINT, QUICK, SHIPPED, quick_point
+from dualscope.regression.appearance import APPEARS
+from dualscope.regression.shipped import SHIPPED
 
+QUICK = SHIPPED / "quick.json"
+POINT = ("panel", "series", "metric", "x_name", "x", "seed", "value")
 DOCS = Path(__file__).parents[1] / "docs" / "regression.md"
 CLAIMS = "<!-- claims: python -m benchmarks.regression_ship -->", "<!-- end of claims -->"
 TRAININGS = "<!-- trainings: python -m benchmarks.regression_ship -->", "<!-- end of trainings -->"
@@ -75,12 +80,19 @@ def refresh_docs() -> None:
     DOCS.write_text(text)
 
 
+def quick_point(rows: Sequence[ExperimentRow]) -> ExperimentRow:
+    """Where its last training ended, or, where nothing is trained, the last number of a seed."""
+    own = [row for row in rows if row["seed"] is not None and row["metric"] != APPEARS]
+    trained = [row for row in own if row["x_name"] == "step"]
+    return (trained or own)[-1]
+
+
 def ship_quick_points() -> None:
     """The last number that each ``--quick`` run finds: tests run it again."""
     points = {}
     for name in EXPERIMENTS:
         rows = EXPERIMENTS[name].quick().run().rows
-        points[name] = {key: quick_point(rows)[key] for key in POINT}
+        points[name] = {key: value for key, value in quick_point(rows).items() if key in POINT}
         print(f"{name}: {points[name]}", flush=True)
     QUICK.write_text(json.dumps(points, indent=1) + "\n")
 

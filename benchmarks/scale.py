@@ -26,7 +26,7 @@ from dualscope.learners.bench import KEPT
 from dualscope.metrics import METRICS
 from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
-from dualscope.models.footprint import FULL, TRAINED_TWICE, Footprint, Shape, Task, footprint
+from dualscope.models.footprint import FULL, TRAINED_TWICE, Demand, Footprint, Shape, footprint
 from dualscope.models.hardware import total_memory
 from dualscope.models.precision import dtype_of
 from dualscope.models.reading.memory import weight_bytes
@@ -115,7 +115,7 @@ def estimated(model: Model, lesson: Lesson) -> Footprint:
     shape = Shape.of(model.hf.config.to_dict(), weight_bytes(model.hf) // model.dtype.itemsize)
     # gd's change is kept while lcgd learns, unless it fills much of the device; a small model is trained once more.
     kept = FULL * shape.learned <= KEPT * total_memory(model.device)
-    task = Task(
+    task = Demand(
         queries=len(lesson.queries),
         query_tokens=max(map(len, lesson.queries)) + len(lesson.bos),
         context_tokens=len(lesson.context),

@@ -1,5 +1,6 @@
 """Writes the pages that follow from the code: python -m docs.generate."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,7 @@ def verdict() -> str:
     return VERDICT.format(rule=quoted, small=SMALL)
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "reference.md": reference,
     "verdict.md": verdict,
     "fields.md": fields.page,

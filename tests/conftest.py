@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +14,17 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from dualscope.core.registry import Registry
 from dualscope.tasks import Task
 
 # A background shell ignores Ctrl-C, and every process that it starts inherits that: tests of Ctrl-C need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
+CHROMIUM = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run "
+    "--disable-component-update --disable-sync"
+)
 TEMPLATE = "Sentence: {sentence} Label:"
 
 settings.register_profile("dualscope", deadline=None)  # a busy machine is no failure
@@ -145,16 +152,40 @@ def tiny_task(tiny_task_file: Path) -> Task:
     return Task.load(tiny_task_file)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window, which sends nothing of its own."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("no Chromium is installed, and in continuous integration the browser tests must run")
+        pytest.skip("no Chromium is installed; the page is not looked at in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=CHROMIUM.split())
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def forgetting(registry: Registry[Any]) -> Iterator[None]:
+    items, aliases = dict(registry._items), dict(registry._aliases)
+    try:
+        yield
+    finally:
+        registry._items, registry._aliases = items, aliases
+
+
 @pytest.fixture
 def forget() -> Iterator[None]:
     """What a test registers, other tests do not see."""
     from dualscope.learners import LEARNERS
     from dualscope.metrics import METRICS
 
-    before = [(registry, dict(registry._items), dict(registry._aliases)) for registry in (LEARNERS, METRICS)]
-    yield
-    for registry, items, aliases in before:
-        registry._items, registry._aliases = items, aliases
+    with forgetting(LEARNERS), forgetting(METRICS):
+        yield
     for name in [name for name in sys.modules if name.startswith("dualscope_plugin_")]:
         del sys.modules[name]
 

@@ -97,7 +97,7 @@ def test_a_model_whose_output_projection_cannot_be_read(
     def loaded(*args: Any, **options: Any) -> Model:
         model = load(*args, **options)
         for attention in model.attentions:
-            attention.c_proj = Opaque(attention.c_proj)
+            attention.c_proj = Opaque(attention.get_submodule("c_proj"))
         return model
 
     monkeypatch.setattr(Model, "load", loaded)

@@ -303,8 +303,8 @@ def test_ctrl_c_is_130_and_the_run_resumes(
 
 
 def test_corrupted_labels_on_one_side(cli: Callable[..., Any], tmp_path: Path) -> None:
-    arguments = ("run", "--task", "embedded-sst2", "--seeds", "1", "--queries", "4", "--shots", "2")
-    arguments += ("--variant", "trained", "--out", tmp_path / "run", "--dry-run", "--json")
+    arguments = ["run", "--task", "embedded-sst2", "--seeds", "1", "--queries", "4", "--shots", "2"]
+    arguments += ["--variant", "trained", "--out", str(tmp_path / "run"), "--dry-run", "--json"]
     refused = cli(*arguments, "--corrupt", "icl")
     assert refused.code == 2
     assert "--demo-labels flipped or random" in refused.err

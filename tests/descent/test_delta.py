@@ -120,7 +120,7 @@ def test_a_small_update_survives_in_sixteen_bits() -> None:
     learned = bench.learned("gd", 1e-3)
     assert learned.delta is not None
     assert all(change.dtype == torch.float32 for change in learned.delta.values())
-    weight = model.blocks[0].get_submodule("attn.c_attn").weight[:, 64:].T.float()
+    weight = model.blocks[0].get_parameter("attn.c_attn.weight")[:, 64:].T.float()
     change = learned.delta["layers.0.value.weight"]
     swallowed = ((weight + change).bfloat16().float() == weight).float().mean()
     assert swallowed > 0.9
@@ -147,7 +147,7 @@ def test_small_gradients_survive_in_float16(name: str) -> None:
         model = wrapped("llama", dtype)
         with torch.no_grad():
             for attention in model.attentions:
-                attention.get_submodule("o_proj").weight.mul_(2**-12)
+                attention.get_parameter("o_proj.weight").mul_(2**-12)
             model.hf.lm_head.weight.mul_(2**-6)
         deltas.append(Bench(model, tiny_lesson(model, shots=1, queries=2)).learned(name, LR).delta)
     half, exact = deltas

@@ -1,14 +1,18 @@
 """The dual form of an update, and what a layer's own change does."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from dualscope.core.errors import InputError
+from dualscope.descent.dual import KeyOrValue
 from dualscope.learners import Delta, Dual, direct_attn_out
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench
 
 LR = 0.3
+ROLES: dict[str, KeyOrValue] = {"key": "key", "value": "value"}
 WANT = frozenset({"dual", "layer_inputs"})
 
 
@@ -28,19 +32,20 @@ WANT = frozenset({"dual", "layer_inputs"})
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value) or "default",
 )
-def test_primal_is_dual(family: str, name: str, options: dict[str, object]) -> None:
+def test_primal_is_dual(family: str, name: str, options: dict[str, Any]) -> None:
     bench = tiny_bench(family, want=WANT, shots=3, queries=3)
     learned = bench.learned(name, LR, **options)
     dual = Dual.of(learned.log)
     assert learned.delta is not None
     for key, change in learned.delta.items():
-        _, layer, role, kind = key.split(".")
-        form = dual.weight(int(layer), role) if kind == "weight" else dual.bias(int(layer), role)  # type: ignore[arg-type]
+        _, number, name, kind = key.split(".")
+        at, role = int(number), ROLES[name]
+        form = dual.weight(at, role) if kind == "weight" else dual.bias(at, role)
         torch.testing.assert_close(form, change, rtol=1e-9, atol=1e-12)
     # And so for what a query sees: dW x is attention to the training tokens.
     x = learned.trace.extras["layer_inputs"]
-    for role in ("key", "value"):
-        change = dual.change(x, role)  # type: ignore[arg-type]
+    for role in ROLES.values():
+        change = dual.change(x, role)
         for layer in range(3):
             expected = torch.zeros_like(change[:, layer])
             if f"layers.{layer}.{role}.weight" in learned.delta:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from dualscope.descent.layer_losses import visiting
-from dualscope.models.capture.hooks import Session, capturing
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
 from tests.learners.setting import wrapped
 
 # What is fed exactly that stream, by family.

@@ -50,9 +50,12 @@ def test_a_checkpointed_run_is_the_same(
     before = state(bench.model)
     again = []
     with monkeypatch.context() as patch:
-        patch.setattr(
-            manners, "checkpoint", lambda *a, **o: (again.append(1), checkpoint.checkpoint(*a, **o))[1]
-        )
+
+        def counted(*given: Any, **options: Any) -> Any:
+            again.append(1)
+            return checkpoint.checkpoint(*given, **options)
+
+        patch.setattr(manners, "checkpoint", counted)
         short_of_memory(bench, patch, passes=2)
         found = bench.learned(learner, LR, **options)
     assert again, "no block was checkpointed"

@@ -3,6 +3,7 @@ that are filled up to one width, steps that are replayed.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ def test_applied_beside() -> None:
 )
 @pytest.mark.usefixtures("always_filled", "always_beside")
 def test_filling_up_changes_nothing(
-    family: str, learner: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    family: str, learner: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled = tiny_bench(family).learned(learner, LR, **options)
     with monkeypatch.context() as patch:
@@ -102,9 +103,12 @@ def test_replayed_on_a_gpu(family: str, learner: str, monkeypatch: pytest.Monkey
     recorded = []
     monkeypatch.setattr(cuda_graphs, "FEWEST", 2)
     take = cuda_graphs.Recording.take
-    monkeypatch.setattr(
-        cuda_graphs.Recording, "take", lambda self, *a: (recorded.append(self), take(self, *a))[1]
-    )
+
+    def noted(self: cuda_graphs.Recording, *given: Any) -> Any:
+        recorded.append(self)
+        return take(self, *given)
+
+    monkeypatch.setattr(cuda_graphs.Recording, "take", noted)
     model = wrapped(family)
     lesson = tiny_lesson(model)
     model.hf.cuda()

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.report.test_browser import browser
-
-__all__ = ["browser"]
 REPOSITORY = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
 

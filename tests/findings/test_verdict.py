@@ -291,13 +291,19 @@ def table(levels: Mapping[str | QueryColumn, float], right: float) -> pa.Table:
 
 
 def cells() -> list[tuple[dict[str, Any], pa.Table]]:
-    found = []
+    found: list[tuple[dict[str, Any], pa.Table]] = []
     for seed in range(6):
         for variant in ("trained", "untrained"):
-            base = {"model": "tiny", "variant": variant, "task": "sst2", "seed": seed, "demo_labels": "gold"}
+            base: dict[str, Any] = {
+                "model": "tiny",
+                "variant": variant,
+                "task": "sst2",
+                "seed": seed,
+                "demo_labels": "gold",
+            }
             base |= {"corrupt": "both", "lr": None, "options": "{}", "control": None, "role": "hypothesis"}
             high = 0.3 if variant == "trained" else 0.1
-            gd = {"sim_aou": high, "sim_aou_mismatched": 0.1, "sim_am": 2.0}
+            gd: dict[str | QueryColumn, float] = {"sim_aou": high, "sim_aou_mismatched": 0.1, "sim_am": 2.0}
             gd |= {QueryColumn("sim_aou_to_null", NULL): 0.1, QueryColumn("sim_aou", layers=True): 1.0}
             found += [
                 (base | {"learner": "zero-shot", "role": "baseline", "shots": 0}, table({}, 0.5)),
@@ -347,12 +353,15 @@ def test_flipped_labels_are_learned_where_they_are_followed(
     corrupt: str, icl: float, gd: float, answer: str
 ) -> None:
     right = {"zero-shot": 0.5, "in-context": icl, "gd": gd}
-    levels = {"sim_aou": 0.3, "sim_aou_mismatched": 0.1}
+    levels: dict[str, dict[str | QueryColumn, float]] = {
+        "trained": {"sim_aou": 0.3, "sim_aou_mismatched": 0.1},
+        "untrained": {"sim_aou": 0.1},
+    }
     found = [
         (
             columns
             | ({} if columns["learner"] == "zero-shot" else {"demo_labels": "flipped", "corrupt": corrupt}),
-            table(levels if columns["variant"] == "trained" else {"sim_aou": 0.1}, right[columns["learner"]]),
+            table(levels[columns["variant"]], right[columns["learner"]]),
         )
         for columns, _ in cells()
         if columns["learner"] in right

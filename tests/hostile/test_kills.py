@@ -113,6 +113,7 @@ def _kill(kind: str, grid: dict[str, Any], out: Path, rng: np.random.Generator) 
         elif kind == "the parent":
             process.kill()
         else:
+            assert process.pid is not None
             os.killpg(process.pid, signal.SIGKILL)
     process.join(120)
     assert not process.is_alive(), kind
@@ -123,7 +124,8 @@ def test_kills(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     alone = [ALONE[i % len(ALONE)] for i in range(KILLS)]
     kinds = [TOGETHER[i // 8 % 3] if i % 8 == 7 else kind for i, kind in enumerate(alone)]
-    number, hits, kept = 0, 0, {}
+    number, hits = 0, 0
+    kept: dict[str, tuple[int, int]] = {}
     out = tmp_path / "run0"
     for kind in kinds:
         if len(kept) == SIZE:  # this one is whole, whatever happened to it: look at it, and begin another

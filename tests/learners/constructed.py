@@ -8,7 +8,6 @@ up an MLP turns word and vector into an answer, and not linearly, so that no lat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from dualscope.models.model import Model
 from dualscope.tasks import Task
 from dualscope.tasks.config import TaskConfig
+from dualscope.tasks.sources import DataRow
 from tests.models.tiny import WORDS, tiny_tokenizer
 
 LAYER, LAYERS, WIDTH, HEADS = 1, 4, 48, 4
@@ -73,9 +73,11 @@ def _head_that_sees_labels(attention: Any, dim: int) -> None:
 
 class _Rows:
     def __init__(self, texts: list[str], labels: list[int]) -> None:
-        self._rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+        self._rows: list[DataRow] = [
+            {"text": text, "label": label} for text, label in zip(texts, labels, strict=True)
+        ]
 
-    def rows(self, split: str) -> Iterable[Mapping[str, Any]]:
+    def rows(self, split: str) -> list[DataRow]:
         return self._rows[:200] if split == "train" else self._rows[200:]
 
     def where(self, split: str) -> str:

@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from dualscope.tasks import Lesson
 from tests.models import oracle as reading
+from tests.models.textbook import Layer
 
 FAMILIES = ("gpt2", "llama", "gemma2", "xglm")
 
@@ -20,6 +23,11 @@ def sequences(lesson: Lesson) -> list[tuple[list[int], int]]:
         tokens = [*lesson.bos, *d.prompt, *d.label]
         found.append((tokens, len(tokens) - len(d.label)))
     return found
+
+
+def _columns(cut: slice, weight: Tensor) -> Tensor:
+    """Of a projection that is stored as [in, out]."""
+    return weight[:, cut].T
 
 
 class Copy:
@@ -40,11 +48,9 @@ class Copy:
             for i, block in enumerate(self.hf.transformer.h):
                 for n, role in ((1, "key"), (2, "value")):
                     cut = slice(n * width, (n + 1) * width)
-                    found[f"layers.{i}.{role}.weight"] = (
-                        block.attn.c_attn.weight,
-                        lambda w, c=cut: w[:, c].T,
-                    )
-                    found[f"layers.{i}.{role}.bias"] = (block.attn.c_attn.bias, lambda b, c=cut: b[c])
+                    fused, at = block.attn.c_attn, f"layers.{i}.{role}"
+                    found[f"{at}.weight"] = (fused.weight, partial(_columns, cut))
+                    found[f"{at}.bias"] = (fused.bias, itemgetter(cut))
             return found
         for i, block in enumerate(self.hf.model.layers):
             for name, role in (("k_proj", "key"), ("v_proj", "value")):
@@ -52,9 +58,9 @@ class Copy:
                     found[f"layers.{i}.{role}.{kind}"] = (parameter, lambda w: w)
         return found
 
-    def run(self, tokens: Sequence[int]) -> tuple[Tensor, list[reading.Layer]]:
+    def run(self, tokens: Sequence[int]) -> tuple[Tensor, list[Layer]]:
         with torch.enable_grad():
-            return reading.watch.__wrapped__(self.hf, tokens)
+            return reading.watch_with_gradients(self.hf, tokens)
 
     def gradients(self, loss: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
         table = self.table()
@@ -106,7 +112,7 @@ def gd(
 
 
 def said(
-    hf: Any, layer: int, layers: list[reading.Layer], inputs: list[Tensor], added: list[Tensor], readout: str
+    hf: Any, layer: int, layers: list[Layer], inputs: list[Tensor], added: list[Tensor], readout: str
 ) -> Tensor:
     """What a layer's own loss looks at: logits [tokens, vocabulary]."""
     hidden = layers[layer].residual if readout == "block" else inputs[layer] + added[layer]
@@ -147,7 +153,7 @@ class LocalCopy(Copy):
 
 
 def lcgd(
-    hf: nn.Module,
+    hf: Any,
     lesson: Lesson,
     lr: float,
     readout: str = "block",

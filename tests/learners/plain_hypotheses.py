@@ -46,7 +46,8 @@ def head_outputs(hf: Any, tokens: Sequence[int], heads: int) -> Tensor:
             )
             stack.callback(handle.remove)
         watch(hf, tokens)
-    return torch.stack(found).unflatten(-1, (heads, -1))
+    shape = len(found), heads, -1
+    return torch.stack(found).view(shape)
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def written(hf: Any, layer: int, head: int, output: Tensor) -> Tensor:
     module = projection(hf, layer)
     width = module.weight.shape[1] if isinstance(module, nn.Linear) else module.weight.shape[0]
     given = torch.zeros(width, dtype=output.dtype, requires_grad=True)
-    jacobian = torch.autograd.functional.jacobian(module, given)
+    jacobian: Tensor = torch.autograd.functional.jacobian(module, given)
     return jacobian[:, head * len(output) : (head + 1) * len(output)] @ output
 
 

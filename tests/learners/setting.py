@@ -1,6 +1,5 @@
 """A tiny task and bench for the tests of learners."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from dualscope.learners import Bench
 from dualscope.models.model import Model
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 from dualscope.tasks.config import TaskConfig
+from dualscope.tasks.sources import DataRow
 from tests.models.tiny import tiny_model
 
 
@@ -30,7 +30,7 @@ class Rows:
             "movie",
             *(f"w{i}" for i in range(9)),
         ]
-        self._rows = [
+        self.table: list[dict[str, Any]] = [
             {
                 "text": " ".join(rng.choice(words, size=rng.integers(2, 6))),
                 "label": int(rng.integers(classes)),
@@ -38,9 +38,9 @@ class Rows:
             for _ in range(n)
         ]
 
-    def rows(self, split: str) -> Iterable[Mapping[str, Any]]:
-        half = len(self._rows) // 2
-        return self._rows[:half] if split == "train" else self._rows[half:]
+    def rows(self, split: str) -> list[DataRow]:
+        half = len(self.table) // 2
+        return [*(self.table[:half] if split == "train" else self.table[half:])]
 
     def file(self, split: str) -> None:
         return None

@@ -60,9 +60,9 @@ def test_what_is_taught_wrongly_explains_nothing(benches: list[Bench]) -> None:
             scores[name, str(options), control] = fmean(values)
     right = [key for key, value in scores.items() if key[2] is None and value >= 0.5]
     assert ("task-vector", "{'mode': 'add'}", None) in right
-    for name, options, _ in right:
-        assert scores[name, options, "random-labels"] < 0.2
-        assert scores[name, options, "other-task"] < 0.2
+    for name, written, _ in right:
+        assert scores[name, written, "random-labels"] < 0.2
+        assert scores[name, written, "other-task"] < 0.2
 
 
 def share_explained(icl: Tensor, zero: Tensor, said: Tensor) -> float:

@@ -129,7 +129,7 @@ def test_sinks_stay_in_the_denominator() -> None:
     def masses(sink: float) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             for module in model.attentions:
-                module.sinks.fill_(sink)
+                module.get_parameter("sinks").fill_(sink)
         bench = Bench(model, lesson, want=frozenset({"mass"}))
         return demonstration_mass(bench)[:, 0], bench.in_context.extras["bos_mass"][:, 0]
 
@@ -201,7 +201,7 @@ def test_the_bias_of_the_output_projection_does_not_shrink() -> None:
     """With one head, one share: the vector form is exact once the bias is left out, and only then."""
     model = Model(*tiny_model("gpt2", torch.float64, n_head=1, n_layer=1))
     with torch.no_grad():
-        model.attentions[0].get_submodule("c_proj").bias.normal_(generator=torch.Generator().manual_seed(0))
+        model.attentions[0].get_parameter("c_proj.bias").normal_(generator=torch.Generator().manual_seed(0))
     bench = Bench(model, random_lesson(queries=(3, 5, 9)))
     z, d = bench.zero_shot.attn_out, bench.learned("dilution").trace.attn_out
     bias = model.output_bias

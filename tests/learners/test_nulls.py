@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from dualscope.learners.hidden_states.probe import softmax_regression
 from dualscope.learners.nulls import filled, scrambled, unlabelled
 from dualscope.learners.same_length import of_the_same_length
 from dualscope.tasks import Episode
+from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
 from tests.models import oracle as reading
@@ -92,7 +94,7 @@ def test_taught_the_wrong_thing() -> None:
         tiny_bench().learned("gd-other-task", LR)
 
 
-def _teaching(bench: Bench, training: tuple) -> object:  # type: ignore[type-arg]
+def _teaching(bench: Bench, training: tuple[DemonstrationTokens, ...]) -> Lesson:
     from dataclasses import replace
 
     return replace(bench.lesson, training=training)
@@ -135,7 +137,7 @@ def test_redrawn(balanced: bool) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"balanced": True}, {"demo_labels": "random"}, {"demo_labels": "flipped"}]
 )
-def test_a_redrawn_context_is_as_long_to_the_token(options: dict[str, object]) -> None:
+def test_a_redrawn_context_is_as_long_to_the_token(options: dict[str, Any]) -> None:
     """Label words of one token and of two, a small pool: what no example makes up for is cut or filled at the front."""
     model = wrapped("gpt2")
     for seed in range(8):
@@ -267,7 +269,9 @@ def test_probe() -> None:
         expected = (((z.residual[:, layer] - mean) / scale) @ weight.T + bias).log_softmax(-1)
         assert learned.trace.label_logprobs_at_layer is not None
         torch.testing.assert_close(learned.trace.label_logprobs_at_layer[:, layer], expected.detach())
-    assert torch.equal(learned.trace.label_logprobs, learned.trace.label_logprobs_at_layer[:, -1])
+    at_layer = learned.trace.label_logprobs_at_layer
+    assert at_layer is not None
+    assert torch.equal(learned.trace.label_logprobs, at_layer[:, -1])
     same = torch.ones(1, 3, 4)
     assert softmax_regression(same, torch.tensor([0, 1, 0]), same, 2, 3, 1.0).isfinite().all()
 

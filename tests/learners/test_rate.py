@@ -10,7 +10,7 @@ from dualscope.learners import choose_rate
 from dualscope.models import Model
 from dualscope.tasks import Episode, Task
 from tests.learners import oracle
-from tests.learners.setting import tiny_lesson, tiny_task, wrapped
+from tests.learners.setting import Rows, tiny_lesson, tiny_task, wrapped
 from tests.models import oracle as reading
 
 
@@ -57,7 +57,8 @@ def test_choose_rate_edges() -> None:
         choose_rate(model, tiny_task(), seeds=[0], shots=3, queries=5)
     # A rate that blows the model up is not chosen, whatever its NaNs would be taken for.
     task = tiny_task(n=140)
-    task.source._rows[60]["text"] = "film " * 1000  # type: ignore[attr-defined]
+    assert isinstance(task.source, Rows)
+    task.source.table[60]["text"] = "film " * 1000
     choice = choose_rate(model, task, seeds=[0], shots=3, queries=5, grid=(0.1, 1e30), limit=50)
     assert choice.rate == 0.1
     assert choice.at_edge

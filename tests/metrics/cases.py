@@ -1,5 +1,6 @@
 """Traces made up for tests: random, ragged, or with a structure that a metric should see."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.case import Case
+from dualscope.metrics.rows import compute
+from dualscope.metrics.values import PerQuery
 from dualscope.models.trace import Trace
 
 QUERIES, LAYERS, HEADS, TOKENS, WIDTH, CLASSES = 12, 3, 2, 7, 16, 3
@@ -103,6 +106,15 @@ def predicted_case(
     base = random_trace(0, queries=len(labels), classes=classes)
     z, c, g = (predicting(base, p, labels) for p in (zero, icl, gd))
     return case_of(z, c, gradient(g))
+
+
+def per_query(case: Case, names: Iterable[str]) -> list[PerQuery]:
+    """What these metrics find, all of which have a number for every query."""
+    found = []
+    for values in compute(case, names):
+        assert isinstance(values, PerQuery)
+        found.append(values)
+    return found
 
 
 def cos(left: np.ndarray, right: np.ndarray) -> float:

@@ -1,13 +1,13 @@
 """Properties of the cosine, and that a device gives the same rows as the CPU."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dualscope.core.rows import MetricRow
 from dualscope.learners.learner import Reread
 from dualscope.metrics import measure
 from dualscope.metrics.attention_output import sim_aou_mismatched
@@ -49,7 +49,7 @@ def test_mismatched_is_the_mean_over_all_other_queries(queries: int, seed: int) 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_device_gives_the_same_rows() -> None:
-    def on(device: str) -> list[dict[str, Any]]:
+    def on(device: str) -> list[MetricRow]:
         case = random_case(1, relative=True, others=(result(random_trace(9).to(device), "null-context"),))
         case = case_of(
             case.zero_shot.to(device),

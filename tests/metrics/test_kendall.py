@@ -1,6 +1,6 @@
 """tau-b against scipy, and the Kendall metrics against plain loops."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from dualscope.metrics.case import Case
 from dualscope.metrics.demonstrations import KENDALL_QUERIES, TOP, Places, by_demonstration, shared_tokens
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.rows import compute, measure
-from dualscope.tasks.lesson import DemonstrationTokens
+from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 from tests.metrics.cases import HEADS, LAYERS, WIDTH, case_of, gradient, random_trace, result
+from tests.models.lessons import random_lesson
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=70))
@@ -74,21 +75,13 @@ EVERY = [
 ]
 
 
-@dataclass
-class Lesson:
-    """As much of a lesson as the metric looks at."""
-
-    demonstrations: tuple[DemonstrationTokens, ...]
-    training: tuple[DemonstrationTokens, ...]
-
-
 def lesson(bos: int = 1, separator: int = 1) -> tuple[Lesson, int]:
     start, shown = bos, []
     for index, (prompt, label) in enumerate([(4, 1), (6, 2), (3, 1)]):
         shown.append(DemonstrationTokens(f"train:{index}", 0, (7,) * prompt, (8,) * label, start))
         start += prompt + label + separator
     left_out = DemonstrationTokens("train:9", 0, (7,) * 5, (8,), -1)  # GD saw it, the context had no room
-    return Lesson(tuple(shown), (*shown, left_out)), start
+    return replace(random_lesson(), demonstrations=tuple(shown), training=(*shown, left_out)), start
 
 
 def test_tokens_are_paired_whatever_was_recorded() -> None:
@@ -120,7 +113,7 @@ def kendall_case() -> Case:
         "queries": torch.randn(LAYERS, 23, HEADS * 4, generator=generator),
         "inputs": torch.randn(LAYERS, 23, WIDTH, generator=generator),
     }
-    return case_of(z, c, gradient(g, records=records), lesson=made)  # type: ignore[arg-type]
+    return case_of(z, c, gradient(g, records=records), lesson=made)
 
 
 def places_of(case: Case) -> Places:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dualscope.core.rows import MetricRow
 from dualscope.learners import Learned
 from dualscope.metrics.case import Case
 from dualscope.metrics.partition import PARTITION, partition
@@ -26,7 +27,7 @@ GD = [0, 0, 2, 0, 2, 1, 0, 0, 1, 0, 1, 0]
 COUNTS = [2, 1, 1, 1, 1, 1, 1, 1, 1, 2]
 
 
-def rows(case: Case, **options: object) -> dict[tuple[str, str | None], dict[str, Any]]:
+def rows(case: Case, **options: Any) -> dict[tuple[str, str | None], MetricRow]:
     return {(r["metric"], r["reference"]): r for r in measure(case, **options).rows if r["layer"] is None}
 
 

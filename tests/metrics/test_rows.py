@@ -11,7 +11,6 @@ from dualscope.core.errors import InputError
 from dualscope.learners.learner import Reread
 from dualscope.metrics import METRICS, measure
 from dualscope.metrics.case import Case
-from dualscope.metrics.rows import compute
 from dualscope.models.trace import Trace
 from tests.metrics.cases import (
     HEADS,
@@ -20,6 +19,7 @@ from tests.metrics.cases import (
     WIDTH,
     case_of,
     gradient,
+    per_query,
     predicted_case,
     random_case,
     random_trace,
@@ -40,7 +40,7 @@ def test_rows_have_the_columns_and_every_metric_is_described() -> None:
 def test_aggregation_is_heads_then_queries_then_layers() -> None:
     case = random_case(1, relative=True)
     rows = measure(case, ["sim_am_delta"], per_head=True).rows
-    (found,) = compute(case, ["sim_am_delta"])
+    (found,) = per_query(case, ["sim_am_delta"])
     values = found.values.numpy()  # layer 0 is undefined
     by_layer = np.nanmean(values[:, 1:], axis=2).mean(0)
     layers = {row["layer"]: row for row in rows if row["head"] is None}
@@ -62,7 +62,7 @@ def test_undefined_queries_are_left_out_and_counted() -> None:
     case = replace(case, own=result(gradient(replace(case.trace, attn_out=out))))
     for name in ("sim_aou", "sim_aou_norm", "sim_aou_mismatched"):
         rows = {row["layer"]: row for row in measure(case, [name]).rows}
-        (found,) = compute(case, [name])
+        (found,) = per_query(case, [name])
         assert rows[1]["n"] == QUERIES - 5 if name != "sim_aou_mismatched" else QUERIES
         assert rows[0]["n"] == rows[None]["n"] == QUERIES
         assert rows[1]["value"] == pytest.approx(float(np.nanmean(found.values[:, 1])))
@@ -72,7 +72,7 @@ def test_undefined_queries_are_left_out_and_counted() -> None:
 def test_interval_agrees_with_a_plain_bootstrap() -> None:
     case = random_case(3, queries=40)
     rows = {row["layer"]: row for row in measure(case, ["sim_aou"], seed=5).rows}
-    (found,) = compute(case, ["sim_aou"])
+    (found,) = per_query(case, ["sim_aou"])
     values = found.values.numpy()
     drawn = np.random.default_rng(5).integers(0, 40, (1000, 40))
     means = values[drawn].mean(1)
@@ -111,12 +111,14 @@ def test_subset_of_queries_that_both_turn_right() -> None:
     case = replace(case, own=result(gradient(g)), against=result(c, "in-context"))
     measured = measure(case, ["sim_aou", "sim_aou_centered", "accuracy"], subset="f2t")
     rows = {row["metric"]: row for row in measured.rows if row["layer"] is None}
-    whole, part = (next(iter(compute(x, ["sim_aou"]))).values for x in (case, case.only(case.turned_right())))
+    whole, part = (
+        next(iter(per_query(x, ["sim_aou"]))).values for x in (case, case.only(case.turned_right()))
+    )
     torch.testing.assert_close(part, whole[[0, 4]])
     assert rows["sim_aou"]["n"] == rows["sim_aou_centered"]["n"] == 2
     assert rows["sim_aou"]["value"] == pytest.approx(whole[[0, 4]].mean().item())
     assert rows["sim_aou_centered"]["value"] == pytest.approx(
-        next(iter(compute(case.only(case.turned_right()), ["sim_aou_centered"]))).values.mean().item()
+        next(iter(per_query(case.only(case.turned_right()), ["sim_aou_centered"]))).values.mean().item()
     )
     assert rows["accuracy"]["n"] == 6  # over the subset it would be 1, whatever was learned
     assert np.isfinite(measured.queries["sim_aou"].to_numpy()).tolist() == [
@@ -170,7 +172,8 @@ def test_signal_to_noise() -> None:
     noise = change - second  # of the change: what both sides share is none
 
     def ratio(signal: torch.Tensor, rounding: torch.Tensor) -> list[float]:
-        return (signal.norm(dim=-1).sum(0) / rounding.norm(dim=-1).sum(0)).tolist()
+        found: list[float] = (signal.norm(dim=-1).sum(0) / rounding.norm(dim=-1).sum(0)).tolist()
+        return found
 
     mean_less = noise - noise.mean(0)
     centred = ratio((g - z - (g - z).mean(0))[:4], mean_less * (4 / 3) ** 0.5)
@@ -250,10 +253,10 @@ def test_a_window_is_a_mask_and_a_diverged_score_is_not() -> None:
         return replace(trace, attn_scores=scores)
 
     z, c, g = windowed(case.zero_shot), windowed(case.reference), windowed(case.trace)
-    (found,) = compute(case_of(z, c, gradient(g)), ["sim_am"])
+    (found,) = per_query(case_of(z, c, gradient(g)), ["sim_am"])
     assert found.values.isfinite().all()
     g.attn_scores[3, 1, 0, -1] = torch.nan
-    (found,) = compute(case_of(z, c, gradient(g)), ["sim_am"])
+    (found,) = per_query(case_of(z, c, gradient(g)), ["sim_am"])
     assert found.values.isnan().nonzero().tolist() == [[3, 1, 0]]
 
 

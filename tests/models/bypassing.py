@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import MethodType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ def _gptj_attn(self: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tenso
     return out.transpose(1, 2), None
 
 
-def _mpt_attention(self: Any, hidden: Tensor, position_bias: Tensor, **_: Any) -> Any:
+def _mpt_attention(self: Any, hidden: Tensor, position_bias: Tensor, **given: Any) -> Any:
     """Its own forward has a softmax in float32; the slopes are those that the model hands on."""
     query, key, value = (
         part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
@@ -68,7 +69,7 @@ def textbook_attention(hf: Any, family: str, attentions: list[nn.Module]) -> Ite
             stack.enter_context(_watch_falcon(attentions))
         for module in attentions:
             if family == "mpt":
-                module.forward = MethodType(_mpt_attention, module)  # type: ignore[assignment]
+                module.forward = MethodType(_mpt_attention, module)
                 stack.callback(module.__dict__.pop, "forward")
             if family in ("gpt_neo", "gptj", "codegen"):
                 replacement = _gpt_neo_attn if family == "gpt_neo" else _gptj_attn
@@ -81,11 +82,10 @@ def textbook_attention(hf: Any, family: str, attentions: list[nn.Module]) -> Ite
         if family == "bloom":
             from transformers.models.bloom import modeling_bloom
 
-            functional = modeling_bloom.F
+            functional = nn.functional
             changed = SimpleNamespace(**{name: getattr(functional, name) for name in dir(functional)})
             changed.softmax = lambda tensor, dim, dtype=None: torch.softmax(tensor, dim)
-            modeling_bloom.F = changed
-            stack.callback(setattr, modeling_bloom, "F", functional)
+            stack.enter_context(mock.patch.object(modeling_bloom, "F", changed))
         yield
 
 

@@ -68,6 +68,11 @@ AttentionMaskInterface.register(NAME, eager_mask)
 @torch.no_grad()
 def watch(hf: Any, tokens: Sequence[int], start: int = 0) -> tuple[Tensor, list[Layer]]:
     """Logits [T, vocabulary] of one sequence whose first token stands at position ``start``, and its layers."""
+    return watch_with_gradients(hf, tokens, start)
+
+
+def watch_with_gradients(hf: Any, tokens: Sequence[int], start: int = 0) -> tuple[Tensor, list[Layer]]:
+    """The same, for a loss of what is found."""
     family = hf.config.model_type
     place = PLACES.get(family, _LLAMA)
     blocks = list(hf.get_submodule(place.blocks))
@@ -172,4 +177,5 @@ def readout(hf: Any, hidden: Tensor) -> Tensor:
     if hf.config.model_type in ("granite", "granitemoe", "granitemoeshared", "minicpm3"):
         logits = logits / hf.config.logits_scaling
     softcap = getattr(hf.config, "final_logit_softcapping", None)
-    return softcap * torch.tanh(logits / softcap) if softcap else logits
+    capped: Tensor = softcap * torch.tanh(logits / softcap) if softcap else logits
+    return capped

@@ -1,9 +1,9 @@
-"""Attention variants against plain formulas, in a model and outside, and their causality."""
+"""Attention kinds against plain formulas, in a model and outside, and their causality."""
 
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -13,20 +13,21 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from dualscope.core.errors import InputError
 from dualscope.models.attention_kinds import (
     Adapter,
+    AttentionKind,
     Augmented,
     Momentum,
     Negative,
     Regularized,
-    Variant,
     apply,
     attend,
     causal_mask,
-    make_variant,
+    installed,
+    make_kind,
     restore,
-    variant_of,
 )
 
-EVERY = [
+Hf = TypeVar("Hf", bound=torch.nn.Module)
+EVERY: list[dict[str, Any]] = [
     {"name": "softmax"},
     {"name": "momentum", "eta": 0.6},
     {"name": "regularized", "alpha": 0.3},
@@ -41,20 +42,32 @@ TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
 
 def gpt2(seed: int = 0) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
-    small = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 11, "bos_token_id": 0, "eos_token_id": 0}
-    return _louder(GPT2LMHeadModel(GPT2Config(**small)))
+    config = GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=11, bos_token_id=0, eos_token_id=0)
+    return _louder(GPT2LMHeadModel(config))
 
 
 def llama(seed: int = 0) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 11}
-    return _louder(LlamaForCausalLM(LlamaConfig(**small, num_attention_heads=4, num_key_value_heads=2)))
+    config = LlamaConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=11,
+    )
+    return _louder(LlamaForCausalLM(config))
 
 
-def _louder(hf: Any) -> Any:
+def _louder(hf: Hf) -> Hf:
     for parameter in hf.parameters():
         parameter.data += 0.2 * torch.randn(parameter.shape)
     return hf.double().eval()
+
+
+def kind_of(hf: torch.nn.Module) -> AttentionKind | None:
+    """The one that all of a model's attentions have, where they have one."""
+    return next((kind for module in hf.modules() if (kind := installed(module)) is not None), None)
 
 
 def awake(hf: torch.nn.Module) -> None:
@@ -69,7 +82,7 @@ def draw(*shape: int, seed: int = 0) -> list[Tensor]:
     return [torch.randn(*shape, dtype=torch.float64, generator=generator) for _ in range(3)]
 
 
-def plain(query: Tensor, key: Tensor, value: Tensor, variant: Variant, causal: bool) -> Tensor:
+def plain(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind, causal: bool) -> Tensor:
     """One query at a time, one token at a time."""
     n, d = value.shape
 
@@ -79,31 +92,31 @@ def plain(query: Tensor, key: Tensor, value: Tensor, variant: Variant, causal: b
     values = []
     for i in range(n):
         v = value[i]
-        if isinstance(variant, Negative):
-            ranked = sorted((float(key[i] @ key[j]), j) for j in seen(i) if j != i)[: variant.k]
+        if isinstance(kind, Negative):
+            ranked = sorted((float(key[i] @ key[j]), j) for j in seen(i) if j != i)[: kind.k]
             if ranked:
-                v = v - variant.beta * sum(value[j] for _, j in ranked) / len(ranked)
+                v = v - kind.beta * sum(value[j] for _, j in ranked) / len(ranked)
         values.append(v)
     outputs = []
     for t in range(n):
         logits = torch.stack([query[t] @ key[i] / d**0.5 for i in seen(t)])
         p = torch.softmax(logits, 0)
-        if isinstance(variant, Regularized) and variant.form == "dual":
-            p[t] = p[t] * (1 - variant.alpha)
-        out = sum(p[i] * values[i] for i in seen(t))
-        if isinstance(variant, Regularized) and variant.form == "published":
-            out = out - variant.alpha * values[t]
-        if isinstance(variant, Momentum):
-            out = out + sum((variant.eta ** (t - i) * values[i] for i in range(t)), torch.zeros(d).double())
+        if isinstance(kind, Regularized) and kind.form == "dual":
+            p[t] = p[t] * (1 - kind.alpha)
+        out = sum((p[i] * values[i] for i in seen(t)), torch.zeros(d).double())
+        if isinstance(kind, Regularized) and kind.form == "published":
+            out = out - kind.alpha * values[t]
+        if isinstance(kind, Momentum):
+            out = out + sum((kind.eta ** (t - i) * values[i] for i in range(t)), torch.zeros(d).double())
         outputs.append(out)
     return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
-    "variant",
+    "kind",
     [
-        Variant(),
+        AttentionKind(),
         Momentum(eta=0.7),
         Regularized(alpha=0.4),
         Regularized(alpha=0.4, form="dual"),
@@ -111,11 +124,11 @@ def plain(query: Tensor, key: Tensor, value: Tensor, variant: Variant, causal: b
     ],
     ids=str,
 )
-def test_attend_is_the_plain_formula(variant: Variant, causal: bool) -> None:
+def test_attend_is_the_plain_formula(kind: AttentionKind, causal: bool) -> None:
     query, key, value = draw(6, 4)
     mask = causal_mask(6, 6, torch.float64) if causal else None
-    output, weights = attend(query, key, value, variant, mask)
-    torch.testing.assert_close(output, plain(query, key, value, variant, causal), rtol=1e-12, atol=1e-12)
+    output, weights = attend(query, key, value, kind, mask)
+    torch.testing.assert_close(output, plain(query, key, value, kind, causal), rtol=1e-12, atol=1e-12)
     assert weights.shape == (6, 6)
 
 
@@ -124,7 +137,8 @@ def test_momentum_is_its_recursion() -> None:
     query, key, value = draw(7, 3)
     mask = causal_mask(7, 7, torch.float64)
     extra = (
-        attend(query, key, value, Momentum(eta=0.5), mask)[0] - attend(query, key, value, Variant(), mask)[0]
+        attend(query, key, value, Momentum(eta=0.5), mask)[0]
+        - attend(query, key, value, AttentionKind(), mask)[0]
     )
     momentum = torch.zeros(3, dtype=torch.float64)
     for t in range(7):
@@ -196,7 +210,7 @@ def test_a_cache_and_left_padding_change_nothing(build: Callable[[], Any], optio
 
 
 @pytest.mark.parametrize("options", EVERY[1:], ids=str)
-def test_a_variant_changes_the_model_and_trains(options: dict[str, Any]) -> None:
+def test_a_kind_changes_the_model_and_trains(options: dict[str, Any]) -> None:
     hf = gpt2()
     before = hf(TOKENS).logits.detach()
     apply(hf, options)
@@ -209,12 +223,15 @@ def test_a_variant_changes_the_model_and_trains(options: dict[str, Any]) -> None
 
 def test_augmented_projections_are_the_formula() -> None:
     for hf in (gpt2(), llama()):
-        attention = hf.transformer.h[0].attn if hasattr(hf, "transformer") else hf.model.layers[0].self_attn
+        attention: Any = hf.get_submodule(
+            "transformer.h.0.attn" if hf.config.model_type == "gpt2" else "model.layers.0.self_attn"
+        )
         x = draw(4, 16)[0]
 
         def project(attention: Any = attention, x: Any = x) -> tuple[Tensor, Tensor]:
             if hasattr(attention, "c_attn"):
-                return attention.c_attn(x).split(16, -1)[1:]
+                _, key, value = attention.c_attn(x).split(16, -1)
+                return key, value
             return attention.k_proj(x), attention.v_proj(x)
 
         key, value = project()
@@ -238,15 +255,15 @@ def test_stacked_adapters_are_separate_ones() -> None:
         torch.testing.assert_close(many(x)[i], expected)
 
 
-def test_a_saved_model_comes_back_with_its_variant(tmp_path: Path) -> None:
+def test_a_saved_model_comes_back_with_its_kind(tmp_path: Path) -> None:
     for number, options in enumerate(EVERY):
         hf = gpt2()
         apply(hf, options)
         awake(hf)
         hf.save_pretrained(tmp_path / str(number))
         loaded = GPT2LMHeadModel.from_pretrained(tmp_path / str(number), dtype=torch.float64)
-        assert restore(loaded, sorted((tmp_path / str(number)).glob("*.safetensors"))) == variant_of(hf)
-        assert loaded.config.dualscope_attention == make_variant(options).described()
+        assert restore(loaded, sorted((tmp_path / str(number)).glob("*.safetensors"))) == kind_of(hf)
+        assert loaded.config.dualscope_attention == make_kind(options).described()
         with torch.no_grad():
             torch.testing.assert_close(loaded.eval()(TOKENS).logits, hf(TOKENS).logits)
             torch.testing.assert_close(copy.deepcopy(hf)(TOKENS).logits, hf(TOKENS).logits)
@@ -260,7 +277,7 @@ def test_missing_adapters_are_refused(tmp_path: Path) -> None:
         restore(hf, [tmp_path / "model.safetensors"])
 
 
-def test_a_second_variant_replaces_the_first() -> None:
+def test_a_second_kind_replaces_the_first() -> None:
     hf, fresh = gpt2(), gpt2()
     apply(hf, {"name": "augmented"})
     awake(hf)
@@ -269,7 +286,7 @@ def test_a_second_variant_replaces_the_first() -> None:
     assert torch.equal(hf(TOKENS).logits, fresh(TOKENS).logits)
     assert not any("adapters" in name for name, _ in hf.named_parameters())
     assert restore(gpt2()) is None
-    assert variant_of(gpt2()) is None
+    assert kind_of(gpt2()) is None
 
 
 @pytest.mark.parametrize(

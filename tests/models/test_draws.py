@@ -11,7 +11,7 @@ from dualscope.models.draws import LARGE, PIECE, PiecewiseDraws
 def _draw(seed: int, size: int = LARGE, kind: str = "normal") -> list[torch.Tensor]:
     with torch.random.fork_rng(devices=[]), PiecewiseDraws():
         torch.manual_seed(seed)
-        layers = [torch.nn.Parameter(torch.empty(4, size // 4)) for _ in range(2)]
+        layers: list[torch.Tensor] = [torch.nn.Parameter(torch.empty(4, size // 4)) for _ in range(2)]
         for layer in layers:
             torch.nn.init.normal_(layer, 1, 2) if kind == "normal" else torch.nn.init.uniform_(layer, -1, 3)
     return layers

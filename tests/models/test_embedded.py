@@ -23,7 +23,8 @@ TOLERANCE = 0.03
 def card() -> dict[str, Any]:
     """The card's head, which says the same as its tables."""
     _, head, _ = (FOLDER / "README.md").read_text(encoding="utf-8").split("---\n", 2)
-    return yaml.safe_load(head)
+    found: dict[str, Any] = yaml.safe_load(head)
+    return found
 
 
 def accuracy(trace: Trace) -> float:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualscope.models.footprint import LIBRARIES, Shape, Task, footprint
+from dualscope.models.footprint import LIBRARIES, Demand, Shape, footprint
 
 SHAPES = {  # parameters, layers, width, heads, keys' width, inner width
     "350m": (373_867_520, 24, 1024, 16, 1024, 2816),
@@ -21,7 +21,7 @@ LEARNING = {"350m": (2, 2.296), "1.3b": (2, 6.198), "7b": (2, 20.17), "13b": (2,
 
 
 def estimate(name: str, changes: int) -> float:
-    task = Task(
+    task = Demand(
         queries=512, query_tokens=61, context_tokens=919, demonstration_tokens=49, traces=4, changes=changes
     )
     return footprint(Shape(*SHAPES[name], vocabulary=32_000), 2, task).total / 2**30
@@ -41,13 +41,13 @@ def test_the_estimate_without_a_second_training(name: str) -> None:
 
 def test_a_process_on_the_cpu_has_its_libraries_and_a_copy_of_what_it_moves() -> None:
     shape = Shape(*SHAPES["350m"], vocabulary=32_000)
-    on_cpu = footprint(shape, 4, Task(64, 30, 500, 40, device="cpu"))
-    on_gpu = footprint(shape, 4, Task(64, 30, 500, 40, device="cuda"))
+    on_cpu = footprint(shape, 4, Demand(64, 30, 500, 40, device="cpu"))
+    on_gpu = footprint(shape, 4, Demand(64, 30, 500, 40, device="cuda"))
     assert (on_cpu.libraries, on_gpu.libraries) == (LIBRARIES, 0)
     assert on_cpu.changes == 2 * on_gpu.changes == 2 * on_cpu.gradients == 8 * shape.learned
     assert (on_cpu.graphs, on_gpu.gradients) == (0, 0)
     assert on_gpu.graphs > 0
-    untrained = footprint(shape, 4, Task(64, 30, 500, device="cpu"))
+    untrained = footprint(shape, 4, Demand(64, 30, 500, device="cpu"))
     assert (untrained.changes, untrained.gradients) == (0, 0)
 
 
@@ -56,12 +56,12 @@ def test_a_process_on_the_cpu_has_its_libraries_and_a_copy_of_what_it_moves() ->
 )
 def test_more_work_never_needs_less(queries: int, tokens: int, context: int, taught: int, held: int) -> None:
     shape = Shape(*SHAPES["1.3b"], vocabulary=32_000)
-    less = footprint(shape, 2, Task(queries, tokens, context, taught, held, held))
-    more = footprint(shape, 2, Task(queries + 64, tokens, context + 64, taught + 16, held + 1, held + 1))
+    less = footprint(shape, 2, Demand(queries, tokens, context, taught, held, held))
+    more = footprint(shape, 2, Demand(queries + 64, tokens, context + 64, taught + 16, held + 1, held + 1))
     assert less.total <= more.total
     assert less.total <= sum(less.parts.values())
 
 
 @pytest.mark.parametrize("config", [{}, {"n_layer": -1, "n_embd": "8", "n_head": 0}, {"text_config": 3}])
 def test_a_strange_configuration_is_no_traceback(config: dict[str, object]) -> None:
-    assert footprint(Shape.of(config, 10), 4, Task(1, 1)).total > 0
+    assert footprint(Shape.of(config, 10), 4, Demand(1, 1)).total > 0

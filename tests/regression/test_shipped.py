@@ -7,22 +7,23 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from benchmarks.regression_claims import claims_table, trainings_table
+from benchmarks.regression_ship import QUICK, quick_point
 from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.regression import EXPERIMENTS, Results, load
+from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
-from dualscope.regression.claims import claims_table, trainings_table
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
-from dualscope.regression.experiments.mesa import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.experiments.vonoswald import VonOswald
 from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
-from dualscope.regression.shipped import QUICK, SHIPPED, quick_point, shipped_runs
+from dualscope.regression.shipped import SHIPPED, shipped_runs
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
 DOCS = Path(__file__).parents[2] / "docs" / "regression.md"
@@ -41,6 +42,7 @@ def curve(
         row["x"]: row["value"]
         for row in results.rows
         if (row["series"], row["metric"], row["panel"], row["seed"]) == (series, metric, panel, seed)
+        and row["x"] is not None
     }
 
 
@@ -140,6 +142,7 @@ def test_vonoswalds_constructions_are_found_again() -> None:
     VonOswald(depths=(1,), constructed=(1, 2))._rivals(again)
     for row in again.rows:
         found = curve(results, row["series"], "loss", "depth")
+        assert row["x"] is not None
         assert found[row["x"]] == pytest.approx(row["value"], rel=1e-3)
 
 
@@ -169,7 +172,7 @@ def test_ridge_without_penalty_is_not_bayes() -> None:
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_a_quick_point_is_found_again(name: str) -> None:
     wanted = json.loads(QUICK.read_text())[name]
-    found = quick_point(EXPERIMENTS[name].quick().run().rows)
+    found = dict(quick_point(EXPERIMENTS[name].quick().run().rows))
     assert {key: found[key] for key in wanted if key != "value"} == {
         k: v for k, v in wanted.items() if k != "value"
     }

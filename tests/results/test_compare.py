@@ -39,7 +39,7 @@ def test_compare_chooses_a_rate_and_takes_options(fields: dict[str, Any]) -> Non
 
 def test_compare_sets_learners_beside_every_null(fields: dict[str, Any]) -> None:
     scrambled = {"learner": "null-context", "kind": "scrambled"}
-    learners = ["gd", "zero-shot-offset", scrambled]
+    learners: list[str | dict[str, Any]] = ["gd", "zero-shot-offset", scrambled]
     found = compare(fields["models"][0], fields["tasks"][0], learners, shots=4, lr=0.1, queries=6)
     against = found.table("sim_aou_to_null")["reference"].to_pylist()
     assert sorted(against) == ["null-context[kind=scrambled]", "zero-shot-offset"]
@@ -85,6 +85,7 @@ def test_the_summary_is_the_mean_over_seeds(
     (mean,) = [r for r in rows if (r["task"], r["learner"], r["metric"]) == (ALL_TASKS, "gd", "sim_aou")]
     assert mean["value"] == pytest.approx(np.mean(both))
     again = recalled(result.run, [cell.id for cell in result.cells])
+    assert again is not None
     assert [{k: _same(v) for k, v in r.items()} for r in again] == [
         {k: _same(v) for k, v in r.items()} for r in rows
     ]

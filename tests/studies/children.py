@@ -48,7 +48,7 @@ def finish(
     """Run a study to its end in a process of its own: what it computed, and what failed."""
     outcomes = CONTEXT.Queue()
     process = start(fields, out, outcomes, **options)
-    answer = outcomes.get(timeout=300)
+    answer: tuple[list[str], list[tuple[str, str]]] = outcomes.get(timeout=300)
     process.join()
     assert process.exitcode == 0
     return answer

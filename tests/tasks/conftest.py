@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.conftest import Result
 from tests.tasks.spoilt import GOOD, ROWS
 
 
@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def refused(cli: Callable[..., Any], folder: Path) -> Callable[..., str]:
+def refused(cli: Callable[..., Result], folder: Path) -> Callable[..., str]:
     """Runs validate and returns the one message, having checked that it is one, with exit code 2."""
 
     def run(*arguments: object) -> str:

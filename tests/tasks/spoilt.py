@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 GOOD = """\
 name: mine
 source:
@@ -18,7 +20,7 @@ def spoil(folder: Path, old: str, new: str) -> None:
     (folder / "mine.yaml").write_text(GOOD.replace(old, new))
 
 
-def save_model(folder: Path, tokenizer: object, positions: int) -> None:
+def save_model(folder: Path, tokenizer: PreTrainedTokenizerBase, positions: int) -> None:
     """A model as far as validate looks at it: a configuration and a tokenizer."""
     from transformers import GPT2Config
 

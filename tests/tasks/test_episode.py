@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dualscope import InputError, Task
 from dualscope.tasks import Episode, Example, TaskConfig, spare
+from dualscope.tasks.sources import DataRow
 
 LABELS = ["low", "middle", "high"]
 
@@ -21,7 +22,7 @@ class Rows:
     def __init__(self, labels: list[int]) -> None:
         self.labels = labels
 
-    def rows(self, split: str) -> list[dict[str, str | int]]:
+    def rows(self, split: str) -> list[DataRow]:
         return [{"text": f"{split} {i}", "label": label} for i, label in enumerate(self.labels)]
 
     def file(self, split: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dualscope import InputError, Task
 from dualscope.tasks import Episode, Lesson, TaskConfig, make_lesson
+from dualscope.tasks.sources import DataRow
 from dualscope.tasks.tokens import encode
 
 # Quotes, newlines, accents, other scripts, emoji, control signs, special tokens spelt out, very long words.
@@ -26,7 +27,7 @@ class Rows:
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
-    def rows(self, split: str) -> list[dict[str, str | int]]:
+    def rows(self, split: str) -> list[DataRow]:
         return [{"text": text, "label": i % 2} for i, text in enumerate(self.texts)]
 
     def file(self, split: str) -> None:

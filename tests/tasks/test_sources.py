@@ -245,8 +245,10 @@ def test_the_catalog() -> None:
 )
 def test_the_papers_tasks_are_as_published(name: str, dataset: Any, template: Any, labels: Any) -> None:
     task = Task.load(name)
-    assert task.config.source.hub is not None
-    assert task.config.source.hub.dataset == dataset
+    source = task.config.source
+    assert source is not None
+    assert source.hub is not None
+    assert source.hub.dataset == dataset
     assert task.template == template
     assert task.labels == tuple(labels.split())
 

@@ -11,6 +11,7 @@ from dualscope.core.errors import InputError
 from dualscope.models import Model
 from dualscope.theory import Draw, bound, closed_forms, dual_of, functional, preconditioned, vonoswald
 from dualscope.theory.bound import Population, dual_norm, evaluate, worst_weight
+from dualscope.theory.features import slope
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
 
@@ -36,7 +37,8 @@ def test_gd_steps_follow_the_gradient() -> None:
 def test_gd_plus_plus_beats_gd() -> None:
     """The published setting, K = 2, constructed layers and the published rates."""
     draw = Draw(0)
-    plain, curved = [], []
+    plain: list[float] = []
+    curved: list[float] = []
     for _ in range(300):
         x = draw.uniform(11, 10) - 0.5
         y = x @ draw.normal(1, 10).T
@@ -133,7 +135,7 @@ def test_the_bound_never_fails_and_both_fall_as_the_root_of_n() -> None:
     assert found.gaps.shape == (8, 30)
     assert found.violations == 0
     assert abs(float(found.slope) + 0.5) <= 0.1
-    totals = bound.slope(torch.tensor(found.sizes), found.bounds.mean(1))
+    totals = slope(torch.tensor(found.sizes), found.bounds.mean(1))
     assert abs(float(totals) + 0.5) <= 0.1
 
 

@@ -132,6 +132,8 @@ def test_a_sink_is_one_more_token() -> None:
     for layer in range(model.n_layers):
         found = dual_of(model, lesson, layer, head=1)
         assert found.head.bias is not None
-        assert float(found.head.bias[-1]) == pytest.approx(model.attentions[layer].sinks[1].item())
+        assert float(found.head.bias[-1]) == pytest.approx(
+            model.attentions[layer].get_parameter("sinks")[1].item()
+        )
         for sides in (found.split, found.kernel, found.linear, found.dual):
             assert sides.error < 1e-5  # a float32 model

@@ -161,13 +161,13 @@ def _parity(model: "Model", found: "Logits", reference: "Logits | None") -> list
 
 def _memory(model: "Model", lesson: "Lesson") -> list[Finding]:
     """What a gradient learner needs for this lesson, by part, and how many queries are read at once."""
-    from dualscope.models.footprint import TRAINED_TWICE, Shape, Task, footprint
+    from dualscope.models.footprint import TRAINED_TWICE, Demand, Shape, footprint
     from dualscope.models.hardware import total_memory
     from dualscope.models.reading.memory import batch_size, in_words, weight_bytes
 
     own = max(len(query) for query in lesson.queries) + 1
     shape = Shape.of(model.hf.config.to_dict(), weight_bytes(model.hf) // model.dtype.itemsize)
-    task = Task(
+    task = Demand(
         queries=len(lesson.queries),
         query_tokens=own,
         context_tokens=len(lesson.context),

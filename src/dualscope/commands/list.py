@@ -64,9 +64,9 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _variants() -> list[tuple[str, str]]:
-    from dualscope.models.variants import VARIANTS
+    from dualscope.models.variants import ABOUT
 
-    return list(VARIANTS.items())
+    return list(ABOUT.items())
 
 
 def _tasks() -> list[tuple[str, str]]:

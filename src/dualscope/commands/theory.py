@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dualscope.theory import Judgement
+    from dualscope.theory import CheckedIdentity
 
 
 def theory(
@@ -82,7 +82,7 @@ def _on_a_model(
         raise typer.Exit(1)
 
 
-def _print_json(verdicts: "list[Judgement]", seed: int) -> None:
+def _print_json(verdicts: "list[CheckedIdentity]", seed: int) -> None:
     import json
     from math import isfinite
 
@@ -106,7 +106,7 @@ def _print_json(verdicts: "list[Judgement]", seed: int) -> None:
     typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
 
 
-def _print_table(verdicts: "list[Judgement]") -> None:
+def _print_table(verdicts: "list[CheckedIdentity]") -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

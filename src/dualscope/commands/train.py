@@ -35,7 +35,7 @@ def train(
     lr: float = typer.Option(1e-3, help="Highest learning rate."),
     seed: int = typer.Option(0, min=0, max=2**32 - 1, help="Seed of the weights and of the text."),
     attention: str | None = typer.Option(
-        None, help="Attention variant, as 'momentum' or '{name: momentum, eta: 0.5}'."
+        None, help="Attention kind, as 'momentum' or '{name: momentum, eta: 0.5}'."
     ),
     balance: str | None = typer.Option(
         None, help="A factor a layer, as 32,16,16,32,1,1: the same model, its layers less sensitive to GD."
@@ -57,7 +57,7 @@ def train(
     if not out.strip():
         raise InputError("--out is empty; give a folder for the model")
     folder = Path(out)
-    variant = _attention(attention)
+    kind = _attention(attention)
     from dualscope.models import hardware
     from dualscope.training.loop import train as run
     from dualscope.training.settings import Settings
@@ -73,7 +73,7 @@ def train(
         minutes=minutes,
         lr=lr,
         seed=seed,
-        attention=variant,
+        attention=kind,
         warmup=min(300, max(1, steps // 10)),
         short_steps=steps * 4 // 9 if short_steps is None else short_steps,
         balance=_factors(balance),
@@ -112,9 +112,9 @@ def _attention(text: str | None) -> dict[str, Any] | None:
     except yaml.YAMLError as error:
         raise InputError(f"--attention {text!r} is not YAML: {error}") from None
     options = {"name": read} if isinstance(read, str) else read
-    from dualscope.models.attention_kinds import make_variant
+    from dualscope.models.attention_kinds import make_kind
 
-    return make_variant(options).described()
+    return make_kind(options).described()
 
 
 class _watcher(nullcontext[Any]):

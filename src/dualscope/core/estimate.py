@@ -108,7 +108,7 @@ class Estimate:
         if not known:
             return cls(math.nan, math.nan, math.nan, 0, 0)
         n = len(known)
-        return Pooled(
+        return PooledEstimate(
             sum(part.mean for part in known) / n,
             sum(part.by_seeds for part in known) / n**2,
             sum(part.by_queries for part in known) / n**2,
@@ -154,7 +154,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Pooled(Estimate):
+class PooledEstimate(Estimate):
     """A mean of estimates, which remembers them for its degrees of freedom."""
 
     parts: tuple[Estimate, ...] = ()

@@ -76,7 +76,7 @@ def best_first(
 
 
 @dataclass(frozen=True)
-class Choice:
+class RateChoice:
     """The rate, and the whole curve that it was chosen from.
 
     ``curve`` has a row for every rate and seed: ``lr``, ``seed``, ``accuracy``, ``nll`` (mean -log p of the gold
@@ -96,7 +96,7 @@ def choice_of(
     done: Mapping[tuple[float, int], Score],
     rounds: Sequence[Round],
     examples: int,
-) -> Choice:
+) -> RateChoice:
     """What the rounds come to, with the curve: ``scores`` by rate, seed and round."""
     best = best_first(rounds[-1].candidates, done, len(rounds) - 1)[0]
     curve: dict[tuple[float, int], Score] = {}
@@ -106,4 +106,4 @@ def choice_of(
         {"lr": lr, "seed": seed, "accuracy": score.right / score.n, "nll": score.nll / score.n, "n": score.n}
         for (lr, seed), score in sorted(curve.items(), key=lambda item: (item[0][1], item[0][0]))
     )
-    return Choice(best, best in (min(grid), max(grid)), rows, examples)
+    return RateChoice(best, best in (min(grid), max(grid)), rows, examples)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from dualscope.core.learning import Learning
+from dualscope.core.words import Control, Corrupt, DemoLabels, Role, Variant
 
 SITTING = ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat", "dtype", "subset")
 """Options in a row that are the sitting's, not the learner's."""
@@ -30,7 +31,7 @@ class CellColumns(TypedDict):
     """Which cell a row belongs to."""
 
     model: str
-    variant: str
+    variant: Variant
     init_seed: int | None
     task: str
     seed: int
@@ -38,11 +39,11 @@ class CellColumns(TypedDict):
     shots: int
     shots_used: int | None
     learner: str
-    control: str | None
-    role: str
+    control: Control | None
+    role: Role
     lr: float | None
-    demo_labels: str
-    corrupt: str
+    demo_labels: DemoLabels
+    corrupt: Corrupt
     queries_from: str | None
     options: str
 
@@ -51,8 +52,56 @@ class Row(CellColumns, MetricRow):
     """A row of a run."""
 
 
+class SummaryColumns(TypedDict):
+    """Which cells a row of a summary is over: all but their draws (seed, order, the weights' draw)."""
+
+    model: str
+    variant: Variant
+    task: str
+    shots: int
+    learner: str
+    control: Control | None
+    role: Role
+    lr: float | None
+    demo_labels: DemoLabels
+    corrupt: Corrupt
+    queries_from: str | None
+    options: str
+
+
+class SummaryRow(SummaryColumns):
+    """A row of a summary: a metric over seeds and queries."""
+
+    metric: str
+    reference: str | None
+    value: float
+    low: float
+    high: float
+    seeds: int
+    queries: int
+
+
+class ExperimentRow(TypedDict):
+    """A row of a regression experiment. Those of one seed have no interval; those over seeds have no seed."""
+
+    experiment: str
+    panel: str
+    series: str
+    metric: str
+    x_name: str
+    x: float | None
+    value: float
+    low: float | None
+    high: float | None
+    seed: int | None
+    n: int
+
+
 CELL_COLUMNS = tuple(CellColumns.__annotations__)
 COLUMNS = (*CELL_COLUMNS, *MetricRow.__annotations__)
+SUMMARY_KEYS = tuple(SummaryColumns.__annotations__)
+SUMMARY_COLUMNS = tuple(SummaryRow.__annotations__)
+EXPERIMENT_COLUMNS = tuple(ExperimentRow.__annotations__)
 
 
 def learning_of(columns: Mapping[str, Any]) -> Learning:

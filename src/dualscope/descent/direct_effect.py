@@ -13,7 +13,7 @@ from dualscope.descent.delta import Delta
 from dualscope.descent.parameters import wide
 from dualscope.descent.updates import beside, projections
 from dualscope.models.capture.hooks import capturing
-from dualscope.models.capture.session import Rows, Session, at
+from dualscope.models.capture.session import RowIndex, Session, at
 from dualscope.models.parts import Part
 from dualscope.models.reading.batches import Batch, batches_of
 from dualscope.models.reading.memory import halving
@@ -66,7 +66,7 @@ class _Again:
     def __init__(self, changed: frozenset[int]) -> None:
         self.changed = changed
         self.running = False
-        self.read: Rows = 0
+        self.read: RowIndex = 0
         self.out: dict[int, Tensor] = {}
 
     def watch(self, layer: int, attention: nn.Module, projection: nn.Module, stack: ExitStack) -> None:

@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 if TYPE_CHECKING:
     from dualscope.descent.log import Log
 
-Role = Literal["key", "value"]
+KeyOrValue = Literal["key", "value"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Dual:
             records["dual_positions"],
         )
 
-    def weight(self, layer: int, role: Role) -> Tensor:
+    def weight(self, layer: int, role: KeyOrValue) -> Tensor:
         """The primal: the change of the weight, [out, width]."""
         return self.errors[role][layer].mT @ self.inputs[layer]
 
-    def bias(self, layer: int, role: Role) -> Tensor:
+    def bias(self, layer: int, role: KeyOrValue) -> Tensor:
         """The change of the bias, where the projection has one: the sum of the errors, [out]."""
         return self.errors[role][layer].sum(0)
 
@@ -60,11 +60,11 @@ class Dual:
         """
         return torch.einsum("ltw,qlw->qlt", self.inputs, inputs.to(self.inputs))
 
-    def change(self, inputs: Tensor, role: Role) -> Tensor:
+    def change(self, inputs: Tensor, role: KeyOrValue) -> Tensor:
         """What attention to the training tokens adds to a projection, bias left out: [queries, layers, out]."""
         return torch.einsum("qlt,lto->qlo", self.scores(inputs), self.errors[role])
 
-    def attention(self, inputs: Tensor, role: Role) -> Tensor:
+    def attention(self, inputs: Tensor, role: KeyOrValue) -> Tensor:
         """The norm of what each training token contributes, |e_t| |x'_t . x|: [queries, layers, tokens]."""
         found: Tensor = self.scores(inputs).abs() * self.errors[role].norm(dim=-1)
         return found

@@ -90,7 +90,7 @@ Step = Callable[[Stride, Sequence[Sample]], Taken]
 
 
 def stepping(gradient: Callable[[Stride, Sample, int], Gradient]) -> Step:
-    """The step along the mean over the samples of a gradient, which is told how many samples there are."""
+    """A step along the mean of ``gradient`` over the samples; it is given the stride, a sample and their number."""
 
     def step(stride: Stride, batch: Sequence[Sample]) -> Taken:
         found = mean_gradient(stride.weights, batch, lambda sample: gradient(stride, sample, len(batch)))

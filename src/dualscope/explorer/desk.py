@@ -46,7 +46,7 @@ class Desk:
         """The same lesson on a bench that also records every weight of attention and the update's dual form."""
         if self._watched is None:
             bench = Bench(self.bench.model, self.bench.lesson, want=WATCHED)
-            if "prefix" in self.bench.__dict__:
+            if self.bench.is_encoded:
                 bench.prefix = self.bench.prefix
             self._watched = Desk(bench)
         return self._watched
@@ -65,7 +65,7 @@ class Desk:
         something that can be felt.
         """
         known, self.earlier = self.earlier, None
-        if known is None or "prefix" not in known.__dict__ or "prefix" in self.bench.__dict__:
+        if known is None or not known.is_encoded or self.bench.is_encoded:
             return
         model, context = self.bench.model, self.bench.lesson.context
         if known.prefix.shared_with(context) * model.hf.num_parameters() >= WORTH_KEEPING:

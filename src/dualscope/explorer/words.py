@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
-Weights = list[
+TokenWeights = list[
     list[float] | None
 ]  # a part of the text each: BOS, every demonstration, the query; None: not seen
 
@@ -60,7 +60,7 @@ def words_of(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
     }
 
 
-def _named(learner: str, title: str, weights: Weights) -> dict[str, Any]:
+def _named(learner: str, title: str, weights: TokenWeights) -> dict[str, Any]:
     return {"learner": learner, "title": title, "weights": weights}
 
 
@@ -80,20 +80,20 @@ class _Reading:
         self.lesson, self.query, self.layer, self.head = lesson, query, layer, head
         self.own = len(lesson.own_tokens(query))
 
-    def of_context(self, bench: Bench) -> Weights:
+    def of_context(self, bench: Bench) -> TokenWeights:
         extras = bench.in_context.extras
         before, lesson = self._row(extras["attention_before"]), self.lesson
-        found: Weights = [before[: len(lesson.bos)]]
+        found: TokenWeights = [before[: len(lesson.bos)]]
         for shown in lesson.demonstrations:
             end = shown.start + len(shown.prompt) + len(shown.label) + len(lesson.separator)
             found.append(before[shown.start : end])
         return [*found, self._row(extras["attention_own"])[-self.own :]]
 
-    def alone(self, extras: dict[str, Tensor]) -> Weights:
-        none: Weights = [None] * len(self.lesson.demonstrations)
+    def alone(self, extras: dict[str, Tensor]) -> TokenWeights:
+        none: TokenWeights = [None] * len(self.lesson.demonstrations)
         return [self._row(extras["attention_before"]), *none, self._row(extras["attention_own"])[-self.own :]]
 
-    def of_dual(self, dual: Dual, learned: Learned, model: Model, bench: Bench) -> Weights:
+    def of_dual(self, dual: Dual, learned: Learned, model: Model, bench: Bench) -> TokenWeights:
         """The share of each training token in what the update adds to the value of the read position, in this head.
 
         That is sum_t e_t (x'_t . x): a token's part has the size |e_t| |x'_t . x|, e_t cut to the head's own rows.
@@ -115,7 +115,7 @@ class _Reading:
             table[demonstration][position] += share
         at_bos = [sum(row[i] for row in table) for i in range(bos)]
         silent = [0.0] * len(self.lesson.separator)
-        found: Weights = [[*row[bos:], *silent] for row in table]
+        found: TokenWeights = [[*row[bos:], *silent] for row in table]
         found += [None] * (len(self.lesson.demonstrations) - len(found))  # no step was taken on these
         return [at_bos, *found, None]
 

@@ -15,7 +15,7 @@ ALPHA = 0.05
 SMALL = 0.02
 SEEDS = 3
 
-Outcome = Literal["above", "not above", "unclear"]
+ComparisonOutcome = Literal["above", "not above", "unclear"]
 ControlKind = Literal[
     "untrained",
     "random-update",
@@ -50,7 +50,7 @@ class AgainstControl:
     """A control that beats zero-shot here: it is no null, and does not decide."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ComparisonOutcome:
         if self.difference.seeds < SEEDS:
             return "unclear"
         if self.difference.high < SMALL:

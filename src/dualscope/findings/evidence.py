@@ -26,7 +26,7 @@ USED = (
     "sim_aou_random",
     "sim_aou_to_null",
 )
-Part = tuple[tuple[str, ...], np.ndarray]  # queries, their values
+SeedValues = tuple[tuple[str, ...], np.ndarray]  # queries, their values
 
 
 class EvidenceKey(NamedTuple):
@@ -77,7 +77,7 @@ class Evidence:
     array([[0.2, 0.4]])
     """
 
-    values: dict[EvidenceKey, dict[int, list[Part]]] = field(default_factory=dict)
+    values: dict[EvidenceKey, dict[int, list[SeedValues]]] = field(default_factory=dict)
     roles: dict[Learning, Role] = field(default_factory=dict)
     flipped: tuple[str, ...] = ()
 
@@ -124,7 +124,7 @@ class Evidence:
             queries: np.array([place.get(q, -1) for q in queries], int) for own in lists for queries in own
         }
 
-        def row(parts: Sequence[Part]) -> np.ndarray:
+        def row(parts: Sequence[SeedValues]) -> np.ndarray:
             aligned = np.full((len(parts), len(place)), np.nan)
             for i, (queries, values) in enumerate(parts):
                 at = where[queries]

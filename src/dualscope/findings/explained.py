@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dualscope.core.learning import IN_CONTEXT, Learning
-from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.rows import SummaryRow, learning_of, sitting_options
 from dualscope.core.words import CONTROL_ROLES, Control
 from dualscope.findings.summary import ALL_TASKS
 
-Row = Mapping[str, Any]  # of a summary
 NULLS: tuple[Control, ...] = tuple(name for name, role in CONTROL_ROLES.items() if role == "null")
 BESIDE = ("explained_next_token", "agreement", "topk_overlap", "accuracy", "sim_aou", "sim_aou_above")
 EXACT = "context-patch"  # an identity of every model: it is never ranked
@@ -23,9 +22,9 @@ class Standing:
     """A learner's explained share on a task, what else is known of it there, and its own controls' shares."""
 
     learning: Learning
-    explained: Row
-    beside: dict[str, Row] = field(default_factory=dict)
-    controls: dict[Control, Row] = field(default_factory=dict)
+    explained: SummaryRow
+    beside: dict[str, SummaryRow] = field(default_factory=dict)
+    controls: dict[Control, SummaryRow] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -36,7 +35,7 @@ class Standing:
         return float(self.explained["value"])
 
     @property
-    def strongest(self) -> tuple[Control, Row] | None:
+    def strongest(self) -> tuple[Control, SummaryRow] | None:
         """The control that explains most: what the learner has without being taught the task."""
         found = [(name, row) for name, row in self.controls.items() if math.isfinite(row["value"])]
         return max(found, key=lambda pair: float(pair[1]["value"]), default=None)
@@ -96,9 +95,9 @@ class Ranking:
         return f"{self.task}, {best.label} {_share(best.explained)}{control} ({_left(best.value)})"
 
 
-def rankings(rows: Iterable[Row]) -> list[Ranking]:
+def rankings(rows: Iterable[SummaryRow]) -> list[Ranking]:
     """Of every task, from the trained model's summary rows of one model and setting."""
-    by_task: dict[str, list[Row]] = {}
+    by_task: dict[str, list[SummaryRow]] = {}
     for row in rows:
         if row["variant"] == "trained":
             by_task.setdefault(str(row["task"]), []).append(row)
@@ -106,9 +105,9 @@ def rankings(rows: Iterable[Row]) -> list[Ranking]:
     return [ranking for ranking in found if ranking is not None]
 
 
-def sentences(rows: Iterable[Row]) -> list[str]:
+def sentences(rows: Iterable[SummaryRow]) -> list[str]:
     """For every model and setting in which hypotheses stand side by side: which one explains most of each task."""
-    settings: dict[tuple[Any, ...], list[Row]] = {}
+    settings: dict[tuple[Any, ...], list[SummaryRow]] = {}
     for row in rows:
         if row["role"] != "baseline" and row["task"] != ALL_TASKS:
             key = (row["model"], row["shots"], row["demo_labels"], row["queries_from"], sitting_options(row))
@@ -122,9 +121,9 @@ def sentences(rows: Iterable[Row]) -> list[str]:
     return found
 
 
-def _ranking(task: str, rows: Sequence[Row]) -> Ranking | None:
-    shares: dict[Learning, Row] = {}
-    beside: dict[Learning, dict[str, Row]] = {}
+def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
+    shares: dict[Learning, SummaryRow] = {}
+    beside: dict[Learning, dict[str, SummaryRow]] = {}
     roles: dict[Learning, str] = {}
     for row in rows:
         learning = learning_of(row)
@@ -155,7 +154,7 @@ def _ranking(task: str, rows: Sequence[Row]) -> Ranking | None:
     )
 
 
-def _share(row: Row) -> str:
+def _share(row: SummaryRow) -> str:
     """A share as people read it, with its interval where it has one."""
     text = f"{row['value']:.2f}"
     low, high = row.get("low"), row.get("high")

@@ -8,6 +8,7 @@ from typing import Any
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.rows import CellColumns
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import verdict
@@ -22,7 +23,7 @@ class StoredCell:
     """A cell as its rows tell of it: findings need no study to be planned again."""
 
     id: str
-    columns: Mapping[str, Any]
+    columns: CellColumns
     reference: str | None  # the label of what it was compared with
 
 

@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +16,17 @@ import pyarrow.compute as pc
 from dualscope.core.canonical import fingerprint
 from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.query_columns import column_name
+from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, Row, SummaryColumns, SummaryRow
 from dualscope.core.statistics import ratio
 from dualscope.findings.stored import StoredCell
 from dualscope.studies.run_folder.storage import Run
 
-KEYS = (
-    "model",
-    "variant",
-    "task",
-    "shots",
-    "learner",
-    "control",
-    "role",
-    "lr",
-    "demo_labels",
-    "corrupt",
-    "queries_from",
-    "options",
-)
-COLUMNS = (*KEYS, "metric", "reference", "value", "low", "high", "seeds", "queries")
 ALL_TASKS = "all tasks"
+SAME_OVER_TASKS = {*SUMMARY_KEYS, "metric", "reference"} - {"task", "lr"}
 FILE, STAMP = "summary.csv", "summary_of.json"
 
-Row = dict[str, Any]
 
-
-def summarise(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[Row]:
+def summarise(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[SummaryRow]:
     """The summary of a study's stored cells; the stored one where it is of the same cells."""
     ids = [cell.id for cell in cells]
     rows = recalled(run, ids)
@@ -52,7 +37,7 @@ def summarise(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[
     return rows
 
 
-def recalled(run: Run, cells: Iterable[str]) -> list[Row] | None:
+def recalled(run: Run, cells: Iterable[str]) -> list[SummaryRow] | None:
     """The stored summary where it is whole and of these cells."""
     try:
         data = run.folder.read(FILE)
@@ -65,22 +50,23 @@ def recalled(run: Run, cells: Iterable[str]) -> list[Row] | None:
 
 def stamp_of(cells: Iterable[str]) -> str:
     """What a stored summary is of: these cells, in these columns."""
-    return fingerprint([KEYS, *sorted(cells)])
+    return fingerprint([SUMMARY_KEYS, *sorted(cells)])
 
 
-def compute(run: Run, cells: Sequence[StoredCell]) -> list[Row]:
+def compute(run: Run, cells: Sequence[StoredCell]) -> list[SummaryRow]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
     groups: dict[tuple[Any, ...], list[tuple[StoredCell, list[Row]]]] = {}
     for cell in cells:
         rows = _aggregates(run.rows([cell.id])).to_pylist()
         if rows:
-            groups.setdefault(tuple(rows[0][key] for key in KEYS), []).append((cell, rows))
-    found: list[Row] = []
-    across: dict[tuple[Any, ...], list[tuple[Row, Estimate]]] = {}
+            groups.setdefault(tuple(rows[0][key] for key in SUMMARY_KEYS), []).append((cell, rows))
+    found: list[SummaryRow] = []
+    across: dict[tuple[Any, ...], list[tuple[SummaryRow, Estimate]]] = {}
     for key, members in groups.items():
-        for row, estimate in _summarise_group(run, dict(zip(KEYS, key, strict=True)), members):
+        columns = cast("SummaryColumns", dict(zip(SUMMARY_KEYS, key, strict=True)))
+        for row, estimate in _summarise_group(run, columns, members):
             found.append(row)
-            same = tuple(row[k] for k in COLUMNS[: COLUMNS.index("value")] if k not in ("task", "lr"))
+            same = tuple(value for name, value in row.items() if name in SAME_OVER_TASKS)
             across.setdefault(same, []).append((row, estimate))
     for parts in across.values():
         tasks = {row["task"] for row, _ in parts}
@@ -96,8 +82,8 @@ def _aggregates(table: pa.Table) -> pa.Table:
 
 
 def _summarise_group(
-    run: Run, key: Row, members: Sequence[tuple[StoredCell, list[Row]]]
-) -> Iterator[tuple[Row, Estimate]]:
+    run: Run, key: SummaryColumns, members: Sequence[tuple[StoredCell, list[Row]]]
+) -> Iterator[tuple[SummaryRow, Estimate]]:
     """Every metric of the cells that differ in nothing but their draw."""
     tables = [run.queries(cell.id) for cell, _ in members]
     queries = sorted({query for table in tables for query in table["query"].to_pylist()})
@@ -116,7 +102,7 @@ def _summarise_group(
         estimate = _estimate(seeds, means, values, own)
         interval = estimate.interval
         finite = means[np.isfinite(means)]
-        row = {
+        row: SummaryRow = {
             **key,
             "metric": metric,
             "reference": reference,
@@ -153,7 +139,7 @@ def _average(values: np.ndarray) -> np.ndarray:
     return ratio(np.where(there, values, 0.0).sum(0), there.sum(0))
 
 
-def _mean_over_tasks(parts: Sequence[tuple[Row, Estimate]]) -> Row:
+def _mean_over_tasks(parts: Sequence[tuple[SummaryRow, Estimate]]) -> SummaryRow:
     """Tasks weigh the same, and are drawn independently."""
     rates = {row["lr"] for row, _ in parts}
     values = np.array([row["value"] for row, _ in parts])
@@ -171,9 +157,9 @@ def _mean_over_tasks(parts: Sequence[tuple[Row, Estimate]]) -> Row:
     }
 
 
-def write(run: Run, rows: Sequence[Row], cells: Iterable[str]) -> None:
+def write(run: Run, rows: Sequence[SummaryRow], cells: Iterable[str]) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, SUMMARY_COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     data = text.getvalue().encode()
@@ -181,14 +167,14 @@ def write(run: Run, rows: Sequence[Row], cells: Iterable[str]) -> None:
     run.write_json(STAMP, {"of": stamp_of(cells), "sha256": hashlib.sha256(data).hexdigest()})
 
 
-def _parse(text: str) -> list[Row]:
+def _parse(text: str) -> list[SummaryRow]:
     """summary.csv with its numbers as numbers."""
-    rows: list[Row] = []
+    rows: list[SummaryRow] = []
     for line in csv.DictReader(io.StringIO(text)):
-        row: Row = {name: value or None for name, value in line.items()}
+        row: dict[str, Any] = {name: value or None for name, value in line.items()}
         for name in ("lr", "value", "low", "high"):
             row[name] = float(row[name]) if row[name] is not None else (None if name == "lr" else math.nan)
         for name in ("shots", "seeds", "queries"):
             row[name] = int(row[name])
-        rows.append(row)
+        rows.append(cast("SummaryRow", row))
     return rows

@@ -87,7 +87,7 @@ def _measure(evidence: Evidence, task: str, learning: Learning) -> str | None:
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlEvidence:
     """What a learner is compared with, and whether that decides."""
 
     name: str
@@ -136,31 +136,31 @@ class _Judge:
         twins = [other for other in self.evidence.learnings(task) if other.label == learning.label]
         return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
 
-    def _controls(self, own: EvidenceKey) -> Iterator[Control]:
+    def _controls(self, own: EvidenceKey) -> Iterator[ControlEvidence]:
         task, learning, like = own.task, own.learning, own.metric == PRIMARY
-        yield Control("untrained", own._replace(variant="untrained"), "untrained")
+        yield ControlEvidence("untrained", own._replace(variant="untrained"), "untrained")
         random_update = own._replace(learning=learning.under("random-update"))
-        yield Control("random-update", random_update, "random-update")
+        yield ControlEvidence("random-update", random_update, "random-update")
         if like:
-            yield Control("mismatched", own._replace(metric="sim_aou_mismatched"), "mismatched")
+            yield ControlEvidence("mismatched", own._replace(metric="sim_aou_mismatched"), "mismatched")
         for null in self._nulls(task):
             always = ALWAYS.get(null.name)
             kind, name = always or "null context", always or f"{null.label} itself"
-            yield Control(name, own._replace(learning=null), kind, null, always is not None)
+            yield ControlEvidence(name, own._replace(learning=null), kind, null, always is not None)
         for null in self.evidence.references(task, learning, "sim_aou_to_null") if like else ():
             name = f"likeness to {ALWAYS.get(null.name) or null.label}"
             key = own._replace(metric="sim_aou_to_null", reference=null)
-            yield Control(name, key, "likeness to a null", null, null.name in ALWAYS)
+            yield ControlEvidence(name, key, "likeness to a null", null, null.name in ALWAYS)
         for control, kind in WRONGLY_TAUGHT.items():
             under = learning.under(control)
-            yield Control(control, own._replace(learning=under), kind, under, always=False)
+            yield ControlEvidence(control, own._replace(learning=under), kind, under, always=False)
         if like:
-            yield Control("random direction", own._replace(metric="sim_aou_random"))
-        yield Control("trained-embeddings", own._replace(variant="trained-embeddings"))
+            yield ControlEvidence("random direction", own._replace(metric="sim_aou_random"))
+        yield ControlEvidence("trained-embeddings", own._replace(variant="trained-embeddings"))
         plain = Learning(PLAIN, rate=learning.rate)
         # Is this learner more like ICL than plain GD? One of some layers has another mean.
         if plain != learning and "layers" not in learning.settings:
-            yield Control(PLAIN, own._replace(learning=plain))
+            yield ControlEvidence(PLAIN, own._replace(learning=plain))
 
     def _nulls(self, task: str) -> list[Learning]:
         """Learners of this task that have nothing to learn from, under no control."""
@@ -171,7 +171,7 @@ class _Judge:
         left, right = self.evidence.pair(*keys)
         return bool((np.isfinite(left) & np.isfinite(right)).any())
 
-    def _compare(self, control: Control, own: EvidenceKey) -> AgainstControl:
+    def _compare(self, control: ControlEvidence, own: EvidenceKey) -> AgainstControl:
         left, right = self.evidence.pair(own, control.key)
         apart = Estimate.of(left - right)
         teaches = (

@@ -1,6 +1,6 @@
 """Ways to learn from demonstrations, by name, on any model."""
 
-from dualscope.core.halving import Choice
+from dualscope.core.halving import RateChoice
 from dualscope.core.options import Options
 from dualscope.descent.delta import Delta
 from dualscope.descent.direct_effect import direct_attn_out
@@ -33,7 +33,6 @@ __all__ = [
     "LEARNERS",
     "Bench",
     "Change",
-    "Choice",
     "ContextPatchLearner",
     "Delta",
     "Dilution",
@@ -57,6 +56,7 @@ __all__ = [
     "NullContext",
     "Options",
     "Probe",
+    "RateChoice",
     "Result",
     "StaticPatchLearner",
     "TaskVector",

@@ -14,7 +14,7 @@ from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Result
-from dualscope.learners.spare import asking, asking_demonstrations, spare_of
+from dualscope.learners.spare import asking_first, spare_of
 from dualscope.models.hardware import total_memory
 from dualscope.models.parity import assure, check_tokens
 from dualscope.models.reading.other_order import other_order
@@ -107,6 +107,11 @@ class Bench:
     def in_context(self) -> Trace:
         return self.result(IN_CONTEXT).trace
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the context has been encoded already."""
+        return "prefix" in vars(self)
+
     @cached_property
     def prefix(self) -> Prefix:
         """The lesson's own context, encoded once."""
@@ -193,22 +198,8 @@ class Bench:
         return spare_of(self.lesson, self.model) if self._spare is None else self._spare
 
     def materials(self, count: int, needed: str) -> Lesson:
-        """The lesson's demonstrations before the first ``count`` spare examples; those alone a learner may read.
-
-        Where none is spare the demonstrations' own prompts stand in for them.
-        """
-        lesson = self.lesson
-        if not self.spare:
-            own = asking_demonstrations(lesson)
-            return own.only(range(min(count, len(own.queries))))
-        taught = {d.id for d in (*lesson.demonstrations, *lesson.training)}  # a redrawn lesson may use some
-        left = [example for example in self.spare if example.id not in taught]
-        if len(left) < count:
-            raise InputError(
-                f"task '{lesson.episode.task.name}': {needed} needs {count} spare training examples, and {len(left)} "
-                "are left that are neither demonstrations nor queries nor longer than the longest query"
-            )
-        return asking(lesson, self.model, left[:count])
+        """The lesson's demonstrations before the first ``count`` spare examples; those alone a learner may read."""
+        return asking_first(self.lesson, self.model, self.spare, count, needed)
 
     def chosen(self, learner: Learner[O], options: O) -> tuple[O, Choice | None]:
         """The learner's options with all that is left open chosen on spare examples, and how.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.trace import Trace
 
-Settings = Mapping[str, Any]
-Try = Callable[["Bench", Settings], "Trace"]  # a candidate at work on a bench
+Candidate = Mapping[str, Any]
+Try = Callable[["Bench", Candidate], "Trace"]  # a candidate at work on a bench
 
 ENOUGH = 50  # spare examples; fewer choose by chance
 MOST = 200
@@ -58,7 +58,7 @@ def judges(bench: Bench, materials: int) -> list[Bench]:
     return [bench.asking(asking(lesson, model, asked))]
 
 
-def choose(benches: Sequence[Bench], candidates: Iterable[Settings], attempt: Try) -> Choice:
+def choose(benches: Sequence[Bench], candidates: Iterable[Candidate], attempt: Try) -> Choice:
     """The candidate that is most accurate over all benches; ties by the lower mean -log p, then the first one."""
     listed = [dict(candidate) for candidate in candidates]
     curve: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def choose(benches: Sequence[Bench], candidates: Iterable[Settings], attempt: Tr
     return Choice(listed[best], tuple(curve), sum(len(bench.lesson.queries) for bench in benches))
 
 
-def row_of(trace: Trace, settings: Settings, seed: int) -> dict[str, Any]:
+def row_of(trace: Trace, settings: Candidate, seed: int) -> dict[str, Any]:
     """A candidate that blew up the model predicts nothing: its queries count as wrong."""
     finite = trace.label_logprobs.isfinite().all(-1)
     right = (trace.predictions == trace.labels) & finite
@@ -83,7 +83,7 @@ def row_of(trace: Trace, settings: Settings, seed: int) -> dict[str, Any]:
 FIGURES = ("seed", "accuracy", "nll", "n")
 
 
-def rank(curve: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[float, float]:
+def rank(curve: Sequence[Mapping[str, Any]], settings: Candidate) -> tuple[float, float]:
     """Smaller is better: minus the number of right answers, then the mean -log p."""
     rows = [row for row in curve if {k: v for k, v in row.items() if k not in FIGURES} == settings]
     right = sum(round(row["accuracy"] * row["n"]) for row in rows)  # counts: rounding must not break a tie

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dualscope.core.errors import InputError
-from dualscope.core.halving import GRID, SIZES, Choice, Score, choice_of, rounds_of
+from dualscope.core.halving import GRID, SIZES, RateChoice, Score, choice_of, rounds_of
 from dualscope.core.words import GdDemonstrations
 from dualscope.learners.bench import Bench
 from dualscope.models.trace import Trace
@@ -37,7 +37,7 @@ def choose_rate(
     gd_demonstrations: GdDemonstrations = "same",
     grid: Sequence[float] = GRID,
     limit: int = MOST,
-) -> Choice:
+) -> RateChoice:
     """The rate at which plain ``gd`` is most accurate on training examples that no episode uses.
 
     Averaged over the seeds; ties go to the lower mean -log p(gold label), then to the smaller rate. All rates are tried

@@ -93,3 +93,21 @@ def _without(lesson: Lesson, asked: int) -> Lesson:
         read_at="prompt-end",
         shots_used=len(kept),
     )
+
+
+def asking_first(lesson: Lesson, model: Model, spare: Sequence[Example], count: int, needed: str) -> Lesson:
+    """The lesson that asks the first ``count`` spare examples; ``needed`` says of whom, where they are too few.
+
+    Where none is spare the demonstrations' own prompts stand in for them.
+    """
+    if not spare:
+        own = asking_demonstrations(lesson)
+        return own.only(range(min(count, len(own.queries))))
+    taught = {d.id for d in (*lesson.demonstrations, *lesson.training)}  # a redrawn lesson may use some
+    left = [example for example in spare if example.id not in taught]
+    if len(left) < count:
+        raise InputError(
+            f"task '{lesson.episode.task.name}': {needed} needs {count} spare training examples, and {len(left)} "
+            "are left that are neither demonstrations nor queries nor longer than the longest query"
+        )
+    return asking(lesson, model, left[:count])

@@ -18,7 +18,7 @@ from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
 from dualscope.metrics.metric import family
 from dualscope.metrics.values import PerQuery, Values
 
-Draw = Literal["gaussian", "uniform-text", "uniform-code"]
+RandomDraw = Literal["gaussian", "uniform-text", "uniform-code"]
 ROUNDING = 1e-12  # of float64 sums over a width
 
 
@@ -39,7 +39,9 @@ def sim_aou_norm(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     return cosine(c - z, g - z)
 
 
-def sim_aou_random(z: Tensor, c: Tensor, seed: int, draw: Draw = "gaussian", first_layer: int = 0) -> Tensor:
+def sim_aou_random(
+    z: Tensor, c: Tensor, seed: int, draw: RandomDraw = "gaussian", first_layer: int = 0
+) -> Tensor:
     """The reference's change against a random update, drawn anew for every query and layer.
 
     ``uniform-code`` scales the outputs to unit norm first, as the published code does.
@@ -130,7 +132,7 @@ def change_norm(z: Tensor, g: Tensor) -> Tensor:
     return found
 
 
-_DRAWS: dict[str, Draw] = {
+_DRAWS: dict[str, RandomDraw] = {
     "sim_aou_random": "gaussian",
     "sim_aou_random_text": "uniform-text",
     "sim_aou_random_code": "uniform-code",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dualscope.models.reading.prefix import Prefix
     from dualscope.tasks.lesson import Lesson
 
-Place = tuple[str, int | None, int]  # query, the class whose label is read (None: the prompt), layer
+NotedAt = tuple[str, int | None, int]  # query, the class whose label is read (None: the prompt), layer
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Inside:
 
 
 @dataclass(frozen=True)
-class Watch:
+class InsideNotes:
     """Notes `Inside` of every query, in all layers or in one."""
 
     mlps: list[Mlp]
     only: int | None = None
-    found: dict[Place, Inside] = field(default_factory=dict)
+    found: dict[NotedAt, Inside] = field(default_factory=dict)
 
     def attach(self, model: Model, session: Session, layer: int, stack: ExitStack) -> None:
         if self.only not in (None, layer):
@@ -93,8 +93,8 @@ class ContextPatch:
     """For every query a change of weights and biases of its own, made as the model runs without the context."""
 
     mlps: list[Mlp]
-    with_context: dict[Place, Inside]
-    without: dict[Place, Inside] = field(default_factory=dict)  # as the patched model runs
+    with_context: dict[NotedAt, Inside]
+    without: dict[NotedAt, Inside] = field(default_factory=dict)  # as the patched model runs
 
     def applied(self, model: Model) -> AbstractContextManager[None]:
         return model.intervened(self)
@@ -167,7 +167,7 @@ class ContextPatch:
 
 def patch_of(model: Model, lesson: Lesson, prefix: Prefix) -> ContextPatch:
     """What the context does to each query of a lesson, as changes of weights."""
-    watch = Watch(mlps_of(model))
+    watch = InsideNotes(mlps_of(model))
     with model.intervened(watch):
         model.read(lesson, prefix)
     return ContextPatch(watch.mlps, watch.found)

@@ -26,12 +26,15 @@ class PiecewiseDraws(TorchDispatchMode):
     (True, False, 2.0)
     """
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own is not typed
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func not in _FILLS or not _is_large(args[0]) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         tensor, *bounds = args
-        # From torch's own state: two tensors of one module differ, and a module is its seed's.
+        # From torch's own state, so that two tensors of one module differ, and the seed decides all of them.
         first = int(torch.randint(2**31, ()))
         pieces = tensor.detach().view(-1).split(PIECE)
 

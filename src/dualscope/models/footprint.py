@@ -67,7 +67,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Task:
+class Demand:
     """What is asked of a model in one episode."""
 
     queries: int
@@ -107,11 +107,11 @@ class Footprint:
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
 
-def footprint(shape: Shape, itemsize: int, task: Task) -> Footprint:
+def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
     """Of one learner on one episode, of a model whose weights have ``itemsize`` bytes.
 
     >>> shape = Shape(parameters=10**9, layers=24, width=2048, heads=32, kv_width=2048, inner=8192, vocabulary=50_000)
-    >>> found = footprint(shape, 2, Task(queries=100, query_tokens=50, demonstration_tokens=50))
+    >>> found = footprint(shape, 2, Demand(queries=100, query_tokens=50, demonstration_tokens=50))
     >>> found.weights, found.changes  # 24 layers, keys and values, 2048 x 2048, float32
     (2000000000, 805306368)
     """
@@ -136,7 +136,7 @@ def footprint(shape: Shape, itemsize: int, task: Task) -> Footprint:
     )
 
 
-def reading_bytes(shape: Shape, itemsize: int, task: Task) -> int:
+def reading_bytes(shape: Shape, itemsize: int, task: Demand) -> int:
     """A batch that is read: one block's tensors at a time, what is recorded of every layer, and the logits."""
     wide = max(itemsize, FULL)
     block = max(2 * shape.width + 3 * shape.inner, 10 * shape.width) * itemsize
@@ -146,7 +146,7 @@ def reading_bytes(shape: Shape, itemsize: int, task: Task) -> int:
     return task.batch * (task.query_tokens * (block + norms) + recorded + logits)
 
 
-def metric_bytes(shape: Shape, task: Task) -> int:
+def metric_bytes(shape: Shape, task: Demand) -> int:
     """Metrics take layers by layers, as many as make a chunk, in float64."""
     layer = task.queries * max(shape.width, shape.heads * task.query_tokens)
     return HELD * 8 * min(shape.layers * layer, max(layer, WIDENED[task.device]))

@@ -12,7 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.automatic import automatic_dtype
-from dualscope.models.capture.positions import max_positions
+from dualscope.models.families import max_positions
 from dualscope.models.files.adapter import adapter_files, merged
 from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement

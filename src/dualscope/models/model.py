@@ -15,11 +15,10 @@ from dualscope.core.errors import InputError
 from dualscope.models import precision as precisions
 from dualscope.models.capture.activations import stepwise, without_jvp
 from dualscope.models.capture.intervention import Intervention
-from dualscope.models.capture.positions import max_positions
 from dualscope.models.capture.session import Session
-from dualscope.models.families import Family, family_of
+from dualscope.models.families import Family, family_of, max_positions
 from dualscope.models.files.digest import digest_of_files, digest_of_module
-from dualscope.models.parts import Part, Role, parts_of
+from dualscope.models.parts import Part, Qkv, parts_of
 from dualscope.models.reading.prefix import Prefix, encoded
 from dualscope.models.readout import read_out
 from dualscope.models.trace import Trace
@@ -193,7 +192,7 @@ class Model:
         return without_jvp(self.hf)
 
     def parts(
-        self, layers: Iterable[int] | None = None, roles: Sequence[Role] = ("key", "value")
+        self, layers: Iterable[int] | None = None, roles: Sequence[Qkv] = ("key", "value")
     ) -> list[Part]:
         """The key and value weights and biases (or those of ``roles``) of all layers or of some."""
         wanted = range(self.n_layers) if layers is None else layers

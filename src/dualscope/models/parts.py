@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dualscope.models.model import Model
 
-Role = Literal["query", "key", "value"]
+Qkv = Literal["query", "key", "value"]
 Layout = Literal["stacked", "interleaved", "four", "latent"]
 
 
@@ -42,7 +42,7 @@ class Rows:
         return self.blocks * self.size
 
 
-def rows_of(layout: Layout, role: Role, heads: Heads) -> Rows | None:
+def rows_of(layout: Layout, role: Qkv, heads: Heads) -> Rows | None:
     """Where a fused matrix keeps a role; None where it does not hold it.
 
     - ``stacked``: all queries, all keys, all values;
@@ -56,7 +56,7 @@ def rows_of(layout: Layout, role: Role, heads: Heads) -> Rows | None:
     """
     queries, own = heads.count * heads.width, heads.width
     groups = heads.count // heads.kv
-    sizes: tuple[tuple[Role, int], ...]
+    sizes: tuple[tuple[Qkv, int], ...]
     if layout == "stacked":
         blocks, sizes = 1, (("query", queries), ("key", heads.kv * own), ("value", heads.kv * own))
     elif layout == "interleaved":
@@ -80,7 +80,7 @@ class Part:
     """
 
     layer: int
-    role: Role
+    role: Qkv
     kind: Literal["weight", "bias"]
     parameter: str  # its name in hf.named_parameters()
     rows: Rows | None = None  # of a fused matrix
@@ -123,7 +123,7 @@ class Part:
         view.add_(change.view(view.shape).to(view.dtype))
 
 
-def parts_of(model: Model, layer: int, role: Role) -> Iterator[Part]:
+def parts_of(model: Model, layer: int, role: Qkv) -> Iterator[Part]:
     """A layer's weight and bias (where there is one) of a role."""
     family, module = model.family, model.attentions[layer]
     rows = rows_of(family.layout, role, family.heads(model.config)) if family.fused else None

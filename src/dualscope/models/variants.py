@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.words import VARIANTS, Variant
 from dualscope.models.draws import PiecewiseDraws
 from dualscope.models.families import family_of
 from dualscope.models.model import Model
 from dualscope.models.parts import Part
 
-VARIANTS: dict[str, str] = {
+ABOUT: dict[Variant, str] = {
     "trained": "the checkpoint as it is",
     "untrained": "every weight drawn anew from the architecture's own initialiser",
     "trained-embeddings": "embeddings (input, position, output) and all norms kept, the rest drawn anew",
@@ -51,7 +52,7 @@ def apply(hf: Any, variant: str, init_seed: int = 0) -> None:
 
 def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
     """Overwrite the parameters with those of a module of the same configuration, built from the seed."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), PiecewiseDraws():  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), PiecewiseDraws():
         torch.manual_seed(seed)
         # What transformers calls for a model without a checkpoint: the architecture's own initialiser.
         fresh = type(hf)._from_config(deepcopy(hf.config), dtype=torch.float32)

@@ -6,7 +6,7 @@ training, recording, spectral   one loop for all copies, with checkpoints; steps
 prompt_training    GPT-2 blocks on prompts of pairs, with a curriculum
 baselines/         least squares, lasso, neighbours, trees, networks, Newton's iteration
 comparison, probes, landscape, appearance   what is measured
-results, folder, shipped, claims   tidy rows, tables and checks; a run folder; what comes with the package
+results, folder, shipped   tidy rows, tables and checks; a run folder; what comes with the package
 experiments/       the experiments
 """
 

@@ -1,8 +1,10 @@
 """The experiments' common shape: settings in, results out."""
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
+import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dualscope.core import seeds
@@ -11,6 +13,7 @@ from dualscope.models.hardware import resolve
 from dualscope.regression.results import Results
 from dualscope.regression.training import Advance, Workplace, silent
 
+SIZES = Path(__file__).parent / "experiments" / "sizes.yaml"
 MOST_SEEDS, LARGEST_SEED = 1000, 2**32 - 1
 
 
@@ -43,8 +46,6 @@ class Experiment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     summary: ClassVar[str] = ""
-    quick_settings: ClassVar[dict[str, Any]] = {}  # for a look in seconds
-    full_settings: ClassVar[dict[str, Any]] = {}  # the paper's sizes, for a GPU
 
     seeds: Seeds = (0, 1, 2)
     steps: int = Field(default=1000, ge=1)
@@ -56,12 +57,12 @@ class Experiment(BaseModel):
     @classmethod
     def quick(cls, **settings: Any) -> Self:
         """With few steps and seeds: the numbers are not to be trusted."""
-        return cls(**{**cls.quick_settings, **settings})
+        return cls(**{**_sizes()[cls.called()]["quick"], **settings})
 
     @classmethod
     def full(cls, **settings: Any) -> Self:
         """At the size of the papers, in minutes on a large GPU."""
-        return cls(**{**cls.full_settings, **settings})
+        return cls(**{**_sizes()[cls.called()]["full"], **settings})
 
     @property
     def work(self) -> int:
@@ -85,9 +86,20 @@ class Experiment(BaseModel):
     def conclude(self, results: Results) -> None:
         """What follows from rows alone, for experiments whose arms or seeds may be measured apart and joined."""
 
+    @classmethod
+    def called(cls) -> str:
+        return next(name for name in EXPERIMENTS if EXPERIMENTS[name] is cls)
+
     @property
     def name(self) -> str:
-        return next(name for name in EXPERIMENTS if EXPERIMENTS[name] is type(self))
+        return self.called()
 
 
 EXPERIMENTS: Registry[type[Experiment]] = Registry("regression experiment")
+
+
+@cache
+def _sizes() -> dict[str, dict[str, dict[str, Any]]]:
+    """experiment -> quick, full -> settings."""
+    found: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(SIZES.read_text(encoding="utf-8"))
+    return found

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from dualscope.core.errors import InputError
-from dualscope.regression.results import COLUMNS, Results
+from dualscope.core.rows import EXPERIMENT_COLUMNS
+from dualscope.regression.results import Results
 from dualscope.studies.provenance import software
 from dualscope.studies.run_folder.storage import Run
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 ROWS, SETTINGS, PROVENANCE = "regression.parquet", "regression.yaml", "provenance.json"
 _WORDS = ("experiment", "panel", "series", "metric", "x_name")
 SCHEMA = pa.schema(
-    [(c, pa.string() if c in _WORDS else pa.int64() if c in ("seed", "n") else pa.float64()) for c in COLUMNS]
+    [
+        (c, pa.string() if c in _WORDS else pa.int64() if c in ("seed", "n") else pa.float64())
+        for c in EXPERIMENT_COLUMNS
+    ]
 )
 
 

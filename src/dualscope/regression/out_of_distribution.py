@@ -78,5 +78,5 @@ def _longest(results: Results, shift: str) -> dict[int, float]:
         for row in results.rows
         if row["metric"] == SHIFTED and row["panel"] == shift and row["series"] == TRANSFORMER
     ]
-    most = max((row["x"] for row in own), default=None)
+    most = max((row["x"] for row in own if row["x"] is not None), default=None)
     return {row["seed"]: row["value"] for row in own if row["seed"] is not None and row["x"] == most}

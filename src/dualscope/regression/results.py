@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-COLUMNS = ("experiment", "panel", "series", "metric", "x_name", "x", "value", "low", "high", "seed", "n")
+from dualscope.core.rows import ExperimentRow
+
 Values = Tensor | Sequence[float]
 
 
@@ -54,7 +55,7 @@ class Results:
     """
 
     experiment: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[ExperimentRow] = field(default_factory=list)
     tables: list[ResultTable] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
@@ -74,8 +75,21 @@ class Results:
         seed: int | None = None,
         n: int = 1,
     ) -> None:
-        found = (self.experiment, panel, series, metric, x_name, x, float(value), low, high, seed, n)
-        self.rows.append(dict(zip(COLUMNS, found, strict=True)))
+        self.rows.append(
+            ExperimentRow(
+                experiment=self.experiment,
+                panel=panel,
+                series=series,
+                metric=metric,
+                x_name=x_name,
+                x=x,
+                value=float(value),
+                low=low,
+                high=high,
+                seed=seed,
+                n=n,
+            )
+        )
 
     def over_seeds(
         self, series: str, metric: str, values: Values, seeds: Sequence[int], **where: Any
@@ -117,10 +131,10 @@ class Results:
         [(0, 1.0, 1), (1, 3.0, 1), (None, 2.0, 2)]
         """
         whole = cls(parts[0].experiment)
-        groups: dict[tuple[Any, ...], dict[int | None, dict[str, Any]]] = {}
+        groups: dict[tuple[Any, ...], dict[int | None, ExperimentRow]] = {}
         for part in parts:
             for row in part.rows:
-                key = tuple(row[c] for c in ("panel", "series", "metric", "x_name", "x"))
+                key = (row["panel"], row["series"], row["metric"], row["x_name"], row["x"])
                 groups.setdefault(key, {}).setdefault(row["seed"], row)
         for rows in groups.values():
             own = [
@@ -130,7 +144,7 @@ class Results:
             ]
             whole.rows += own
             if None in rows:
-                whole.rows.append(rows[None] | (_summary([r["value"] for r in own]) if own else {}))
+                whole.rows.append(_over_seeds(rows[None], own) if own else rows[None])
         for part in parts:
             whole.tables += part.tables
             whole.checks += [c for c in part.checks if c.claim not in {known.claim for known in whole.checks}]
@@ -149,10 +163,11 @@ class Results:
     def curves(self, series: str, metric: str) -> dict[int, dict[float, float]]:
         """seed -> x -> value, in the order of x."""
         found: dict[int, dict[float, float]] = {}
-        for row in sorted((r for r in self.rows if r["x"] is not None), key=lambda r: r["x"]):
-            if row["series"] == series and row["metric"] == metric and row["seed"] is not None:
-                found.setdefault(row["seed"], {})[row["x"]] = row["value"]
-        return found
+        for row in self.rows:
+            seed, x = row["seed"], row["x"]
+            if row["series"] == series and row["metric"] == metric and seed is not None and x is not None:
+                found.setdefault(seed, {})[x] = row["value"]
+        return {seed: dict(sorted(curve.items())) for seed, curve in found.items()}
 
     def summed_up(self, series: str, metric: str) -> tuple[float, float, float]:
         """Adds the row with the mean and interval of rows that were added seed by seed, and returns them."""
@@ -160,7 +175,8 @@ class Results:
             r for r in self.rows if r["series"] == series and r["metric"] == metric and r["seed"] is not None
         ]
         mean, low, high = interval([row["value"] for row in own])
-        where = {key: own[0][key] for key in ("panel", "x_name", "x")}
+        first = own[0]
+        where: dict[str, Any] = {"panel": first["panel"], "x_name": first["x_name"], "x": first["x"]}
         self.add(series, metric, mean, low=low, high=high, n=len(own), **where)
         return mean, low, high
 
@@ -176,9 +192,10 @@ class Results:
         self.tables.append(ResultTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
 
 
-def _summary(values: Sequence[float]) -> dict[str, Any]:
-    mean, low, high = interval(values)
-    return {"value": mean, "low": low, "high": high, "n": len(values)}
+def _over_seeds(row: ExperimentRow, own: Sequence[ExperimentRow]) -> ExperimentRow:
+    """The row with the mean of these seeds' rows in place of its own."""
+    mean, low, high = interval([one["value"] for one in own])
+    return {**row, "value": mean, "low": low, "high": high, "n": len(own)}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

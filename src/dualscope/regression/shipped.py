@@ -1,17 +1,10 @@
 """The results of full runs that come with the package, so that everybody can look at them without a GPU."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.regression.appearance import APPEARS
 
 SHIPPED = Path(__file__).parent / "shipped_results"
-QUICK = SHIPPED / "quick.json"
-PARTED = ("classes", "conditions", "seeds", "arms", "sharing", "noises", "depths", "widths")
-"""Settings in which the parts of an experiment may differ; the whole has all of theirs."""
-POINT = ("panel", "series", "metric", "x_name", "x", "seed", "value")
 
 
 def shipped_runs() -> dict[str, Path]:
@@ -22,10 +15,3 @@ def shipped_runs() -> dict[str, Path]:
             "this installation has no shipped regression results; run `dualscope regression` instead"
         )
     return found
-
-
-def quick_point(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where its last training ended, or, where nothing is trained, the last number of a seed."""
-    own = [row for row in rows if row["seed"] is not None and row["metric"] != APPEARS]
-    trained = [row for row in own if row["x_name"] == "step"]
-    return (trained or own)[-1]

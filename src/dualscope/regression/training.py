@@ -14,7 +14,7 @@ from dualscope.regression.recording import RecordedSteps
 from dualscope.regression.spectral import SpectralAdam
 
 Advance = Callable[[int], None]
-Watch = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
+Measuring = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
 CPU = torch.device("cpu")
 SAVE_EVERY = 60.0  # seconds between checkpoints
 AHEAD = 16  # steps whose tasks are drawn at once
@@ -118,7 +118,7 @@ def train(
     loss: Callable[..., Tensor],
     schedule: Schedule,
     place: Workplace = Workplace(),
-    watch: Watch | None = None,
+    watch: Measuring | None = None,
     watch_every: int = 100,
 ) -> "Training":
     """Minimise ``loss(*draw(step))``, one value a copy ([copies]).

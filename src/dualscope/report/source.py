@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.rows import CELL_COLUMNS as CELL
+from dualscope.core.rows import CellColumns, ExperimentRow, Row, SummaryRow
 from dualscope.core.strangers import reading
 from dualscope.findings import summary
 from dualscope.findings.stored import StoredCell, verdicts
@@ -23,7 +24,8 @@ from dualscope.studies.rates import chosen
 from dualscope.studies.run_folder.cell_files import Broken
 from dualscope.studies.run_folder.storage import Run
 
-Row = dict[str, Any]
+Document = dict[str, Any]
+"""A JSON or YAML file of a run, as it was written."""
 REGRESSION = "regression.parquet"
 
 
@@ -90,40 +92,40 @@ class ReportedRun:
     @cached_property
     def cells(self) -> list[StoredCell]:
         return [
-            StoredCell(cell, {name: table[name][0].as_py() for name in CELL}, _reference(table))
+            StoredCell(cell, _columns(table), _reference(table))
             for cell, table in self.tables.items()
             if table.num_rows
         ]
 
     @cached_property
-    def summary(self) -> list[Row]:
+    def summary(self) -> list[SummaryRow]:
         """Aggregates over seeds with their intervals; what the run wrote, where that is of the same cells."""
         found = summary.recalled(self.run, self.tables)
         return summary.compute(self.run, self.cells) if found is None else found
 
     @cached_property
-    def verdicts(self) -> list[Row]:
+    def verdicts(self) -> list[Document]:
         return verdicts(self.run, self.cells, keep=False)
 
     @cached_property
-    def study(self) -> Row:
+    def study(self) -> Document:
         return self._yaml("study.yaml")
 
     @cached_property
-    def provenance(self) -> Row:
+    def provenance(self) -> Document:
         return known(self.run)
 
     @cached_property
-    def rates(self) -> list[Row]:
+    def rates(self) -> list[Document]:
         return [choice for _, choice in sorted(chosen(self.run).items())]
 
     @cached_property
-    def choices(self) -> list[Row]:
+    def choices(self) -> list[Document]:
         """What learners left open, chosen on spare examples, with the curves."""
         return [choice for _, choice in sorted(choices.chosen(self.run).items())]
 
     @cached_property
-    def regression(self) -> list[Row]:
+    def regression(self) -> list[ExperimentRow]:
         """The rows of a regression experiment; none where the run is not one."""
         if not self.has_regression:
             return []
@@ -133,17 +135,21 @@ class ReportedRun:
             return list(pq.read_table(pa.BufferReader(self.run.folder.read(REGRESSION))).to_pylist())
 
     @cached_property
-    def regression_settings(self) -> Row:
+    def regression_settings(self) -> Document:
         return self._yaml("regression.yaml")
 
     def failures(self) -> dict[str, str]:
         return self.run.failures()
 
-    def _yaml(self, name: str) -> Row:
+    def _yaml(self, name: str) -> Document:
         if not self.run.folder.exists(name):
             return {}
         with reading(self.run.folder.path(name), "the command that made the run writes it again"):
             return parsed_yaml(self.run.folder.read(name).decode(), self.run.folder.path(name))[0]
+
+
+def _columns(table: pa.Table) -> CellColumns:
+    return cast("CellColumns", {name: table[name][0].as_py() for name in CELL})
 
 
 def _reference(table: pa.Table) -> str | None:

@@ -9,17 +9,23 @@ from functools import cached_property
 from typing import Any
 
 from dualscope.core.learning import Learning
-from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.rows import SummaryRow, learning_of, sitting_options
 from dualscope.core.words import VARIANTS
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.palette import Palette
-from dualscope.report.source import ReportedRun, Row
+from dualscope.report.source import Document, ReportedRun
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
 UNSEEN = ("balanced", "gd_demonstrations")
 """Options about demonstrations: zero-shot sees none, so its rows do not name them."""
 OWN_REFERENCE = ("in-context", "zero-shot", None)
+
+
+class LabelledRow(SummaryRow):
+    """A row of a summary, and what its learner is called."""
+
+    label: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Subject:
         self.name = ": ".join(parts[:2]) + "".join(f" ({part})" for part in parts[2:])
 
     @cached_property
-    def all_rows(self) -> list[Row]:
+    def all_rows(self) -> list[LabelledRow]:
         """The summary's rows of this model and sitting, each with the learner's label."""
         return [
             {**row, "label": label_of(row)}
@@ -80,7 +86,8 @@ class Subject:
             )
             trained = [r for r in own if r["metric"] == "accuracy" and r["variant"] == "trained"]
             plain = [r for r in trained if r["label"] == "gd"] or trained or own
-            rates[task] = max(plain, key=lambda r: (r["value"], -r["lr"]))["lr"] if plain else None
+            best = max(plain, key=lambda r: (r["value"], -(r["lr"] or 0)), default=None)
+            rates[task] = None if best is None else best["lr"]
         corrupt = next((row["corrupt"] for row in rows), "both")
         return ChartSetting(shots, kept, corrupt, rates, several, about)
 
@@ -104,12 +111,12 @@ class Subject:
         )
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LabelledRow]:
         return [row for row in self.all_rows if self.in_setting(row)]
 
     @cached_property
-    def _index(self) -> dict[tuple[Any, ...], Row]:
-        found: dict[tuple[Any, ...], Row] = {}
+    def _index(self) -> dict[tuple[Any, ...], LabelledRow]:
+        found: dict[tuple[Any, ...], LabelledRow] = {}
         for row in self.rows:
             found[row["task"], row["variant"], row["label"], row["metric"], row["reference"]] = row
         return found
@@ -121,7 +128,7 @@ class Subject:
         metric: str,
         variant: str = "trained",
         references: Iterable[str | None] = OWN_REFERENCE,
-    ) -> Row | None:
+    ) -> LabelledRow | None:
         """The summary's row, the first reference that has one."""
         for reference in references:
             row = self._index.get((task, variant, learner, metric, reference))
@@ -188,7 +195,7 @@ class Subject:
         """What the learner of a label is to the question."""
         return self._roles.get(label, "hypothesis")
 
-    def verdicts(self) -> list[Row]:
+    def verdicts(self) -> list[Document]:
         """This subject's, that of the charts' setting first."""
         found = [
             v

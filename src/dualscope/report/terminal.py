@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.rows import SummaryRow, learning_of, sitting_options
 from dualscope.core.words import ROLES, VARIANTS
-from dualscope.findings.summary import ALL_TASKS, Row
+from dualscope.findings.summary import ALL_TASKS
 
+HEADS: tuple[Literal["model", "task"], ...] = ("model", "task")
 SHOWN = ("sim_aou", "sim_aou_centered", "sim_am", "sim_am_delta")
 
 
-def number(row: Row | None) -> str:
+def number(row: SummaryRow | None) -> str:
     """A value with its interval.
 
     >>> number({"value": 0.31, "low": 0.2, "high": 0.4})
@@ -36,7 +38,7 @@ def _short(value: float) -> str:
     return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.00", "-1.00") else text
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[SummaryRow]) -> list[str]:
     """Each row's learner with what tells it from the other rows: its options; all else only where it varies."""
     rates: dict[tuple[str, str], set[float | None]] = {}
     for row in rows:
@@ -62,19 +64,19 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return names
 
 
-def _rank(row: Row) -> int:
+def _rank(row: SummaryRow) -> int:
     """Zero-shot, in-context, the learners under test, then ceilings and nulls."""
     return ROLES.index(row["role"])
 
 
-def accuracy_table(rows: Sequence[Row]) -> Table:
+def accuracy_table(rows: Sequence[SummaryRow]) -> Table:
     """Rows: task and learner. Columns: variants."""
     return _table(
         "accuracy", [row for row in rows if row["metric"] == "accuracy" and row["task"] != ALL_TASKS]
     )
 
 
-def similarity_table(rows: Sequence[Row], metric: str) -> Table:
+def similarity_table(rows: Sequence[SummaryRow], metric: str) -> Table:
     """A metric by learner and variant: the mean over tasks where there are several."""
     chosen = [row for row in rows if row["metric"] == metric]
     over_tasks = [row for row in chosen if row["task"] == ALL_TASKS]
@@ -82,16 +84,16 @@ def similarity_table(rows: Sequence[Row], metric: str) -> Table:
     return _table(f"{metric}, mean of {tasks} tasks" if over_tasks else metric, over_tasks or chosen)
 
 
-def _table(title: str, rows: Sequence[Row]) -> Table:
+def _table(title: str, rows: Sequence[SummaryRow]) -> Table:
     """One line for what differs in nothing but the variant, and a column a variant."""
-    heads = [name for name in ("model", "task") if len({row[name] for row in rows}) > 1]
+    heads = [name for name in HEADS if len({row[name] for row in rows}) > 1]
     references = {row["reference"] for row in rows}
     tails = ["reference"] if len(references) > 1 else []
     variants = [variant for variant in VARIANTS if any(row["variant"] == variant for row in rows)]
-    lines: dict[tuple[str, ...], dict[str, Row]] = {}
+    lines: dict[tuple[str, ...], dict[str, SummaryRow]] = {}
     rows = sorted(rows, key=lambda row: (*(row[head] for head in heads), _rank(row)))
     for row, name in zip(rows, _names(rows), strict=True):
-        key = (*(row[head] for head in heads), name, *(row[tail] or "" for tail in tails))
+        key = (*(row[head] for head in heads), name, *(row["reference"] or "" for _ in tails))
         lines.setdefault(key, {})[row["variant"]] = row
     against = f" (against {references.pop()})" if references - {None} and not tails else ""
     table = Table(title=title + against, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -110,7 +112,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def result_tables(rows: Sequence[Row]) -> RenderableType:
+def result_tables(rows: Sequence[SummaryRow]) -> RenderableType:
     """Everything that is printed of a summary."""
     parts: list[RenderableType] = []
     if any(row["metric"] == "accuracy" for row in rows):

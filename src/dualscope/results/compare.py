@@ -167,7 +167,7 @@ def compare(
     shots: int = 32,
     seed: int = 0,
     *,
-    lr: float | None = None,
+    lr: float | np.floating[Any] | None = None,
     queries: int | Sequence[Shown | str] = 200,
     demonstrations: Sequence[Shown] | None = None,
     labels: Sequence[str] | None = None,

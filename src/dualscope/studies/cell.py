@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dualscope.core.canonical import canonical, fingerprint
 from dualscope.core.learning import Learning
@@ -19,6 +19,9 @@ from dualscope.core.words import (
     Role,
     Variant,
 )
+
+if TYPE_CHECKING:
+    from dualscope.tasks import Episode, Task
 
 DEFINITIONS = 4
 """Raised when a definition changes so that stored numbers would no longer be what the code computes."""
@@ -76,6 +79,25 @@ class Sitting:
     chat: bool = False
     queries_from: tuple[str, str] | None = None
     """Name and data hash of the task that the queries are of, where that is another one."""
+
+    def draw(self, task: Task, asked: Task | None = None) -> Episode:
+        """Its episode, with the queries of ``asked`` where that is another task.
+
+        A sitting without demonstrations draws one, and never shows it.
+        """
+        from dualscope.tasks import Episode
+
+        return Episode.draw(
+            task,
+            shots=max(self.shots, 1),
+            seed=self.seed,
+            queries=self.queries,
+            order=self.order,
+            balanced=self.balanced,
+            demo_labels=self.demo_labels,
+            corrupt=self.corrupt,
+            queries_from=asked,
+        )
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
-from dualscope.studies.other_task import other_task
 from dualscope.studies.plan import Asked, Plan
-from dualscope.studies.resolve import Resolved, Resolver
+from dualscope.studies.resolve import Resolved, Resolver, other_task
 from dualscope.tasks import Task
 from dualscope.tasks.episode import check_same_classes
 

@@ -18,7 +18,6 @@ from dualscope.studies.cell import Sitting
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
-from dualscope.tasks import Episode
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
@@ -141,17 +140,8 @@ def _episode_key(sitting: Sitting) -> str:
 def _draw(sitting: Sitting, resolver: Resolver) -> dict[str, Any]:
     named = {resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks}
     asked = {resolver.task(name).name: resolver.task(name) for name in resolver.study.queries_from if name}
-    return Episode.draw(
-        named[sitting.task],
-        shots=sitting.shots,
-        seed=sitting.seed,
-        queries=sitting.queries,
-        order=sitting.order,
-        balanced=sitting.balanced,
-        demo_labels=sitting.demo_labels,
-        corrupt=sitting.corrupt,
-        queries_from=None if sitting.queries_from is None else asked[sitting.queries_from[0]],
-    ).provenance()
+    about = None if sitting.queries_from is None else asked[sitting.queries_from[0]]
+    return sitting.draw(named[sitting.task], about).provenance()
 
 
 def _version(name: str) -> str | None:

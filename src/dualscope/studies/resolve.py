@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,9 @@ class Resolved:
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
     open: str | None = None
     """The learner's own options as JSON, where it leaves settings to be chosen on spare examples."""
+
+
+SAMPLE = 200  # training examples that tell how long a task's texts are
 
 
 class Resolver:
@@ -103,3 +106,20 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
     else:
         names = sorted(expand(study.metrics, study.per_head))
     return tuple(names), digest if foreign & set(names) else ""
+
+
+def other_task(own: Task, tasks: Sequence[Task]) -> Task | None:
+    """The task for a control that is taught another one: no label word in common, texts of about the same length.
+
+    Whatever the order in which tasks are listed.
+    """
+
+    def words(task: Task) -> set[str]:
+        return {label.strip().casefold() for label in task.labels}
+
+    def length(task: Task) -> float:
+        some = task.train[:SAMPLE]
+        return sum(len(task.prompt(example)) for example in some) / max(1, len(some))
+
+    apart = [task for task in tasks if task.name != own.name and not words(task) & words(own)]
+    return min(apart, key=lambda task: (abs(length(task) - length(own)), task.name), default=None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dualscope.core.errors import InputError
+from dualscope.tasks.example import Example
 from dualscope.tasks.task import Task
 from dualscope.tasks.tokens import answer_tokens, encode
 
@@ -27,7 +30,27 @@ EMBEDDED = tuple(
 
 
 class AbstractTask(Task):
-    """A task whose label words were exchanged."""
+    """A task whose label words were exchanged. Its examples are read once, and with the task's own words."""
+
+    def __init__(self, own: Task, labels: tuple[str, ...]) -> None:
+        super().__init__(own.config.model_copy(update={"labels": labels}), own.source, own.chat)
+        self.own = own
+
+    @cached_property
+    def demonstrations(self) -> tuple[Example, ...] | None:
+        return self.own.demonstrations
+
+    @cached_property
+    def queries(self) -> tuple[Example, ...] | None:
+        return self.own.queries
+
+    @cached_property
+    def train(self) -> Sequence[Example]:
+        return self.own.train
+
+    @cached_property
+    def evaluation(self) -> Sequence[Example]:
+        return self.own.evaluation
 
 
 def with_abstract_labels(task: Task, tokenizer: Any, seed: int) -> Task:
@@ -50,11 +73,7 @@ def with_abstract_labels(task: Task, tokenizer: Any, seed: int) -> Task:
             f"model, and of the words to choose from {len(known)} are; give the task label words of your own"
         )
     order = np.random.default_rng([seed, 9]).permutation(len(known))
-    words = tuple(known[i] for i in order[: len(task.labels)])
-    changed = AbstractTask(task.config.model_copy(update={"labels": words}), task.source, task.chat)
-    changed.__dict__.update(
-        train=task.train, evaluation=task.evaluation
-    )  # read once, and with the task's own labels
+    changed = AbstractTask(task, tuple(known[i] for i in order[: len(task.labels)]))
     answer_tokens(changed, tokenizer)  # refuses words that it cannot tell apart
     return changed
 

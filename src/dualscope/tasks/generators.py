@@ -8,7 +8,7 @@ import numpy as np
 from dualscope.core.errors import InputError
 from dualscope.core.registry import Registry
 from dualscope.tasks.config import GeneratorSource
-from dualscope.tasks.sources import Row
+from dualscope.tasks.sources import DataRow
 
 # How many, and the randomness to use -> that many rows: the template's fields and "label".
 Generator = Callable[[int, np.random.Generator], list[dict[str, str | int]]]
@@ -30,7 +30,7 @@ class GeneratedRows:
 
     def __init__(self, config: GeneratorSource) -> None:
         self.config = config
-        self._rows: list[Row] | None = None
+        self._rows: list[DataRow] | None = None
 
     def where(self, split: str) -> str:
         return f"generator '{self.config.name}', split {split}"
@@ -38,13 +38,13 @@ class GeneratedRows:
     def file(self, split: str) -> None:
         return None
 
-    def rows(self, split: str) -> list[Row]:
+    def rows(self, split: str) -> list[DataRow]:
         if self._rows is None:
             self._rows = self._generate()
         n = self.config.train
         return self._rows[:n] if split == "train" else self._rows[n:]
 
-    def _generate(self) -> list[Row]:
+    def _generate(self) -> list[DataRow]:
         if self.config.name not in GENERATORS:
             import_module("dualscope.tasks.synthetic")  # registers the generators that we ship
         wanted = self.config.train + self.config.evaluation

@@ -7,7 +7,7 @@ from pathlib import Path
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.tasks.config import HubSource
-from dualscope.tasks.sources import Row
+from dualscope.tasks.sources import DataRow
 
 
 class HubRows:
@@ -38,7 +38,7 @@ class HubRows:
     def file(self, split: str) -> None:
         return None
 
-    def rows(self, split: str) -> list[Row]:
+    def rows(self, split: str) -> list[DataRow]:
         if self.local and not Path(self.path).is_dir():
             raise InputError(f"task '{self.task}': source.hub.dataset: no such folder: {self.path}")
         with network.offline(self.offline or self.local), _without_bars():

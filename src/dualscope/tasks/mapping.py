@@ -7,12 +7,12 @@ from typing import Any
 from dualscope.core.errors import InputError
 from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.example import Example
-from dualscope.tasks.sources import Row
+from dualscope.tasks.sources import DataRow
 
 Typed = Example | Mapping[str, Any] | tuple[str, str | int]  # an example as a person writes it in Python
 
 
-def as_row(typed: Typed, config: TaskConfig) -> Row:
+def as_row(typed: Typed, config: TaskConfig) -> DataRow:
     """What a person wrote as a row of data: a mapping as it is, a pair as the one field and the label."""
     if isinstance(typed, Example):
         return {
@@ -31,7 +31,7 @@ def as_row(typed: Typed, config: TaskConfig) -> Row:
     return {config.columns(config.field_names[0])[0]: typed[0], config.label[0]: typed[1]}
 
 
-def to_examples(rows: Iterable[Row], config: TaskConfig, split: str, where: str) -> tuple[Example, ...]:
+def to_examples(rows: Iterable[DataRow], config: TaskConfig, split: str, where: str) -> tuple[Example, ...]:
     """``where`` is what an error calls the place the rows came from."""
     examples = tuple(to_example(row, config, split, where, number) for number, row in enumerate(rows))
     if not examples:
@@ -39,7 +39,7 @@ def to_examples(rows: Iterable[Row], config: TaskConfig, split: str, where: str)
     return examples
 
 
-def to_example(row: Row, config: TaskConfig, split: str, where: str, number: int) -> Example:
+def to_example(row: DataRow, config: TaskConfig, split: str, where: str, number: int) -> Example:
     place = f"{where}, row {number}"
     return Example(
         id=f"{split}:{number}",
@@ -48,7 +48,7 @@ def to_example(row: Row, config: TaskConfig, split: str, where: str, number: int
     )
 
 
-def _column(row: Row, columns: tuple[str, ...], config: TaskConfig, field: str | None, where: str) -> Any:
+def _column(row: DataRow, columns: tuple[str, ...], config: TaskConfig, field: str | None, where: str) -> Any:
     """The value of a template's field, or of the label where no field is named."""
     for column in columns:
         if column in row:
@@ -64,7 +64,7 @@ def _column(row: Row, columns: tuple[str, ...], config: TaskConfig, field: str |
     )
 
 
-def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
+def _field(row: DataRow, config: TaskConfig, name: str, where: str) -> str:
     value = _column(row, config.columns(name), config, name, where)
     if isinstance(value, str):
         try:
@@ -80,7 +80,7 @@ def _field(row: Row, config: TaskConfig, name: str, where: str) -> str:
     raise InputError(f"task '{config.name}': {where}: field '{name}' must be text, found {value!r}")
 
 
-def _label(row: Row, config: TaskConfig, split: str, where: str) -> int:
+def _label(row: DataRow, config: TaskConfig, split: str, where: str) -> int:
     value = _column(row, config.label, config, None, where)
     index = to_label(value, config)
     if index is not None:

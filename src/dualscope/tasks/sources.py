@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol, TextIO
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.strangers import reason
 
-Row = Mapping[str, Any]  # column -> value, as the data has it
+DataRow = Mapping[str, Any]  # column -> value, as the data has it
 LARGE = 64 * 2**20  # bytes from which a file's rows are not held in memory
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 
@@ -19,7 +19,7 @@ FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 class RowSource(Protocol):
     """Rows by split, and how an error names the place."""
 
-    def rows(self, split: str) -> list[Row]: ...
+    def rows(self, split: str) -> list[DataRow]: ...
 
     def where(self, split: str) -> str: ...
 
@@ -36,7 +36,7 @@ class FileRows:
     def where(self, split: str) -> str:
         return str(self.files[split])
 
-    def rows(self, split: str) -> list[Row]:
+    def rows(self, split: str) -> list[DataRow]:
         return read_rows(self.files[split])
 
     def file(self, split: str) -> Path:
@@ -46,13 +46,13 @@ class FileRows:
 class MemoryRows:
     """The same rows whatever the split: examples that were typed or computed."""
 
-    def __init__(self, rows: Sequence[Row], name: str) -> None:
+    def __init__(self, rows: Sequence[DataRow], name: str) -> None:
         self._rows, self.name = list(rows), name
 
     def where(self, split: str) -> str:
         return self.name
 
-    def rows(self, split: str) -> list[Row]:
+    def rows(self, split: str) -> list[DataRow]:
         return self._rows
 
     def file(self, split: str) -> None:
@@ -68,7 +68,7 @@ class DataFolderRows:
     def where(self, split: str) -> str:
         return str(self._path(split))
 
-    def rows(self, split: str) -> list[Row]:
+    def rows(self, split: str) -> list[DataRow]:
         return read_rows(self._path(split))
 
     def file(self, split: str) -> Path:
@@ -95,12 +95,12 @@ def is_large(path: Path) -> bool:
         return False  # who reads it says why
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[DataRow]:
     """All rows of a jsonl, csv, tsv or parquet file."""
     return list(iterate(path))
 
 
-def iterate(path: Path) -> Iterator[Row]:
+def iterate(path: Path) -> Iterator[DataRow]:
     """The same one after another, whatever the size of the file."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -146,7 +146,7 @@ def _bad_byte(file: BinaryIO) -> int:
     return start
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
+def _jsonl(path: Path) -> Iterator[DataRow]:
     with _text(path, "\n") as lines:  # LF alone: texts may hold U+2028 and its kin
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -164,7 +164,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
             yield row
 
 
-def _tsv(path: Path) -> Iterator[Row]:
+def _tsv(path: Path) -> Iterator[DataRow]:
     """Quoted as CSV is; where the quotes do not pair up, they are plain text, as many TSV files have them."""
     quoted = True
     try:
@@ -181,12 +181,12 @@ def _tsv(path: Path) -> Iterator[Row]:
     yield from _separated(path, "\t", quoted)
 
 
-def _separated(path: Path, delimiter: str, quoted: bool = True) -> Iterator[Row]:
+def _separated(path: Path, delimiter: str, quoted: bool = True) -> Iterator[DataRow]:
     with _text(path, "") as stream:
         yield from separated(path, stream, delimiter, quoted)
 
 
-def separated(path: Path, stream: Iterable[str], delimiter: str, quoted: bool = True) -> Iterator[Row]:
+def separated(path: Path, stream: Iterable[str], delimiter: str, quoted: bool = True) -> Iterator[DataRow]:
     """Rows of lines that keep their ends: a quoted text may span several."""
     header: list[str] | None = None
     reader = csv.reader(
@@ -225,7 +225,7 @@ def _check_header(path: Path, header: list[str]) -> None:
         )
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path) -> Iterator[DataRow]:
     import pyarrow
     import pyarrow.parquet
 

@@ -16,7 +16,7 @@ from dualscope.tasks.example import Example
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
 from dualscope.tasks.mapping import Typed, as_row, to_examples
-from dualscope.tasks.sources import DataFolderRows, FileRows, MemoryRows, Row, RowSource, is_large
+from dualscope.tasks.sources import DataFolderRows, DataRow, FileRows, MemoryRows, RowSource, is_large
 
 
 class Task:
@@ -167,7 +167,7 @@ class Task:
             return LargeSplit.of(file, self.config, split, where)
         return to_examples(self.source.rows(split), self.config, split, where)
 
-    def _listed(self, field: str, rows: Sequence[Row] | None) -> tuple[Example, ...] | None:
+    def _listed(self, field: str, rows: Sequence[DataRow] | None) -> tuple[Example, ...] | None:
         return None if rows is None else to_examples(rows, self.config, field, f"`{field}` of the task file")
 
 

@@ -33,15 +33,24 @@ from dualscope.theory import (
 )
 from dualscope.theory.context_patch import Patched, context_patch
 from dualscope.theory.dual_of import HeadDual, dual_of
-from dualscope.theory.identity import IDENTITIES, AtMost, Draw, Identity, Judgement, TwoSides, chosen, judge
+from dualscope.theory.identity import (
+    IDENTITIES,
+    AtMost,
+    CheckedIdentity,
+    Draw,
+    Identity,
+    TwoSides,
+    chosen,
+    judge,
+)
 
 __all__ = [
     "IDENTITIES",
     "AtMost",
+    "CheckedIdentity",
     "Draw",
     "HeadDual",
     "Identity",
-    "Judgement",
     "Patched",
     "TwoSides",
     "bound",

@@ -117,7 +117,7 @@ def dual_of(model: "Model", lesson: "Lesson | Episode", layer: int, head: int, q
     the dual model's prediction, ``.dw_icl`` the update of the linear form, ``.mass`` the weight on the
     demonstrations.
     """
-    from dualscope.models.capture.varied import variant_in
+    from dualscope.models.capture.kinds import kind_in
     from dualscope.tasks.lesson import Lesson, make_lesson
 
     if not isinstance(lesson, Lesson):
@@ -129,11 +129,11 @@ def dual_of(model: "Model", lesson: "Lesson | Episode", layer: int, head: int, q
     ):
         if not 0 <= value < count:
             raise InputError(f"{name} {value}: {model.name} has {name} numbers 0 to {count - 1} here")
-    if (variant := variant_in(model.attentions[layer])) is not None:
-        name = variant.described()["name"]
+    if (kind := kind_in(model.attentions[layer])) is not None:
+        name = kind.described()["name"]
         raise InputError(
             f"{model.name}: '{name}' attention is no softmax over its values, so this dual is not its own; "
-            "dualscope.theory.variants has the duals of the variants"
+            "dualscope.theory.variants has the duals of such attentions"
         )
     tokens = lesson.context + lesson.own_tokens(query)
     scaling, q, keys, values, scores, output = _capture(model, tokens, layer, head)

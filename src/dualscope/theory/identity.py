@@ -151,7 +151,7 @@ def chosen(only: tuple[str, ...] = ()) -> list[Identity]:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class CheckedIdentity:
     """An identity's errors in both precisions, and whether both are within what it states."""
 
     identity: Identity
@@ -164,6 +164,6 @@ class Judgement:
         return self.error <= self.identity.tolerance and self.error32 <= self.identity.tolerance32
 
 
-def judge(one: Identity, seed: int = 0) -> Judgement:
+def judge(one: Identity, seed: int = 0) -> CheckedIdentity:
     """Checks an identity in float64 and in float32 on the draw of one seed."""
-    return Judgement(one, one.sides(seed).error, one.sides(seed, torch.float32).error)
+    return CheckedIdentity(one, one.sides(seed).error, one.sides(seed, torch.float32).error)

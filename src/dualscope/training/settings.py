@@ -45,7 +45,7 @@ class Settings:
     all_tokens: float = 0.25  # weight of the loss on all tokens, beside that on label words
     seed: int = 0
     minutes: float | None = None
-    attention: dict[str, Any] | None = None  # an attention variant: its name and options
+    attention: dict[str, Any] | None = None  # an attention kind: its name and options
     balance: tuple[float, ...] | None = None  # a factor for each layer (``training.balance``), after training
     mixture: Mixture = field(default_factory=Mixture)
 

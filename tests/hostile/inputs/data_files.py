@@ -112,17 +112,15 @@ TABLE += [
     _data(f"flipped at {at}", _flipped(at), "parquet")
     for at in sorted({FIRST_PAGE + int(i) for i in _rng.integers(0, 3000, 20)})
 ]
-TABLE += [
-    _data(f"parquet {name}", _parquet(columns), "parquet")
-    for name, columns in {
-        "without rows": {"text": [], "label": []},
-        "without text": {"label": [0, 1]},
-        "without label": {"text": ["x", "y"]},
-        "nulls": {"text": ["x", None], "label": [0, 1]},
-        "lists": {"text": [["x"], ["y"]], "label": [0, 1]},
-        "bytes": {"text": [b"x", b"\xff"], "label": [0, 1]},
-        "labels of other classes": {"text": ["x", "y"], "label": [0, 7]},
-        "half labels": {"text": ["x", "y"], "label": [0.0, 0.5]},
-        "maps": {"text": [{"a": 1}, {"a": 2}], "label": [0, 1]},
-    }.items()
-]
+PARQUETS: dict[str, dict[str, list[Any]]] = {
+    "without rows": {"text": [], "label": []},
+    "without text": {"label": [0, 1]},
+    "without label": {"text": ["x", "y"]},
+    "nulls": {"text": ["x", None], "label": [0, 1]},
+    "lists": {"text": [["x"], ["y"]], "label": [0, 1]},
+    "bytes": {"text": [b"x", b"\xff"], "label": [0, 1]},
+    "labels of other classes": {"text": ["x", "y"], "label": [0, 7]},
+    "half labels": {"text": ["x", "y"], "label": [0.0, 0.5]},
+    "maps": {"text": [{"a": 1}, {"a": 2}], "label": [0, 1]},
+}
+TABLE += [_data(f"parquet {name}", _parquet(columns), "parquet") for name, columns in PARQUETS.items()]

@@ -1,6 +1,7 @@
 """Plain gradient descent against autograd over the whole model."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.descent.samples import ordered
 from dualscope.learners import Bench, identify
+from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 from tests.models import oracle as reading
@@ -43,7 +45,7 @@ def test_delta_and_trace(family: str, bos: bool) -> None:
 )
 def test_which_weights(
     family: str,
-    options: dict[str, object],
+    options: dict[str, Any],
     roles: tuple[str, ...],
     layers: tuple[int, ...],
     kinds: tuple[str, ...],
@@ -89,7 +91,7 @@ def test_full_batch_is_the_gradient_of_the_mean_and_forgets_the_order() -> None:
 def test_published_choices() -> None:
     """gd_demonstrations: all trains on what the context has no room for; read_at moves the trace, not the delta."""
     model = wrapped("gpt2")
-    room = {"shots": 6, "max_positions": 60}
+    room: dict[str, Any] = {"shots": 6, "max_positions": 60}
     same = Bench(model, tiny_lesson(model, **room))
     every = Bench(model, tiny_lesson(model, gd_demonstrations="all", read_at="first-label", **room))
     used = same.lesson.shots_used
@@ -174,10 +176,10 @@ def test_bad_input() -> None:
         bench.learned("gdd", LR)
 
 
-def _with_training(bench: Bench, training: tuple[object, ...]) -> object:
+def _with_training(bench: Bench, training: tuple[DemonstrationTokens, ...]) -> Lesson:
     from dataclasses import replace
 
-    return replace(bench.lesson, training=training)  # type: ignore[arg-type]
+    return replace(bench.lesson, training=training)
 
 
 def test_an_order_of_its_own_is_another_than_the_contexts() -> None:

@@ -1,5 +1,7 @@
 """Gradient descent in the tangent space: weights against an explicit Jacobian, the trace against differences."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from dualscope.learners import Bench, Delta
+from dualscope.models.trace import Trace
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 from tests.models import oracle as reading
@@ -17,7 +20,8 @@ LR = 0.5
 
 @pytest.mark.parametrize("family", oracle.FAMILIES)
 def test_one_step_from_the_start_is_plain_gd(family: str) -> None:
-    for options in ({"full_batch": True}, {}):
+    both: tuple[dict[str, Any], ...] = ({"full_batch": True}, {})
+    for options in both:
         bench = tiny_bench(family, shots=1 if not options else 3, queries=2)
         tangent, plain = (
             bench.learned("gd-linearized", LR, **options).delta,
@@ -69,15 +73,17 @@ def _logits_along(copy: oracle.Copy, tokens: list[int], change: dict[str, Tensor
             self.hf = copy.hf
 
         def forward(self) -> Tensor:
-            return reading.watch.__wrapped__(self.hf, tokens)[0]
+            return reading.watch_with_gradients(self.hf, tokens)[0]
 
     runs = Runs()
 
     def f(weights: dict[str, Tensor]) -> Tensor:
-        return functional_call(runs, {f"hf.{name}": value for name, value in weights.items()}, ())
+        logits: Tensor = functional_call(runs, {f"hf.{name}": value for name, value in weights.items()}, ())
+        return logits
 
-    value, derivative = jvp(f, (primal,), (tangent,))
-    return (value + derivative).detach()
+    value, derivative, *_ = jvp(f, (primal,), (tangent,))
+    along: Tensor = value + derivative
+    return along.detach()
 
 
 @pytest.mark.parametrize("family", oracle.FAMILIES)
@@ -140,6 +146,6 @@ def _rms(x: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
 
 
-def _moved(bench: Bench, delta: Delta, factor: float) -> object:
+def _moved(bench: Bench, delta: Delta, factor: float) -> Trace:
     with delta.scaled(factor).applied(bench.model):
         return bench.model.read(bench.lesson, want=bench.read_want)

@@ -11,6 +11,7 @@ from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from tests.models.lessons import random_lesson
 from tests.models.tiny import FAMILIES, WINDOW, tiny_model
+from tests.models.unlisted import sink_model
 
 
 def fingerprint(hf: Any) -> dict[str, object]:
@@ -116,3 +117,15 @@ def test_padding_masks_are_not_lost() -> None:
         with capturing(model, Session()):
             captured = hf(input_ids=tokens, attention_mask=mask, use_cache=False).logits
     assert (captured - plain)[mask.bool()].abs().max() < 5e-5
+
+
+def test_the_gradient_passes_through_the_sinks() -> None:
+    model, tokens = Model(*sink_model()), torch.tensor([[1, 7, 9, 4, 11, 6, 8, 5]])
+    named = model.hf.named_parameters()
+    weights = [weight for name, weight in named if "k_proj.w" in name or "v_proj.w" in name]
+    expected = torch.autograd.grad(model.hf(tokens).logits[0, -1, 5], weights)
+    with capturing(model, Session()):
+        found = torch.autograd.grad(model.hf(tokens).logits[0, -1, 5], weights)
+    assert len(weights) == 6
+    for mine, theirs in zip(found, expected, strict=True):
+        assert float((mine - theirs).norm() / theirs.norm()) < 1e-4

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from typer.testing import CliRunner
 
 from dualscope.cli import app
@@ -15,8 +15,9 @@ from dualscope.models.files.convert import convert
 from tests.models.tiny import tiny_model
 
 
-def pickled(folder: Path, family: str = "gpt2", head_first: bool = False) -> torch.nn.Module:
+def pickled(folder: Path, family: str = "gpt2", head_first: bool = False) -> PreTrainedModel:
     """A model as old checkpoints were saved: pytorch_model.bin, with the tied unembedding in it."""
+    hf: PreTrainedModel
     hf, tokenizer = tiny_model(family)
     hf.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

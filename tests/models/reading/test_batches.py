@@ -7,7 +7,7 @@ from dualscope.models import Model
 from dualscope.models.reading.batches import batches_of
 from tests.models.lessons import random_lesson
 from tests.models.oracle import oracle
-from tests.models.test_oracle import EVERYTHING, TOLERANCE, assert_same
+from tests.models.reading.test_read import EVERYTHING, TOLERANCE, assert_same
 from tests.models.tiny import tiny_model
 
 

@@ -1,5 +1,7 @@
 """Problems: shapes, seeds, and the distributions they claim."""
 
+from typing import Literal
+
 import torch
 
 from dualscope.regression.problems.data import Linear, draw_for, generators
@@ -35,7 +37,8 @@ def test_a_seed_draws_the_same_whoever_is_beside_it() -> None:
 
 
 def test_bayes_is_the_theorys_where_that_has_one() -> None:
-    for kernel, scale in (("linear", 1.0), ("exp", 0.5)):
+    scales: dict[Literal["linear", "exp"], float] = {"linear": 1.0, "exp": 0.5}
+    for kernel, scale in scales.items():
         batch, covariance = GaussianProcess(kernel, n=4).draw_with_gram(3, one())
         for task in range(3):
             x, y, query = (part[task].double() for part in (batch.x, batch.y, batch.query))

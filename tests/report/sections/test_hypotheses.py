@@ -14,7 +14,7 @@ from dualscope.report.sections import hypotheses, verdict
 from dualscope.report.table import Number, Table
 from dualscope.studies.run_folder.storage import Run
 from tests.report.made import make_run
-from tests.report.sections.test_sections import named
+from tests.report.test_sections import named
 
 VECTOR, KERNEL, DISTILLED = Learning("task-vector"), Learning("kernel"), Learning("kv-distilled")
 SHARES = {

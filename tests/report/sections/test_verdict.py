@@ -13,6 +13,7 @@ from dualscope.report import write_report
 from dualscope.report.charts.chart import Judgement
 from dualscope.report.data import Data
 from dualscope.report.sections import verdict
+from dualscope.report.table import Number
 from tests.report.made import make_run
 
 
@@ -36,20 +37,28 @@ def values(run: Path, task: str, variant: str, learner: str) -> np.ndarray:
 def test_numbers_are_those_of_the_rows(plain_run: Path, page: Path) -> None:
     found = judgement(plain_run)
     table = {(row[0], row[1]): row for row in found.table.rows}
+
+    def number(task: str, learner: str, column: int) -> Number:
+        cell = table[task, learner][column]
+        assert isinstance(cell, Number)
+        return cell
+
     at = found.table.columns.index("less untrained")
     for task in ("sst2", "subj"):
         for learner in ("gd", "lcgd"):
             trained = values(plain_run, task, "trained", learner)
             apart = trained - values(plain_run, task, "untrained", learner)
-            row = table[task, learner]
-            assert row[3].value == pytest.approx(trained.mean())
-            assert row[at].value == pytest.approx(apart.mean())
-            assert row[at].low < apart.mean() < row[at].high
+            assert number(task, learner, 3).value == pytest.approx(trained.mean())
+            less = number(task, learner, at)
+            assert less.value == pytest.approx(apart.mean())
+            assert less.low is not None
+            assert less.high is not None
+            assert less.low < apart.mean() < less.high
             assert f"<b>{trained.mean():.3f}</b>" in page.read_text()
     beside = found.table.columns.index("less gd")
     apart = values(plain_run, "sst2", "trained", "lcgd") - values(plain_run, "sst2", "trained", "gd")
-    assert table["sst2", "lcgd"][beside].value == pytest.approx(apart.mean())
-    assert table["sst2", "gd"][beside].value is None
+    assert number("sst2", "lcgd", beside).value == pytest.approx(apart.mean())
+    assert number("sst2", "gd", beside).value is None
     assert found.lines == (
         ("gd", "above the controls on all 2 tasks"),
         ("lcgd", "above the controls on all 2 tasks"),

@@ -18,7 +18,7 @@ from dualscope.learners.hidden_states.steering import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.after_attention import first_of
 from dualscope.models.capture.intervention import put, rows_of
-from dualscope.models.context_patch import Inside, Watch
+from dualscope.models.context_patch import Inside, InsideNotes
 from dualscope.models.mlp import Mlp, matrix, mlps_of
 
 if TYPE_CHECKING:
@@ -130,15 +130,15 @@ def fitted(bench: Bench, options: StaticPatchOptions) -> StaticPatch:
     model = bench.model
     asked = bench.materials(options.fit, "static-patch")
     patch = StaticPatch(bench.once("mlps", lambda: mlps_of(model)))
-    there = Watch(patch.mlps)
+    there = InsideNotes(patch.mlps)
     with model.intervened(there):
         model.read(asked, bench.prefix)
     for layer, mlp in enumerate(patch.mlps):
-        here = Watch(patch.mlps, only=layer)
+        here = InsideNotes(patch.mlps, only=layer)
         with model.intervened(patch, here):
             model.read(asked)
 
-        def both(what: str, layer: int = layer, here: Watch = here) -> tuple[Tensor, Tensor]:
+        def both(what: str, layer: int = layer, here: InsideNotes = here) -> tuple[Tensor, Tensor]:
             return _stack(here.found, asked, layer, what), _stack(there.found, asked, layer, what)
 
         carried, carried_c = both("carried")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dualscope.descent.trainable import Weights
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
-    from dualscope.models.parts import Role
+    from dualscope.models.parts import Qkv
     from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 
@@ -55,7 +55,7 @@ class DescentOptions(Options):
             raise InputError(f"layers: {model.name} has layers 0 to {model.n_layers - 1}; found {wrong}")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
             raise InputError(f"layers: each is named once; found {list(self.layers)}")
-        chosen: dict[str, tuple[Role, ...]] = {"kv": ("key", "value"), "k": ("key",), "v": ("value",)}
+        chosen: dict[str, tuple[Qkv, ...]] = {"kv": ("key", "value"), "k": ("key",), "v": ("value",)}
         roles = chosen[self.parameters]
         return [part for part in model.parts(self.layers, roles) if self.biases or part.kind == "weight"]
 

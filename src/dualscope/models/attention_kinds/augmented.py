@@ -6,14 +6,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from dualscope.models.attention_kinds.kind import VARIANTS, Variant
-from dualscope.models.parts import Role
+from dualscope.models.attention_kinds.kind import KINDS, AttentionKind
+from dualscope.models.parts import Qkv
 
-_ADAPTED: dict[str, tuple[Role, ...]] = {"g1": ("value",), "g2": ("key",), "both": ("key", "value")}
+_ADAPTED: dict[str, tuple[Qkv, ...]] = {"g1": ("value",), "g2": ("key",), "both": ("key", "value")}
 
 
-@VARIANTS.register("augmented")
-class Augmented(Variant):
+@KINDS.register("augmented")
+class Augmented(AttentionKind):
     """Values g1(W_V x) and keys g2(W_K x), where g(W x) = W x + c W2 relu(W1 x): data augmentation,
     learned.
     """
@@ -23,7 +23,7 @@ class Augmented(Variant):
     hidden: int = Field(default=16, ge=1)
 
     @property
-    def adapted(self) -> tuple[Role, ...]:
+    def adapted(self) -> tuple[Qkv, ...]:
         return _ADAPTED[self.parts]
 
 

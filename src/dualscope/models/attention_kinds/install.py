@@ -1,4 +1,4 @@
-"""An attention variant in a Hugging Face model: switched on, recorded in its configuration, restored."""
+"""An attention kind in a Hugging Face model: switched on, recorded in its configuration, restored."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from dualscope.core.errors import InputError
 from dualscope.models.attention_kinds.attend import attend
 from dualscope.models.attention_kinds.augmented import Adapter, Augmented
-from dualscope.models.attention_kinds.kind import Variant, make_variant
-from dualscope.models.capture.interface import register
+from dualscope.models.attention_kinds.kind import AttentionKind, make_kind
+from dualscope.models.capture.kernel import for_every_head, register
 from dualscope.models.families import Family, family_of
-from dualscope.models.parts import Role, rows_of
+from dualscope.models.parts import Qkv, rows_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-NAME = "dualscope-variant"
+NAME = "dualscope-attention-kind"
 _ADAPTERS = "dualscope_adapters"
-_VARIANT = "_dualscope_variant"
+_KIND = "_dualscope_kind"
 
 
-def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> Variant:
-    """Make a model's attention the variant that ``options`` describe, and write them to its configuration.
+def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> AttentionKind:
+    """Make a model's attention the kind that ``options`` describe, and write them to its configuration.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> small = dict(n_layer=1, n_embd=8, n_head=2, vocab_size=11, bos_token_id=0, eos_token_id=0)
@@ -35,32 +35,32 @@ def apply(hf: "PreTrainedModel", options: Mapping[str, Any]) -> Variant:
     >>> hf.config.dualscope_attention
     {'name': 'momentum', 'eta': 0.5}
     """
-    variant, family = make_variant(options), family_of(hf)
+    kind, family = make_kind(options), family_of(hf)
     if family.adapter is not None or not hf._can_set_attn_implementation():
         raise InputError(
-            "attention variants need transformers' attention interface, which the architecture "
+            "attention kinds need transformers' attention interface, which the architecture "
             f"'{family.name}' does not use; train a gpt2 or llama model instead"
         )
     for block in hf.get_submodule(family.blocks).children():
         module = block.get_submodule(family.attention)
-        module.__dict__[_VARIANT] = variant  # not a submodule: nothing to save but the configuration
+        module.__dict__[_KIND] = kind  # not a submodule: nothing to save but the configuration
         for path in {family.fused} if family.fused else {family.key, family.value}:
-            _adapt(module.get_submodule(path), path, family, hf.config.get_text_config(), variant)
+            _adapt(module.get_submodule(path), path, family, hf.config.get_text_config(), kind)
     register(NAME, _attention)
     hf.set_attn_implementation(NAME)
-    hf.config.dualscope_attention = variant.described()
-    return variant
+    hf.config.dualscope_attention = kind.described()
+    return kind
 
 
-def restore(hf: "PreTrainedModel", files: Sequence[Path] = ()) -> Variant | None:
-    """Apply the variant that a loaded model's configuration records, with the adapters that its files hold, if any.
+def restore(hf: "PreTrainedModel", files: Sequence[Path] = ()) -> AttentionKind | None:
+    """Apply the kind that a loaded model's configuration records, with the adapters that its files hold, if any.
 
     None, and nothing done, where it records none.
     """
     options = getattr(hf.config, "dualscope_attention", None)
     if options is None:
         return None
-    variant = apply(hf, options)
+    kind = apply(hf, options)
     wanted = {name: tensor for name, tensor in hf.state_dict().items() if f".{_ADAPTERS}." in name}
     for file in files if wanted else ():
         with safe_open(file, framework="pt") as saved:
@@ -68,22 +68,16 @@ def restore(hf: "PreTrainedModel", files: Sequence[Path] = ()) -> Variant | None
                 wanted.pop(name).copy_(saved.get_tensor(name))
     if wanted:
         raise InputError(
-            f"the model's configuration asks for {variant.described()}, but {len(wanted)} of its weights, "
+            f"the model's configuration asks for {kind.described()}, but {len(wanted)} of its weights, "
             f"such as '{min(wanted)}', are not in its files; train it again, or remove "
             "'dualscope_attention' from config.json to read it without"
         )
-    return variant
+    return kind
 
 
-def variant_of(hf: "PreTrainedModel") -> Variant | None:
-    """The variant that ``apply`` switched on in a model, or None."""
-    found = (installed(module) for module in hf.modules())
-    return next((variant for variant in found if variant is not None), None)
-
-
-def installed(module: nn.Module) -> Variant | None:
-    """The variant of one attention module, or None."""
-    return module.__dict__.get(_VARIANT)
+def installed(module: nn.Module) -> AttentionKind | None:
+    """The kind that ``apply`` gave to an attention module, or None."""
+    return module.__dict__.get(_KIND)
 
 
 def _attention(
@@ -98,18 +92,16 @@ def _attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    variant = installed(module)
-    if variant is None or s_aux is not None:
+    kind = installed(module)
+    if kind is None or s_aux is not None:
         why = (
             "has attention sinks"
             if s_aux is not None
             else "was not prepared by dualscope.models.attention_kinds.apply"
         )
-        raise InputError(f"no attention variant can be used in this model, because it {why}")
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    output, weights = attend(query, key, value, variant, attention_mask, scaling, softcap, dropout)
+        raise InputError(f"no attention kind can be used in this model, because it {why}")
+    key, value = for_every_head(key, query.shape[1]), for_every_head(value, query.shape[1])
+    output, weights = attend(query, key, value, kind, attention_mask, scaling, softcap, dropout)
     return output.transpose(1, 2).contiguous(), weights
 
 
@@ -132,8 +124,8 @@ def _augment(projection: nn.Module, args: tuple[Tensor, ...], output: Tensor) ->
     return output
 
 
-def _adapt(projection: nn.Module, path: str, family: Family, config: Any, variant: Variant) -> None:
-    """Give a projection the adapters its variant asks for, in place of those of an earlier variant.
+def _adapt(projection: nn.Module, path: str, family: Family, config: Any, kind: AttentionKind) -> None:
+    """Give a projection the adapters its kind asks for, in place of those of an earlier kind.
 
     They work on the projection's output, before rotary positions and the cache, so nothing else needs to
     know.
@@ -142,10 +134,10 @@ def _adapt(projection: nn.Module, path: str, family: Family, config: Any, varian
         delattr(projection, _ADAPTERS)
         for key in [k for k, hook in projection._forward_hooks.items() if hook is _augment]:
             del projection._forward_hooks[key]
-    roles = [role for role in variant.adapted if path in (family.fused, getattr(family, role))]
+    roles = [role for role in kind.adapted if path in (family.fused, getattr(family, role))]
     if not roles:
         return
-    assert isinstance(variant, Augmented)
+    assert isinstance(kind, Augmented)
     weight = projection.weight
     assert isinstance(weight, Tensor)
     outputs, inputs = weight.shape if isinstance(projection, nn.Linear) else reversed(weight.shape)
@@ -153,13 +145,13 @@ def _adapt(projection: nn.Module, path: str, family: Family, config: Any, varian
     channels: dict[str, Tensor] = {}
     for role in roles:
         where = _channels(role, outputs, family, config)
-        adapters[role] = Adapter(inputs, len(where), variant.hidden, variant.c).to(weight)
+        adapters[role] = Adapter(inputs, len(where), kind.hidden, kind.c).to(weight)
         channels[role] = where.to(weight.device)
     projection.add_module(_ADAPTERS, _Adapters(adapters, channels))
     projection.register_forward_hook(_augment)
 
 
-def _channels(role: Role, outputs: int, family: Family, config: Any) -> Tensor:
+def _channels(role: Qkv, outputs: int, family: Family, config: Any) -> Tensor:
     """Which outputs of a projection are keys, or values."""
     every = torch.arange(outputs)
     if family.fused is None:

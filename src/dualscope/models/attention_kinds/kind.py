@@ -1,4 +1,4 @@
-"""What an attention variant may change: the values that are mixed, and the weights that mix them."""
+"""What an attention kind may change: the values that are mixed, and the weights that mix them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,20 +9,20 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.core.registry import Registry
-from dualscope.models.parts import Role
+from dualscope.models.parts import Qkv
 
 
-class Variant(BaseModel):
+class AttentionKind(BaseModel):
     """Softmax attention as it is, and the base of the others.
 
-    A variant is ``mix(softmax(scores)) @ values(key, value)``; everything it may need is in these two, so
+    A kind is ``mix(softmax(scores)) @ values(key, value)``; everything it may need is in these two, so
     that one attention function serves them all, in a language model and in a regression transformer alike.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     @property
-    def adapted(self) -> tuple[Role, ...]:
+    def adapted(self) -> tuple[Qkv, ...]:
         """Which projections ("key", "value") get a learned nonlinear part: see ``Augmented``."""
         return ()
 
@@ -39,29 +39,29 @@ class Variant(BaseModel):
         return weights
 
     def described(self) -> dict[str, Any]:
-        """Name and options, as a configuration file keeps them; ``make_variant`` reads it back."""
-        name = next(name for name in VARIANTS if VARIANTS[name] is type(self))
+        """Name and options, as a configuration file keeps them; ``make_kind`` reads it back."""
+        name = next(name for name in KINDS if KINDS[name] is type(self))
         return {"name": name, **self.model_dump(mode="json")}
 
 
-VARIANTS: Registry[type[Variant]] = Registry("attention variant")
-VARIANTS.add("softmax", Variant, aliases=("vanilla",))
+KINDS: Registry[type[AttentionKind]] = Registry("attention kind")
+KINDS.add("softmax", AttentionKind, aliases=("vanilla",))
 
 
-def make_variant(options: Mapping[str, Any]) -> Variant:
-    """The variant that a configuration describes.
+def make_kind(options: Mapping[str, Any]) -> AttentionKind:
+    """The kind that a configuration describes.
 
-    >>> make_variant({"name": "momentum", "eta": 0.5}).described()
+    >>> make_kind({"name": "momentum", "eta": 0.5}).described()
     {'name': 'momentum', 'eta': 0.5}
-    >>> make_variant({"name": "momentum", "eta": 2})  # doctest: +ELLIPSIS
+    >>> make_kind({"name": "momentum", "eta": 2})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    dualscope.core.errors.InputError: attention variant 'momentum', option 'eta': ... Its options: eta.
+    dualscope.core.errors.InputError: attention kind 'momentum', option 'eta': ... Its options: eta.
     """
     if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
         raise InputError(
-            f"an attention variant is a mapping with a name, such as {{name: momentum}}; found {options!r}"
+            f"an attention kind is a mapping with a name, such as {{name: momentum}}; found {options!r}"
         )
-    kind = VARIANTS[options["name"]]
+    kind = KINDS[options["name"]]
     try:
         return kind(**{key: value for key, value in options.items() if key != "name"})
     except ValidationError as error:
@@ -69,7 +69,7 @@ def make_variant(options: Mapping[str, Any]) -> Variant:
         field = ".".join(str(part) for part in first["loc"])
         known = ", ".join(kind.model_fields) or "none"
         raise InputError(
-            f"attention variant '{options['name']}', option '{field}': {first['msg']} (found "
+            f"attention kind '{options['name']}', option '{field}': {first['msg']} (found "
             f"{first['input']!r}). Its options: {known}."
         ) from None
 

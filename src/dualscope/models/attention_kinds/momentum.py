@@ -4,11 +4,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dualscope.models.attention_kinds.kind import VARIANTS, Variant, own_positions
+from dualscope.models.attention_kinds.kind import KINDS, AttentionKind, own_positions
 
 
-@VARIANTS.register("momentum")
-class Momentum(Variant):
+@KINDS.register("momentum")
+class Momentum(AttentionKind):
     """MoAttn(V, K, q_t) = V softmax(K^T q_t / sqrt d) + sum_{i<t} eta^{t-i} v_i."""
 
     eta: float = Field(default=0.5, ge=0, lt=1)

@@ -4,11 +4,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dualscope.models.attention_kinds.kind import VARIANTS, Variant
+from dualscope.models.attention_kinds.kind import KINDS, AttentionKind
 
 
-@VARIANTS.register("negative")
-class Negative(Variant):
+@KINDS.register("negative")
+class Negative(AttentionKind):
     """v_i - (beta / |N(i)|) sum_{j in N(i)} v_j: contrastive learning's negatives, in the values alone.
 
     N(i), which the paper leaves open, is here the (up to) k tokens that token i may look at whose keys are

@@ -6,11 +6,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dualscope.models.attention_kinds.kind import VARIANTS, Variant, own_positions
+from dualscope.models.attention_kinds.kind import KINDS, AttentionKind, own_positions
 
 
-@VARIANTS.register("regularized")
-class Regularized(Variant):
+@KINDS.register("regularized")
+class Regularized(AttentionKind):
     """The dual model's loss gets (alpha / 2 eta) |W|^2.
 
     ``published`` is the form printed in the paper, W_V X [softmax(.) - alpha I]: every token loses alpha

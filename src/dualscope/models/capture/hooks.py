@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.attention_kinds.kind import Variant
-from dualscope.models.capture import kernel, varied
+from dualscope.models.attention_kinds.kind import AttentionKind
+from dualscope.models.capture import kernel, kinds
 from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
 from dualscope.models.capture.adapters import ADAPTERS
-from dualscope.models.capture.interface import register
-from dualscope.models.capture.records import record_attention, record_mass, record_scores
-from dualscope.models.capture.session import Rows, Session, as_rows, at, scaled_at, some
+from dualscope.models.capture.records import ReadRow, record_attention, record_mass, record_scores
+from dualscope.models.capture.session import RowIndex, Session, as_rows, at, scaled_at, some
 from dualscope.models.heads import output_projection
 
 if TYPE_CHECKING:
@@ -59,8 +58,8 @@ def attention(
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
     if session.read is not None:
         record_scores(session, layer, query, key, rules)
-    if (variant := varied.variant_in(module)) is not None:
-        out = _by_variant(variant, session, layer, query, key, value, rules)
+    if (kind := kinds.kind_in(module)) is not None:
+        out = _by_kind(kind, session, layer, query, key, value, rules)
     else:
         out = _by_parts(session, layer, query, key, value, rules, attention_mask, s_aux)
     if session.head_scales is not None:
@@ -83,18 +82,20 @@ def _by_parts(
     own = kernel.own_part(query, key, value, rules, mask)
     out, lse = own
     if session.prefix is not None:
-        # Rows start where the query part does; the prefix's first key stands at position 0.
+        # RowIndex start where the query part does; the prefix's first key stands at position 0.
         keys, values = session.prefix.keys[layer], session.prefix.values[layer]
         out, lse = kernel.merge(kernel.shared_part(query, keys, values, rules, session.start), own)
-    if session.read is not None and "mass" in session.want:
-        record_mass(session, layer, query, key, rules, lse, sinks)
-    if session.read is not None and "attention" in session.want:
-        record_attention(session, layer, query, key, rules, lse, sinks)
+    if session.read is not None:
+        row = ReadRow(session, layer, query, key, rules, lse, sinks)
+        if "mass" in session.want:
+            record_mass(row)
+        if "attention" in session.want:
+            record_attention(row)
     return out if sinks is None else kernel.with_sinks(out, lse, sinks)
 
 
-def _by_variant(
-    variant: Variant,
+def _by_kind(
+    kind: AttentionKind,
     session: Session,
     layer: int,
     query: Tensor,
@@ -104,7 +105,7 @@ def _by_variant(
 ) -> Tensor:
     prefix = session.prefix
     shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
-    out, weights = varied.attention(variant, query, key, value, shared, rules)
+    out, weights = kinds.attention(kind, query, key, value, shared, rules)
     if session.read is not None and "mass" in session.want:
         row = at(weights.transpose(1, 2), session.read)
         context = session.lead if prefix is None else len(prefix)
@@ -141,7 +142,7 @@ def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
 @contextmanager
 def capturing(model: "Model", session: Session) -> Iterator[Session]:
     """Inside, the model's attention is ours and what it does is recorded in the session."""
-    register(NAME, attention, mask)
+    kernel.register(NAME, attention, mask)
     with ExitStack() as stack:
         stack.enter_context(_implementation(model.hf, "eager" if model.family.needs_mask else NAME))
         for layer, (block, module) in enumerate(zip(model.blocks, model.attentions, strict=True)):
@@ -156,13 +157,13 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
             if session.read is not None:
                 for handle in _hooks(model, session, layer, block, module):
                     stack.callback(handle.remove)
-        kernel, activations = (
+        function, activations = (
             (bloom_gelu, model.activations_without_jvp)
             if session.plain
             else (gelu_tanh, model.stepwise_activations)
         )
         for activation in activations:
-            activation.forward = kernel
+            activation.forward = function
             stack.callback(activation.__dict__.pop, "forward")
         if session.unembed is not None:
             head = model.hf.get_output_embeddings()
@@ -170,7 +171,7 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
         yield session
 
 
-def _only(rows: Rows | slice) -> Any:
+def _only(rows: RowIndex | slice) -> Any:
     """Lets only some rows reach the unembedding."""
     return lambda _, args: (some(args[0], rows), *args[1:])
 

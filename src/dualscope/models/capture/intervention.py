@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.capture.session import Rows, Session, at
+from dualscope.models.capture.session import RowIndex, Session, at
 from dualscope.models.heads import output_projection
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class OnHeads:
         stack.callback(output_projection(model, layer).register_forward_pre_hook(hook).remove)
 
 
-def rows_of(values: Tensor, rows: Rows | slice) -> Tensor:
+def rows_of(values: Tensor, rows: RowIndex | slice) -> Tensor:
     """[batch, rows, ...] -> [batch, ...], or [batch, several rows, ...] for a slice."""
     return values[:, rows] if isinstance(rows, slice) else at(values, rows)
 
 
-def put(values: Tensor, rows: Rows | slice | None, edit: Callable[[Tensor], Tensor]) -> Tensor:
+def put(values: Tensor, rows: RowIndex | slice | None, edit: Callable[[Tensor], Tensor]) -> Tensor:
     """A copy of [batch, rows, ...] with some rows edited.
 
     >>> put(torch.zeros(1, 3, 1), 1, lambda row: row + 5).flatten().tolist()

@@ -6,7 +6,10 @@
 So the keys and values of a shared context are stored once, and never copied for each query of a batch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +90,7 @@ def own_part(
 
     ``mask`` is transformers' additive one where its pattern is more than causal; None means causal.
     """
-    key, value = _repeat(key, query.shape[1]), _repeat(value, query.shape[1])
+    key, value = for_every_head(key, query.shape[1]), for_every_head(value, query.shape[1])
     rows, keys = query.shape[-2], key.shape[-2]
     wide = rules.window is not None and keys > rules.window
     if rules.fusible and mask is None and not wide and rows == keys:
@@ -134,7 +137,7 @@ def shared_part(query: Tensor, key: Tensor, value: Tensor, rules: Rules, ahead: 
     distance = distances(rows, key.shape[-2], ahead, query.device).repeat(batch, 1)
     seen = distance < rules.window if wide and rules.window is not None else None
     flat = query.transpose(0, 1).flatten(1, 2)  # heads, batch * rows, dim
-    out, lse = plain(flat, _repeat(key, heads), _repeat(value, heads), rules, distance, seen)
+    out, lse = plain(flat, for_every_head(key, heads), for_every_head(value, heads), rules, distance, seen)
     return out.unflatten(1, (batch, rows)).transpose(0, 1), lse.unflatten(1, (batch, rows)).transpose(0, 1)
 
 
@@ -163,7 +166,22 @@ def with_sinks(out: Tensor, lse: Tensor, sinks: Tensor) -> Tensor:
     return out * torch.sigmoid(lse - sinks.to(lse)[:, None])[..., None].to(out.dtype)
 
 
-def _repeat(tensor: Tensor, heads: int) -> Tensor:
+def for_every_head(tensor: Tensor, heads: int) -> Tensor:
     """Keys or values of grouped heads, one for every query head: [..., heads, keys, dim]."""
     groups = heads // tensor.shape[-3]
     return tensor if groups == 1 else tensor.repeat_interleave(groups, -3)
+
+
+@cache
+def register(name: str, attention: Callable[..., Any], mask: Callable[..., Any] | None = None) -> None:
+    """Tell transformers of an attention of ours, once, when a model first needs it: its import takes seconds, and lists
+    and reports of learners do without.
+
+    It goes with its mask function (transformers' additive one, unless another is given): an attention without one
+    silently loses causality.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask or eager_mask)

@@ -1,5 +1,8 @@
 """What the read position of every query is seen to do in one layer."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -11,20 +14,25 @@ def record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rule
     """From the read position to the query's own tokens, itself included: [batch, heads, tokens], right-aligned."""
     assert session.read is not None
     row = at(query.transpose(1, 2), session.read)  # [batch, heads, dim]
+
+    def to(keys: Tensor, away: Tensor | None) -> Tensor:
+        every = kernel.for_every_head(keys, query.shape[1])
+        return kernel.scores(row.unsqueeze(-2), every, rules, away).squeeze(-2)
+
     if isinstance(session.read, int):
         own = key[:, :, session.lead : session.read + 1]
         away = kernel.distances(1, own.shape[-2], own.shape[-2] - 1, query.device)
-        scores = kernel.scores(row.unsqueeze(-2), heads(own, query), rules, away).squeeze(-2)
+        scores = to(own, away)
         if rules.window is not None:  # by mask, never by value
             scores = scores.masked_fill(away[0] >= rules.window, float("nan"))
     else:
-        everything = kernel.scores(row.unsqueeze(-2), heads(key, query), rules, None).squeeze(-2)
-        scores = _right_aligned(everything, session.read, session.lead)
+        scores = _right_aligned(to(key, None), session.read, session.lead)
     session.record("attn_scores", layer, scores)
     if "query_vectors" in session.want:
         session.record("query_vectors", layer, row.flatten(1))
     if session.prefix is not None and session.want & {"context_scores", "context_products"}:
-        _record_context(session, layer, row, heads(session.prefix.keys[layer], query), rules)
+        keys = kernel.for_every_head(session.prefix.keys[layer], query.shape[1])
+        _record_context(session, layer, row, keys, rules)
 
 
 def _record_context(session: Session, layer: int, row: Tensor, keys: Tensor, rules: kernel.Rules) -> None:
@@ -56,85 +64,80 @@ def _right_aligned(scores: Tensor, read: Tensor, lead: int) -> Tensor:
     return scores.gather(-1, index).masked_fill((place < lead)[:, None], float("nan"))
 
 
-def record_mass(
-    session: Session,
-    layer: int,
-    query: Tensor,
-    key: Tensor,
-    rules: kernel.Rules,
-    lse: Tensor,
-    sinks: Tensor | None,
-) -> None:
+@dataclass(frozen=True)
+class ReadRow:
+    """The read position of every query in one attention call, and what its softmax summed to."""
+
+    session: Session
+    layer: int
+    query: Tensor  # [batch, heads, rows, dim]
+    key: Tensor  # [batch, kv_heads, keys, dim]
+    rules: kernel.Rules
+    lse: Tensor  # [batch, heads, rows]
+    sinks: Tensor | None
+
+    @property
+    def place(self) -> int:
+        """Which row it is, as far as distances matter: to windows and ALiBi only, and there all sequences of a batch
+        are equally long.
+        """
+        return self.session.read if isinstance(self.session.read, int) else 0
+
+    @cached_property
+    def row(self) -> Tensor:
+        assert self.session.read is not None
+        return at(self.query.transpose(1, 2), self.session.read)  # [batch, heads, dim]
+
+    @cached_property
+    def total(self) -> Tensor:
+        assert self.session.read is not None
+        total = at(self.lse.transpose(1, 2), self.session.read)  # [batch, heads]
+        return total if self.sinks is None else torch.logaddexp(total, self.sinks.to(total))
+
+    def own(self, keys: int) -> Tensor:
+        """Softmax weights to the first tokens of the sequence itself, which stand from 0 on among themselves, whatever
+        the offset of their positions: [batch, heads, keys].
+        """
+        away = kernel.distances(1, keys, self.place, self.row.device)
+        key = kernel.for_every_head(self.key[:, :, :keys], self.query.shape[1])
+        return self._weights(kernel.scores(self.row.unsqueeze(-2), key, self.rules, away).squeeze(-2), away)
+
+    def before(self, keys: Tensor) -> Tensor:
+        """The same to the context's tokens, keys [kv_heads, context, dim]: [batch, heads, context]."""
+        away = kernel.distances(1, keys.shape[-2], self.session.start + self.place, self.row.device)
+        shared = kernel.for_every_head(keys, self.query.shape[1])
+        # The batch goes into the rows, so that the shared keys are not copied for each query of it.
+        logits = kernel.scores(self.row.transpose(0, 1), shared, self.rules, away).transpose(0, 1)
+        return self._weights(logits, away)
+
+    def _weights(self, logits: Tensor, away: Tensor) -> Tensor:
+        weights = torch.exp(logits - self.total[..., None])
+        window = self.rules.window
+        return weights if window is None else weights.masked_fill(away[0] >= window, 0.0)
+
+
+def record_mass(row: ReadRow) -> None:
     """The softmax weight that the read position gives to BOS and to the demonstrations: [batch, heads]."""
-    assert session.read is not None
-    row = at(query.transpose(1, 2), session.read).unsqueeze(-2)
-    total = at(lse.transpose(1, 2), session.read)
-    if sinks is not None:
-        total = torch.logaddexp(total, sinks.to(total))
-    # Distances matter to windows and ALiBi only, and there all sequences of a batch are equally long.
-    read = session.read if isinstance(session.read, int) else 0
+    session, layer = row.session, row.layer
     if session.prefix is None:
-        # Among themselves the tokens stand from 0 on, whatever the offset of their positions.
-        away = kernel.distances(1, session.lead, read, row.device)
-        logits = kernel.scores(row, heads(key[:, :, : session.lead], query), rules, away).squeeze(-2)
-        weights = torch.exp(logits - total[..., None])
-        if rules.window is not None:
-            weights = weights.masked_fill(away[0] >= rules.window, 0.0)
-        session.record("bos_mass", layer, weights.sum(-1))
-        session.record("demo_mass", layer, torch.zeros_like(weights.sum(-1)))
+        bos = row.own(session.lead).sum(-1)
+        session.record("bos_mass", layer, bos)
+        session.record("demo_mass", layer, torch.zeros_like(bos))
         return
-    keys = heads(session.prefix.keys[layer], query)
-    distance = kernel.distances(1, keys.shape[-2], session.start + read, row.device)
-    # The batch goes into the rows, so that the shared keys are not copied for each query of it.
-    logits = kernel.scores(row.squeeze(-2).transpose(0, 1), keys, rules, distance).transpose(0, 1)
-    weights = torch.exp(logits - total[..., None])
-    if rules.window is not None:
-        weights = weights.masked_fill(distance[0] >= rules.window, 0.0)
+    weights = row.before(session.prefix.keys[layer])
     session.record("bos_mass", layer, weights[..., : session.bos].sum(-1))
     session.record("demo_mass", layer, weights[..., session.bos :].sum(-1))
 
 
-def record_attention(
-    session: Session,
-    layer: int,
-    query: Tensor,
-    key: Tensor,
-    rules: kernel.Rules,
-    lse: Tensor,
-    sinks: Tensor | None,
-) -> None:
+def record_attention(row: ReadRow) -> None:
     """The softmax weights of the read position: to what stands before the query (the context, or BOS alone), and to the
     query's own tokens, right-aligned: [batch, heads, tokens] each. Together they are 1, or less where sinks take some.
     """
-    assert session.read is not None
-    row = at(query.transpose(1, 2), session.read).unsqueeze(-2)
-    total = at(lse.transpose(1, 2), session.read)
-    if sinks is not None:
-        total = torch.logaddexp(total, sinks.to(total))
-    # Distances matter to windows and ALiBi only, and there all sequences of a batch are equally long.
-    read = session.read if isinstance(session.read, int) else 0
-
-    def weights(keys: Tensor, distance: Tensor) -> Tensor:
-        logits = kernel.scores(row, heads(keys, query), rules, distance).squeeze(-2)
-        found = torch.exp(logits - total[..., None])
-        return found if rules.window is None else found.masked_fill(distance[0] >= rules.window, 0.0)
-
-    own = weights(key, kernel.distances(1, key.shape[-2], read, row.device))
-    if session.prefix is None:
-        before = own[..., : session.lead]
-    else:
-        keys = session.prefix.keys[layer]
-        before = weights(keys, kernel.distances(1, keys.shape[-2], session.start + read, row.device))
-    rows = (
-        torch.full((len(own),), session.read, device=own.device)
-        if isinstance(session.read, int)
-        else session.read
-    )
+    session, layer = row.session, row.layer
+    own = row.own(row.key.shape[-2])
+    before = own[..., : session.lead] if session.prefix is None else row.before(session.prefix.keys[layer])
+    read = session.read
+    rows = torch.full((len(own),), read, device=own.device) if isinstance(read, int) else read
+    assert rows is not None
     session.record("attention_before", layer, before)
     session.record("attention_own", layer, _right_aligned(own, rows.to(own.device), session.lead))
-
-
-def heads(key: Tensor, query: Tensor) -> Tensor:
-    """Keys of grouped heads, one for every query head."""
-    groups = query.shape[1] // key.shape[-3]
-    return key if groups == 1 else key.repeat_interleave(groups, -3)

@@ -11,7 +11,7 @@ from dualscope.models.capture import kernel
 if TYPE_CHECKING:
     from dualscope.models.reading.prefix import Prefix
 
-Rows = int | Tensor  # one row for the whole batch, or [batch] one for every sequence
+RowIndex = int | Tensor  # one row for the whole batch, or [batch] one for every sequence
 
 
 @dataclass
@@ -25,16 +25,16 @@ class Session:
 
     prefix: "Prefix | None" = None
     start: int = 0  # position of the first token that is not cached
-    read: Rows | None = None
+    read: RowIndex | None = None
     lead: int = 0
     bos: int = 0  # how many of the prefix's first tokens are BOS
     keep: bool = False
     plain: bool = False  # no fused kernels
     want: frozenset[str] = frozenset()
-    unembed: Rows | slice | None = None  # the rows whose logits are asked for; None: all
+    unembed: RowIndex | slice | None = None  # the rows whose logits are asked for; None: all
     head_scales: Tensor | None = None  # [batch, layers, heads]: times each head's output at the read row
-    exits: Rows | slice = 0  # the rows whose layer outputs "exits" asks for
-    acts: Rows | slice | None = None  # the rows at which the model's interventions act; None: at none
+    exits: RowIndex | slice = 0  # the rows whose layer outputs "exits" asks for
+    acts: RowIndex | slice | None = None  # the rows at which the model's interventions act; None: at none
     query_ids: tuple[str, ...] = ()  # of the sequences of the batch
     answer: int | None = None  # the class whose label's tokens are being read, after the prompt
     cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Session:
         return torch.stack([t.to(device or tensors[0].device) for t in tensors], 1)
 
 
-def at(values: Tensor, rows: Rows) -> Tensor:
+def at(values: Tensor, rows: RowIndex) -> Tensor:
     """[batch, rows, ...] -> [batch, ...].
 
     >>> values = torch.arange(6).reshape(2, 3)
@@ -65,7 +65,7 @@ def at(values: Tensor, rows: Rows) -> Tensor:
     return values[torch.arange(len(rows), device=values.device), rows.to(values.device)]
 
 
-def scaled_at(values: Tensor, rows: Rows, scales: Tensor) -> Tensor:
+def scaled_at(values: Tensor, rows: RowIndex, scales: Tensor) -> Tensor:
     """[batch, heads, rows, dim], each head of the chosen row times its scale [batch, heads]; other rows as they are.
 
     >>> scaled_at(torch.ones(1, 2, 2, 1), 1, torch.tensor([[0.5, 2.0]]))[0, :, :, 0].tolist()
@@ -77,7 +77,7 @@ def scaled_at(values: Tensor, rows: Rows, scales: Tensor) -> Tensor:
     return values * factors
 
 
-def some(values: Tensor, rows: Rows | slice) -> Tensor:
+def some(values: Tensor, rows: RowIndex | slice) -> Tensor:
     """[batch, rows, ...] -> [batch, chosen rows, ...], where ``at`` would drop the axis."""
     return values[:, rows] if isinstance(rows, slice) else at(values, rows).unsqueeze(1)
 

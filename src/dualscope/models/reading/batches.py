@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.models.capture.session import Rows
+from dualscope.models.capture.session import RowIndex
 from dualscope.models.reading.memory import batch_size as default_batch_size
 from dualscope.models.reading.prefix import Prefix
 
@@ -28,8 +28,8 @@ class Batch:
     queries: list[int]
     tokens: Tensor  # [queries, lead + own tokens]
     lead: int
-    prompt_end: Rows  # the row that predicts the label
-    read: Rows  # the row that is recorded
+    prompt_end: RowIndex  # the row that predicts the label
+    read: RowIndex  # the row that is recorded
 
     def part(self, rows: slice) -> "Batch":
         prompt_end, read = (r if isinstance(r, int) else r[rows] for r in (self.prompt_end, self.read))

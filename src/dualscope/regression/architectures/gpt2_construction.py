@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.capture.interface import register
+from dualscope.models.capture.kernel import register
 from dualscope.theory.vonoswald import Layer, gd_layer
 
 if TYPE_CHECKING:

@@ -18,9 +18,6 @@ class Ahn(Experiment):
     """Every entry of P V and K^T Q is trained; theory says what is left: one number in P V, and A* in K^T Q."""
 
     summary: ClassVar[str] = "learned preconditioner A against the optimal A*"
-    quick_settings: ClassVar[dict[str, Any]] = {"seeds": (0,), "steps": 60, "batch": 256}
-
-    full_settings: ClassVar[dict[str, Any]] = {"seeds": tuple(range(8)), "steps": 6000}
 
     steps: int = 2000
     n: int = 20

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -60,38 +60,6 @@ class Akyurek(Experiment):
     summary: ClassVar[str] = (
         "closed forms: which is nearest to a trained transformer, over depth, width and noise"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 30,
-        "d": 3,
-        "points": 7,
-        "layers": 2,
-        "width": 32,
-        "heads": 2,
-        "depths": (1,),
-        "widths": (16,),
-        "batch": 16,
-        "test": 64,
-        "contexts": 4,
-        "curriculum": 10,
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 4000,
-        "d": 8,
-        "points": 17,
-        "layers": 8,
-        "width": 256,
-        "heads": 8,
-        "depths": (1, 2, 4, 12),
-        "widths": (32, 64, 128),
-        "noises": (0.0, 0.25, 0.5),
-        "batch": 64,
-        "curriculum": 400,
-        "rate": 3e-3,
-        "warmup": 150,
-        "test": 1024,
-        "contexts": 64,
-    }
 
     steps: int = 1500
     d: int = 4

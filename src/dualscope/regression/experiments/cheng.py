@@ -1,6 +1,6 @@
 """Cheng et al. 2024: which attention suits which data, when attention is functional gradient descent."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,20 +25,6 @@ class Cheng(Experiment):
     """
 
     summary: ClassVar[str] = "functional GD: data kernel x attention kernel"
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0,),
-        "steps": 12,
-        "search": 500,
-        "test": 500,
-        "depths": (1, 7),
-    }
-
-    full_settings: ClassVar[dict[str, Any]] = {
-        "seeds": tuple(range(8)),
-        "steps": 60,
-        "search": 4000,
-        "test": 10000,
-    }
 
     steps: int = 30
     d: int = 5

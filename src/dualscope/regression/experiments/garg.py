@@ -1,6 +1,6 @@
 """Garg et al. 2022: which classes of functions can a transformer learn in context, and as well as what?"""
 
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from torch import Tensor
 
@@ -51,35 +51,6 @@ class Garg(Experiment):
     summary: ClassVar[str] = (
         "function classes learned in context by GPT-2 blocks, beside the best learners we know"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 40,
-        "layers": 2,
-        "width": 32,
-        "heads": 2,
-        "d": 4,
-        "points": 9,
-        "long_points": 13,
-        "batch": 16,
-        "test": 64,
-        "curriculum": 10,
-        "fits": 16,
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 6000,
-        "layers": 12,
-        "width": 256,
-        "heads": 8,
-        "d": 20,
-        "points": 41,
-        "long_points": 101,
-        "batch": 64,
-        "rate": 3e-3,
-        "warmup": 150,
-        "curriculum": 800,
-        "test": 1024,
-        "fits": 128,
-    }
 
     classes: tuple[FunctionName, ...] = get_args(FunctionName)
     steps: int = 1500

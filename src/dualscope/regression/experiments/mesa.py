@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from dualscope.regression.training import Schedule, Training, Workplace, drawn_a
 
 LATE = "late squared error"
 SEVERAL = "GD steps, as many as layers"
-Learner = Transformer | Gpt2Learner
+Architecture = Transformer | Gpt2Learner
 
 
 @EXPERIMENTS.register("mesa")
@@ -39,27 +39,6 @@ class Mesa(Experiment):
     summary: ClassVar[str] = (
         "linear dynamics in context: trained layers against GD steps and least squares, probed"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 30,
-        "batch": 16,
-        "test": 60,
-        "length": 15,
-        "d": 4,
-        "depths": (1, 2),
-        "layers": 2,
-        "width": 32,
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 6000,
-        "batch": 128,
-        "depths": (1, 2, 4, 6),
-        "heads": 4,
-        "layers": 6,
-        "width": 256,
-        "test": 2000,
-        "warmup": 150,
-    }
 
     seeds: Seeds = (0, 1, 2)
     steps: int = 1500
@@ -86,7 +65,7 @@ class Mesa(Experiment):
         (search,) = (dynamics.draw(min(self.test, 300), g) for g in generators([0], 3))
         forms = closed_forms(search, (1, *self.depths))
         found = {name: form(test) for name, form in forms.items()}
-        names: dict[str, Learner] = {}
+        names: dict[str, Architecture] = {}
         for depth in self.depths:
             names[f"{depth} linear layer{'s' * (depth > 1)}"] = Transformer(
                 3 * self.d,
@@ -113,7 +92,9 @@ class Mesa(Experiment):
         results.figure("probed", "What a linear probe reads off each layer (share of variance)")
         results.figure(LATE, "Error in training, last 10 states", marks=APPEARS, log_y=True)
 
-    def _train(self, model: Learner, dynamics: LinearDynamics, number: int, place: Workplace) -> Training:
+    def _train(
+        self, model: Architecture, dynamics: LinearDynamics, number: int, place: Workplace
+    ) -> Training:
         linear = isinstance(model, Transformer)
         shown_sequences = dynamics.draw_for(128, generators(self.seeds, 4, place.device))
         if place.compiled and isinstance(model, Gpt2Learner):
@@ -199,7 +180,7 @@ class Mesa(Experiment):
         self,
         results: Results,
         name: str,
-        model: Learner,
+        model: Architecture,
         test: Tensor,
         forms: dict[str, Callable[[Tensor], Tensor]],
     ) -> None:
@@ -224,7 +205,7 @@ class Mesa(Experiment):
                 results.over_seeds(quantity, "probed", share, self.seeds, **where)
 
 
-def guess_next(model: Learner, sequences: Tensor) -> Tensor:
+def guess_next(model: Architecture, sequences: Tensor) -> Tensor:
     """[copies, tasks, length + 1, d] -> the guess of each next state, [copies, tasks, length, d]."""
     if isinstance(model, Transformer):
         return guesses(model, sequences)
@@ -232,7 +213,7 @@ def guess_next(model: Learner, sequences: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def states_by_layer(model: Learner, sequences: Tensor) -> list[Tensor]:
+def states_by_layer(model: Architecture, sequences: Tensor) -> list[Tensor]:
     """[copies, tasks, length, width] before the first layer and after each."""
     if isinstance(model, Transformer):
         return model.states(tokens_of(sequences))

@@ -33,27 +33,6 @@ class MomentumLanguageModels(Experiment):
     summary: ClassVar[str] = (
         "language models with and without momentum attention, at equal steps and equal loss"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 4,
-        "layers": 2,
-        "width": 32,
-        "heads": 2,
-        "length": 128,
-        "batch": 2,
-        "sequences": 2,
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1, 2),
-        "steps": 4500,
-        "layers": 6,
-        "width": 192,
-        "heads": 6,
-        "length": 512,
-        "batch": 32,
-        "sequences": 64,
-        "device": "cuda",
-    }
 
     seeds: Seeds = (0, 1, 2, 3)
     steps: int = 2000
@@ -175,7 +154,7 @@ class MomentumLanguageModels(Experiment):
         )
         rows = []
         for metric, panel, x_name, x in keys:
-            where = {"panel": panel, "x_name": x_name, "x": x}
+            where: dict[str, Any] = {"panel": panel, "x_name": x_name, "x": x}
             of: dict[str, dict[int, float]] = {VANILLA: {}, MOMENTUM: {}}
             for row in results.rows:
                 if (

@@ -1,7 +1,7 @@
 """Fu et al. 2024: do a trained transformer's layers advance like Newton's iterations, or like gradient descent's?"""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,34 +36,6 @@ class Newton(Experiment):
     summary: ClassVar[str] = (
         "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 40,
-        "layers": 2,
-        "width": 32,
-        "heads": 2,
-        "d": 4,
-        "points": 9,
-        "batch": 16,
-        "test": 64,
-        "curriculum": 10,
-        "newton_steps": 8,
-        "descent_steps": (1, 2, 4, 8, 16),
-        "passes": (1, 2),
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 6000,
-        "layers": 12,
-        "width": 256,
-        "heads": 8,
-        "d": 20,
-        "points": 41,
-        "batch": 64,
-        "rate": 3e-3,
-        "warmup": 150,
-        "curriculum": 800,
-        "test": 512,
-    }
 
     conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
     steps: int = 1500

@@ -49,24 +49,6 @@ class Variants(Experiment):
     summary: ClassVar[str] = (
         "regularized, augmented, negative and momentum attention at equal steps and equal loss"
     )
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1),
-        "steps": 20,
-        "d": 3,
-        "points": 6,
-        "layers": 1,
-        "width": 16,
-        "heads": 2,
-        "batch": 8,
-        "curriculum": 0,
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "steps": 3000,
-        "layers": 4,
-        "width": 64,
-        "heads": 4,
-        "batch": 64,
-    }
 
     seeds: Seeds = tuple(range(8))
     steps: int = 1500

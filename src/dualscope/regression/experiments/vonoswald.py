@@ -1,7 +1,7 @@
 """von Oswald et al. 2023: a trained linear self-attention layer against a step of gradient descent."""
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -30,20 +30,6 @@ class VonOswald(Experiment):
     """
 
     summary: ClassVar[str] = "trained linear attention against GD and GD++, in depth"
-    quick_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0,),
-        "steps": 60,
-        "batch": 256,
-        "test": 500,
-        "search": 500,
-        "depths": (1, 2, 3),
-    }
-    full_settings: ClassVar[dict[str, Any]] = {
-        "seeds": (0, 1, 2, 3, 4),
-        "steps": 8000,
-        "batch": 512,
-        "depths": (1, 2, 3, 4, 5),
-    }
 
     steps: int = 1500
     d: int = 10

@@ -10,8 +10,8 @@ from typing import Any
 from dualscope.report.charts.chart import Panel, plain, short, whiskers, with_interval
 from dualscope.report.charts.palette import OTHERS, PUBLISHED
 from dualscope.report.published import publications
-from dualscope.report.source import Row
 from dualscope.report.subject import Subject
+from dualscope.report.table import Number
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Series:
     name: str
     colour: str
     symbol: str
-    rows: dict[str, Row] = field(default_factory=dict)
-    """By task, with value, low and high."""
+    rows: dict[str, Number] = field(default_factory=dict)
+    """By task."""
 
     def trace(self, tasks: Sequence[str]) -> dict[str, Any]:
         here = [task for task in tasks if task in self.rows]
-        values = [short(self.rows[task]["value"]) for task in here]
-        lows, highs = ([self.rows[task].get(end) for task in here] for end in ("low", "high"))
+        values = [short(self.rows[task].value) for task in here]
+        lows, highs = [self.rows[task].low for task in here], [self.rows[task].high for task in here]
         return {
             "type": "scatter",
             "mode": "markers",
@@ -62,7 +62,9 @@ def series_of(
         for variant in variants:
             rows = {task: subject.get(task, learner, metric, variant, **wanted) for task in subject.tasks}
             kept = {
-                task: row for task, row in rows.items() if row is not None and math.isfinite(row["value"])
+                task: Number.of(row)
+                for task, row in rows.items()
+                if row is not None and math.isfinite(row["value"])
             }
             if kept:
                 name = learner if variant == "trained" else f"{learner}, {variant}"
@@ -76,11 +78,7 @@ def published_of(subject: Subject, metric: str, learners: Iterable[str]) -> list
     known, found = publications(), []
     for index, learner in enumerate(learners):
         figures = {task: known.find(task, metric, learner) for task in subject.tasks}
-        rows: dict[str, Row] = {
-            task: {"value": some[-1].value, "low": None, "high": None}
-            for task, some in figures.items()
-            if some
-        }
+        rows = {task: Number(some[-1].value) for task, some in figures.items() if some}
         if rows:
             symbol = OTHERS[index % len(OTHERS)]
             found.append(Series(f"{learner}: {known.label}", PUBLISHED, symbol, rows))
@@ -114,14 +112,30 @@ def dots(
     return Panel([s.trace(tasks) for s in reversed(series)], layout, title, height, by_task=True)
 
 
+def panels_of(
+    groups: Sequence[Sequence[Series]],
+    subjects: Sequence[Subject],
+    axis: str,
+    floor: float | None = 0.0,
+    zero: bool = True,
+) -> tuple[Panel, ...]:
+    """A panel a subject that has any series, all with one range; titled where there are several subjects."""
+    span = span_of(groups, floor)
+    return tuple(
+        dots(series, subject.tasks, axis, subject.name if len(subjects) > 1 else "", span, zero)
+        for series, subject in zip(groups, subjects, strict=True)
+        if series
+    )
+
+
 def span_of(groups: Iterable[Sequence[Series]], floor: float | None = None) -> tuple[float, float] | None:
     """One range for charts that are looked at side by side."""
     ends = [
         end
         for series in groups
         for one in series
-        for row in one.rows.values()
-        for end in (row["value"], row.get("low"), row.get("high"))
+        for number in one.rows.values()
+        for end in (number.value, number.low, number.high)
         if end is not None and end == end and abs(end) != float("inf")
     ]
     if not ends:

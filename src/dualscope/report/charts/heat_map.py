@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dualscope.report.charts.chart import Panel, plain
@@ -21,24 +21,34 @@ def heat_map(
     finite = [value for line in values for value in line if value is not None]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     ticks = [round(low + i * (high - low) / 4, 3) for i in range(5)]
-    data: dict[str, Any] = {
-        "type": "heatmap",
-        "z": values,
+    data = {
+        **coloured(values, low, high, {tick: f"{tick:.3g}" for tick in ticks}, "%{y}, %{x}: %{z:.3f}"),
         "x": list(columns),
         "y": [plain(name) for name in rows],
-        "zmin": low,
-        "zmax": high if high > low else low + 1,
-        "colorscale": "Cividis",
-        "colorbar": {
-            "tickvals": ticks,
-            "ticktext": [f"{t:.3g}" for t in ticks],
-            "thickness": 10,
-            "outlinewidth": 0,
-        },
-        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
     }
     layout = {
         "xaxis": {"title": {"text": plain(column_title)}, "type": "category", "showgrid": False},
         "yaxis": {"title": {"text": plain(row_title)}, "type": "category", "showgrid": False},
     }
     return Panel([data], layout, title, 130 + 18 * len(rows), task=task)
+
+
+def coloured(
+    z: Sequence[Sequence[float | None]], low: float, high: float, ticks: Mapping[float, str], hover: str
+) -> dict[str, Any]:
+    """plotly's heat map from ``low`` to ``high``, with these ticks beside its colours."""
+    return {
+        "type": "heatmap",
+        "z": z,
+        "zmin": low,
+        "zmax": high if high > low else low + 1,
+        "colorscale": "Cividis",
+        "colorbar": {
+            "tickvals": list(ticks),
+            "ticktext": list(ticks.values()),
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 1,
+        },
+        "hovertemplate": f"{hover}<extra></extra>",
+    }

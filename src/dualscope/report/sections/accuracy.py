@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dualscope.report.charts.chart import Chart, Item, Note, Section
 from dualscope.report.charts.curves import curves, line_panel, line_rows, line_span
-from dualscope.report.charts.dots import dots, published_of, series_of, span_of
+from dualscope.report.charts.dots import panels_of, published_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
@@ -34,11 +34,7 @@ def _accuracies(data: Data) -> Chart:
         series_of(subject, "accuracy", shown(subject)) + published_of(subject, "accuracy", shown(subject))
         for subject in data.subjects
     ]
-    span = span_of(groups, floor=0.0)
-    panels = tuple(
-        dots(series, subject.tasks, "accuracy", subject.name if data.side_by_side else "", span)
-        for series, subject in zip(groups, data.subjects, strict=True)
-    )
+    panels = panels_of(groups, data.subjects, "accuracy")
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         for task in subject.tasks:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Chart, Item, Note, Section
-from dualscope.report.charts.dots import Series, dots, span_of
+from dualscope.report.charts.dots import Series, panels_of
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
-from dualscope.report.table import Number, Table
+from dualscope.report.table import Entry, Number, Table
 
 
 def section(data: Data) -> Section | None:
@@ -17,14 +17,9 @@ def section(data: Data) -> Section | None:
     groups = [_series(subject) for subject in data.subjects]
     items: list[Item] = []
     if any(groups):
-        span = span_of(groups, floor=0.0)
-        panels = tuple(
-            dots(series, subject.tasks, "alpha", subject.name if data.side_by_side else "", span)
-            for series, subject in zip(groups, data.subjects, strict=True)
-            if series
-        )
-        rows = [
-            [subject.name, row["task"], row["label"], row["reference"], row["variant"], Number.of(row)]
+        panels = panels_of(groups, data.subjects, "alpha")
+        rows: list[list[Entry]] = [
+            [subject.name, row["task"], row["label"], row["reference"] or "", row["variant"], Number.of(row)]
             for subject in data.subjects
             for row in subject.rows
             if row["metric"] == "alpha"
@@ -63,6 +58,8 @@ def _series(subject: Subject) -> list[Series]:
         if row["role"] != "hypothesis":
             continue
         name = f"{row['label']} and {row['reference']}"
-        key = (row["label"], row["reference"])
-        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = row
+        key = (row["label"], row["reference"] or "")
+        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = (
+            Number.of(row)
+        )
     return list(found.values())

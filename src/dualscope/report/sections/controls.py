@@ -124,6 +124,7 @@ def _nulls(subject: Subject, task: str, learner: str, metric: str) -> list[str]:
         row["reference"]
         for row in subject.rows
         if (row["task"], row["label"], row["metric"], row["variant"]) == (task, learner, metric, "trained")
+        and row["reference"] is not None
     ]
 
 
@@ -140,10 +141,10 @@ def _histograms(data: Data) -> Item:
                 if (row["task"], row["metric"], row["variant"]) == (task, "predicted_share", "trained")
                 and row["label"] in learners
             ]
-            words = list(dict.fromkeys(row["reference"] for row in own))
+            words = list(dict.fromkeys(row["reference"] or "" for row in own))
             traces = []
             for learner in learners:
-                shares = {row["reference"]: row for row in own if row["label"] == learner}
+                shares = {row["reference"] or "": row for row in own if row["label"] == learner}
                 if shares:
                     traces.append(
                         {

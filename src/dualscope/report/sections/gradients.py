@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pyarrow.compute as pc
 
 from dualscope.findings.stored import StoredCell
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, short, slug
+from dualscope.report.charts.heat_map import coloured
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject, label_of
 from dualscope.report.table import Entry, Number, Table
@@ -98,21 +98,8 @@ def _log(value: float) -> float | None:
 def _panel(log: list[list[float | None]], title: str, task: str, low: float, high: float) -> Panel:
     ticks = list(range(math.ceil(low), math.floor(high) + 1))
     ticks = ticks[:: max(1, len(ticks) // 6)]
-    data: dict[str, Any] = {
-        "type": "heatmap",
-        "z": log,
-        "zmin": low,
-        "zmax": high if high > low else low + 1,
-        "colorscale": "Cividis",
-        "colorbar": {
-            "tickvals": ticks,
-            "ticktext": [f"10<sup>{t}</sup>" for t in ticks],
-            "thickness": 10,
-            "outlinewidth": 0,
-            "len": 1,
-        },
-        "hovertemplate": "layer %{y}, demonstration %{x}: 10^%{z:.2f}<extra></extra>",
-    }
+    powers: dict[float, str] = {tick: f"10<sup>{tick}</sup>" for tick in ticks}
+    data = coloured(log, low, high, powers, "layer %{y}, demonstration %{x}: 10^%{z:.2f}")
     layout = {
         "xaxis": {"title": {"text": "demonstration"}, "zeroline": False, "showgrid": False},
         "yaxis": {

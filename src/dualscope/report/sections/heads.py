@@ -67,9 +67,12 @@ def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
         own = cell.columns
         if (own["role"], own["task"], own["variant"]) == ("reference", task, variant):
             for row in subject.source.heads(cell.id, metric):
-                value, low, high = (math.nan if row[n] is None else row[n] for n in ("value", "low", "high"))
-                of = found.setdefault((row["layer"], row["head"]), {})
-                of.setdefault(own["seed"], []).append((value, low, high))
+                reach = [math.nan if end is None else end for end in (row["value"], row["low"], row["high"])]
+                layer, head = row["layer"], row["head"]
+                assert layer is not None
+                assert head is not None
+                of = found.setdefault((layer, head), {})
+                of.setdefault(own["seed"], []).append((reach[0], reach[1], reach[2]))
     return {head: combine([mean(cells) for cells in seeds.values()]) for head, seeds in found.items()}
 
 

@@ -168,7 +168,8 @@ def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
 
 def _by_shots(data: Data) -> Chart | None:
     """The share against the number of demonstrations, where there are several."""
-    panels, rows = [], []
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
     for subject in data.subjects:
         fixed = subject.setting
         own = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualscope.report.charts.chart import Chart, Item, Note, Section
-from dualscope.report.charts.dots import Series, dots, series_of, span_of
+from dualscope.report.charts.dots import Series, panels_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.subject import Subject
@@ -77,12 +77,7 @@ def _marks(groups: list[list[Series]]) -> str:
 
 
 def _chart(data: Data, groups: list[list[Series]]) -> Chart:
-    span = span_of(groups, floor=0.0)
-    panels = tuple(
-        dots(series, subject.tasks, "tau-b", subject.name if data.side_by_side else "", span)
-        for series, subject in zip(groups, data.subjects, strict=True)
-        if series
-    )
+    panels = panels_of(groups, data.subjects, "tau-b")
     rows: list[list[Entry]] = [
         [subject.name, row["task"], row["label"], row["variant"], row["metric"], Number.of(row)]
         for subject in data.subjects

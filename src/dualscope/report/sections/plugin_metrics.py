@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualscope.report.charts.chart import Chart, Section, Tabs
-from dualscope.report.charts.dots import dots, series_of, span_of
+from dualscope.report.charts.dots import panels_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.table import Entry, Number, Table
 
@@ -28,12 +28,7 @@ def _is_own(name: str) -> bool:
 
 def _chart(data: Data, metric: str, name: str) -> Chart:
     groups = [series_of(s, metric, s.learners, s.variants) for s in data.subjects]
-    span = span_of(groups)
-    panels = tuple(
-        dots(series, subject.tasks, metric, subject.name if data.side_by_side else "", span, zero=False)
-        for series, subject in zip(groups, data.subjects, strict=True)
-        if series
-    )
+    panels = panels_of(groups, data.subjects, metric, floor=None, zero=False)
     rows: list[list[Entry]] = [
         [subject.name, row["task"], row["label"], row["variant"], row["reference"] or "", Number.of(row)]
         for subject in data.subjects

@@ -6,7 +6,7 @@ from typing import Any
 
 from dualscope.findings.titles import metric_title
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
-from dualscope.report.charts.dots import Series, dots, published_of, series_of, span_of
+from dualscope.report.charts.dots import Series, panels_of, published_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
@@ -68,11 +68,7 @@ def _chart(data: Data, metric: str) -> Chart | None:
     groups = [_series(subject, metric) for subject in data.subjects]
     if not any(groups):
         return None
-    span = span_of(groups, floor=0.0)
-    panels = tuple(
-        dots(series, subject.tasks, metric, subject.name if data.side_by_side else "", span)
-        for series, subject in zip(groups, data.subjects, strict=True)
-    )
+    panels = panels_of(groups, data.subjects, metric)
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         for task in [*subject.tasks, "all tasks"]:

@@ -11,7 +11,7 @@ import yaml
 from dualscope.core.errors import InputError
 from dualscope.report.charts.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
-from dualscope.report.source import ReportedRun, Row
+from dualscope.report.source import Document, ReportedRun
 from dualscope.report.table import Entry, Number, Table
 
 EPISODES = 1
@@ -55,7 +55,7 @@ def _versions(data: Data) -> Table:
     )
 
 
-def _where(known: Row) -> str:
+def _where(known: Document) -> str:
     where = known.get("where", {})
     return ", ".join(f"{key} {value}" for key, value in where.items()) or "–"
 
@@ -97,7 +97,7 @@ def _rates(source: ReportedRun, head: str) -> list[Item]:
     return [Table.build(columns, rows, title=f"{head}how the learning rates were chosen")] if rows else []
 
 
-def _mean(points: list[Row], key: str) -> Number:
+def _mean(points: list[Document], key: str) -> Number:
     values = [point[key] for point in points if point[key] is not None]
     return Number(sum(values) / len(values) if values else None)
 
@@ -108,7 +108,7 @@ def _text(title: str, text: str) -> Listing:
 
 def _demonstrations(source: ReportedRun, head: str) -> Iterator[Item]:
     """Demonstrations as text, drawn again from the data where it is still here and still the same."""
-    episodes: dict[str, Row] = source.provenance.get("episodes", {})
+    episodes: dict[str, Document] = source.provenance.get("episodes", {})
     named = _tasks(source)
     by_task: dict[str, int] = {}
     for key, episode in episodes.items():

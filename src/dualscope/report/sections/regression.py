@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from dualscope.core.rows import ExperimentRow
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short, whiskers
 from dualscope.report.charts.heat_map import heat_map
 from dualscope.report.charts.palette import SPARE
 from dualscope.report.data import Data
-from dualscope.report.source import ReportedRun, Row
+from dualscope.report.source import Document, ReportedRun
 from dualscope.report.table import Badge, Entry, Number, Table
 
 SHADES = ("@blue", "@vermilion", "@green", *SPARE, "@grey")
@@ -45,7 +46,7 @@ def section(data: Data) -> Section | None:
 
 
 def _checks(source: ReportedRun) -> Iterable[Item]:
-    checks: list[Row] = source.provenance.get("checks", [])
+    checks: list[Document] = source.provenance.get("checks", [])
     if checks:
         quick = source.provenance.get("quick", False)
         rows: list[list[Entry]] = [[_badge(c["holds"], quick), c["claim"], c["found"]] for c in checks]
@@ -65,8 +66,8 @@ def _badge(holds: bool, quick: bool) -> Badge:
 
 def _charts(source: ReportedRun, number: int) -> Iterable[Chart]:
     """The figures that the experiment asks for, in its order, then what no figure speaks of."""
-    figures: list[Row] = list(source.provenance.get("figures", []))
-    by_metric: dict[str, list[Row]] = {}
+    figures: list[Document] = list(source.provenance.get("figures", []))
+    by_metric: dict[str, list[ExperimentRow]] = {}
     for row in source.regression:
         by_metric.setdefault(row["metric"], []).append(row)
     spoken = {figure[key] for figure in figures for key in ("metric", "marks")}
@@ -78,12 +79,14 @@ def _charts(source: ReportedRun, number: int) -> Iterable[Chart]:
             yield _chart(source, f"regression-{number}-{i}", figure, _summaries(rows), marks)
 
 
-def _summaries(rows: list[Row]) -> list[Row]:
+def _summaries(rows: list[ExperimentRow]) -> list[ExperimentRow]:
     """The rows over seeds; where there are none (one seed), the seed's own."""
     return [row for row in rows if row["seed"] is None] or rows
 
 
-def _chart(source: ReportedRun, name: str, figure: Row, rows: list[Row], marks: list[Row]) -> Chart:
+def _chart(
+    source: ReportedRun, name: str, figure: Document, rows: list[ExperimentRow], marks: list[ExperimentRow]
+) -> Chart:
     metric = figure["metric"]
     names = dict.fromkeys(row["series"] for row in rows)
     looks = {
@@ -121,16 +124,20 @@ def _chart(source: ReportedRun, name: str, figure: Row, rows: list[Row], marks: 
     )
 
 
-def _heat_map(rows: list[Row], title: str) -> Panel:
+def _heat_map(rows: list[ExperimentRow], title: str) -> Panel:
     series = list(dict.fromkeys(row["series"] for row in rows))
-    places = sorted({row["x"] for row in rows})
+    places = sorted({row["x"] for row in rows if row["x"] is not None})
     value = {(row["series"], row["x"]): short(row["value"]) for row in rows}
     grid = [[value.get((name, x)) for x in places] for name in series]
     return heat_map(grid, series, [f"{x:g}" for x in places], "", rows[0]["x_name"] or "", title)
 
 
 def _panel(
-    rows: list[Row], marks: list[Row], title: str, figure: Row, looks: dict[str, tuple[str, str]]
+    rows: list[ExperimentRow],
+    marks: list[ExperimentRow],
+    title: str,
+    figure: Document,
+    looks: dict[str, tuple[str, str]],
 ) -> Panel:
     series = list(dict.fromkeys(row["series"] for row in rows))
     along = any(row["x"] is not None for row in rows)
@@ -170,7 +177,7 @@ def _log_axis(values: list[float]) -> dict[str, Any]:
     return axis
 
 
-def _line(name: str, own: list[Row], look: tuple[str, str]) -> dict[str, Any]:
+def _line(name: str, own: list[ExperimentRow], look: tuple[str, str]) -> dict[str, Any]:
     shade, dash = look
     values = [short(row["value"]) for row in own]
     bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
@@ -186,7 +193,7 @@ def _line(name: str, own: list[Row], look: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def _points(name: str, own: list[Row], shade: str) -> dict[str, Any]:
+def _points(name: str, own: list[ExperimentRow], shade: str) -> dict[str, Any]:
     values = [short(row["value"]) for row in own]
     bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
     return {
@@ -200,7 +207,7 @@ def _points(name: str, own: list[Row], shade: str) -> dict[str, Any]:
     }
 
 
-def _stars(rows: list[Row], marks: list[Row]) -> dict[str, Any]:
+def _stars(rows: list[ExperimentRow], marks: list[ExperimentRow]) -> dict[str, Any]:
     """Where in-context learning appears, seed by seed, on the mean curve of its series."""
     height = {(row["series"], row["x"]): row["value"] for row in rows}
     there = [mark for mark in marks if mark["seed"] is not None and (mark["series"], mark["value"]) in height]

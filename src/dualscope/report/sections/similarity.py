@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dualscope.findings.titles import metric_title
 from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
-from dualscope.report.charts.dots import Series, dots, published_of, series_of, span_of
+from dualscope.report.charts.dots import Series, panels_of, published_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
@@ -62,11 +62,7 @@ def _chart(data: Data, metric: str, marks: dict[int, Marks]) -> Chart | None:
     groups = [_series(subject, metric) for subject in data.subjects]
     if not any(groups):
         return None
-    span = span_of(groups, floor=0.0)
-    panels = tuple(
-        dots(series, subject.tasks, metric, subject.name if data.side_by_side else "", span)
-        for series, subject in zip(groups, data.subjects, strict=True)
-    )
+    panels = panels_of(groups, data.subjects, metric)
     return Chart(
         f"similarity-{metric}",
         f"{metric_title(metric)} by task",

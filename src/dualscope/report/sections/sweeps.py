@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.compute as pc
 
@@ -23,10 +23,10 @@ from dualscope.report.charts.chart import (
 )
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
-from dualscope.report.source import Row
-from dualscope.report.subject import Subject, label_of
+from dualscope.report.subject import LabelledRow, Subject, label_of
 from dualscope.report.table import Entry, Number, Table
 
+Fixed = Literal["shots", "demo_labels", "corrupt"]
 METRICS = ("sim_aou", "sim_am_delta", "accuracy")
 
 
@@ -36,15 +36,15 @@ class Axis:
 
     name: str
     title: str
-    place: Callable[[Row], Any]
+    place: Callable[[LabelledRow], Any]
     """Where on the axis a row stands; None where it has no place there."""
-    holds: Callable[[Subject, Row], bool]
+    holds: Callable[[Subject, LabelledRow], bool]
     """Whether everything else is as in the other charts."""
     log: bool = False
     reads: str = ""
 
 
-def _labels(row: Row) -> str:
+def _labels(row: LabelledRow) -> str:
     return (
         str(row["demo_labels"])
         if row["demo_labels"] == "gold"
@@ -52,11 +52,11 @@ def _labels(row: Row) -> str:
     )
 
 
-def _same(subject: Subject, row: Row, *names: str) -> bool:
+def _same(subject: Subject, row: LabelledRow, *names: Fixed) -> bool:
     return all(row[name] == getattr(subject.setting, name) for name in names)
 
 
-def _same_rate(subject: Subject, row: Row) -> bool:
+def _same_rate(subject: Subject, row: LabelledRow) -> bool:
     wanted = subject.setting.rates.get(row["task"])
     return not subject.setting.several_rates or row["lr"] in (None, wanted)
 
@@ -112,9 +112,11 @@ def section(data: Data) -> Section | None:
     return Section("axes", "What it depends on", tuple(items), about)
 
 
-def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], list[tuple[Any, Row]]]:
+def _points(
+    subject: Subject, axis: Axis, metric: str
+) -> dict[tuple[str, str], list[tuple[Any, LabelledRow]]]:
     """By task and learner, along the axis; empty where the axis has one point."""
-    found: dict[tuple[str, str], dict[Any, Row]] = {}
+    found: dict[tuple[str, str], dict[Any, LabelledRow]] = {}
     shown = [*subject.gradient_learners, *(["in-context"] if metric == "accuracy" else [])]
     for row in subject.all_rows:
         if row["metric"] != metric or row["variant"] != "trained" or row["task"] == ALL_TASKS:
@@ -167,7 +169,7 @@ def _text(place: Any) -> str:
 
 
 def _panel(
-    points: dict[str, list[tuple[Any, Row]]], axis: Axis, task: str, title: str, palette: Palette
+    points: dict[str, list[tuple[Any, LabelledRow]]], axis: Axis, task: str, title: str, palette: Palette
 ) -> Panel:
     data = []
     for learner, found in points.items():

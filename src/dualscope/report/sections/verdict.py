@@ -15,7 +15,7 @@ from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, 
 from dualscope.report.charts.dots import Series, dots, span_of
 from dualscope.report.charts.palette import OTHERS
 from dualscope.report.data import Data
-from dualscope.report.source import Row
+from dualscope.report.source import Document
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
@@ -58,7 +58,7 @@ def headlines(data: Data) -> list[tuple[str, str]]:
     return [(s.name, found[0]["headline"]) for s in data.subjects if (found := s.verdicts())]
 
 
-def _judgement(subject: Subject, verdict: Row, rule: str) -> Judgement:
+def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
     answers, setting = verdict["answers"], verdict["setting"]
     remarks = [EMBEDDED] if is_embedded(subject) else []
     for learner in dict.fromkeys(a["learner"] for a in answers):
@@ -82,7 +82,7 @@ def _judgement(subject: Subject, verdict: Row, rule: str) -> Judgement:
     )
 
 
-def _no_nulls(answers: Sequence[Row]) -> list[str]:
+def _no_nulls(answers: Sequence[Document]) -> list[str]:
     """Controls of a learner that teach something, and so do not decide where they do."""
     found: dict[str, list[str]] = {}
     for answer in answers:
@@ -100,12 +100,12 @@ def is_embedded(subject: Subject) -> bool:
     return subject.model == "embedded"
 
 
-def untrained_beats(answer: Row) -> bool:
+def untrained_beats(answer: Document) -> bool:
     """The whole interval of trained less untrained lies below 0."""
     return any(c["control"] == "untrained" and c["difference"]["high"] < 0 for c in answer["comparisons"])
 
 
-def _lines(answers: Sequence[Row]) -> list[tuple[str, str]]:
+def _lines(answers: Sequence[Document]) -> list[tuple[str, str]]:
     """For each learner: how often each answer, in words."""
     found = []
     for learner in dict.fromkeys(a["learner"] for a in answers):
@@ -119,7 +119,7 @@ def _lines(answers: Sequence[Row]) -> list[tuple[str, str]]:
     return found
 
 
-def _reasons(answers: Sequence[Row]) -> list[str]:
+def _reasons(answers: Sequence[Document]) -> list[str]:
     """Who did not learn, and where: there a likeness cannot be tested."""
     found = []
     for who, key in (
@@ -152,7 +152,7 @@ def _matrix(data: Data) -> Matrix:
     return Matrix(tuple(tasks), tuple(rows), PRIMARY)
 
 
-def _cell(answer: Row) -> tuple[Badge, Number, str, str]:
+def _cell(answer: Document) -> tuple[Badge, Number, str, str]:
     """An answer in a word, its number, what decided it, and what the number is of where that is not the usual."""
     decided = next((c for c in answer["comparisons"] if c["control"] == answer["decided_by"]), None)
     beside = ""
@@ -169,7 +169,7 @@ def _cell(answer: Row) -> tuple[Badge, Number, str, str]:
     )
 
 
-def _table(answers: Sequence[Row]) -> Table:
+def _table(answers: Sequence[Document]) -> Table:
     shown = [c for a in answers for c in a["comparisons"] if c["decides"] or c["control"] == PLAIN]
     controls = list(dict.fromkeys(c["control"] for c in shown))
     rows: list[list[Entry]] = []
@@ -201,9 +201,7 @@ def _chart(data: Data) -> Chart | None:
         title = f"{learner} · {subject.name}" if data.side_by_side else learner
         panels.append(dots(series, subject.tasks, PRIMARY, title, span))
         for one in series:
-            rows += [
-                [subject.name, task, learner, one.name, Number.of(row)] for task, row in one.rows.items()
-            ]
+            rows += [[subject.name, task, learner, one.name, number] for task, number in one.rows.items()]
     return Chart(
         "controls-beside",
         "Likeness beside its controls",
@@ -218,29 +216,27 @@ def _chart(data: Data) -> Chart | None:
     )
 
 
-def _series(subject: Subject, answers: Sequence[Row]) -> list[Series]:
+def _series(subject: Subject, answers: Sequence[Document]) -> list[Series]:
     learner = answers[0]["learner"]
     found = [
-        Series(learner, subject.colour(learner), "circle", {a["task"]: _row(a["value"]) for a in answers})
+        Series(
+            learner, subject.colour(learner), "circle", {a["task"]: Number.of(a["value"]) for a in answers}
+        )
     ]
     names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
     for index, name in enumerate(names):
         rows = {
-            a["task"]: _row(c["control_value"])
+            a["task"]: Number.of(c["control_value"])
             for a in answers
             for c in a["comparisons"]
             if c["control"] == name
         }
         symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
         found.append(Series(name, subject.colour(learner) if name == "untrained" else "@grey", symbol, rows))
-    ceiling = {t: row for t in subject.tasks if (row := subject.get(t, CEILING.label, PRIMARY))}
+    ceiling = {t: Number.of(row) for t in subject.tasks if (row := subject.get(t, CEILING.label, PRIMARY))}
     if ceiling:
         found.append(Series("ceiling", "@green", "diamond", ceiling))
     return found
-
-
-def _row(interval: Row) -> Row:
-    return {"value": interval["mean"], "low": interval["low"], "high": interval["high"]}
 
 
 def _shallow(data: Data) -> Note:

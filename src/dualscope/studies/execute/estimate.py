@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of
 from dualscope.core.words import Precision
 from dualscope.models.files.source import CONFIG, find, weights_header
-from dualscope.models.footprint import TRAINED_TWICE, Footprint, Shape, Task, footprint
+from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, footprint
 from dualscope.studies.cell import Cell
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
@@ -85,7 +85,7 @@ class Estimator:
         trains = cell.learning.rate is not None
         itemsize = WIDTHS[sitting.place.dtype]
         again = shape.parameters <= TRAINED_TWICE and itemsize < WIDTHS["float64"]
-        task = Task(
+        task = Demand(
             queries=min(sitting.queries, len(self._tasks[sitting.task].evaluation)),
             query_tokens=tokens,
             context_tokens=math.ceil(self._prompt_tokens(sitting.task) * sitting.shots),

@@ -178,7 +178,7 @@ class Worker:
         return self._model
 
     def _what_changed(self) -> str | None:
-        """What code that is not ours left other than it found it."""
+        """What a plugin changed in the model and did not put back; None where all is as it was."""
         return self._seal.broken(self._model.hf) if self._seal and self._model is not None else None
 
     @cached_property
@@ -194,20 +194,10 @@ class Worker:
         return {task.name: task for task in loaded}
 
     def _lesson(self, sitting: Sitting, task: str, model: Model) -> Lesson:
-        from dualscope.tasks import Episode, make_lesson
+        from dualscope.tasks import make_lesson
 
         asked = sitting.queries_from if task == sitting.task else None
-        episode = Episode.draw(
-            self._tasks[task],
-            shots=max(sitting.shots, 1),  # a sitting without demonstrations draws one, and never shows it
-            seed=sitting.seed,
-            queries=sitting.queries,
-            order=sitting.order,
-            balanced=sitting.balanced,
-            demo_labels=sitting.demo_labels,
-            corrupt=sitting.corrupt,
-            queries_from=self._tasks[asked[0]] if asked is not None else None,
-        )
+        episode = sitting.draw(self._tasks[task], None if asked is None else self._tasks[asked[0]])
         return make_lesson(
             episode,
             model.tokenizer,

@@ -9,7 +9,7 @@ from dualscope.tasks.synthetic.lexicon import LEXICON
 from dualscope.tasks.synthetic.pairs import write_pairs
 from dualscope.tasks.synthetic.sentences import Ids, write_sentences
 
-Row = dict[str, str | int]
+GeneratedRow = dict[str, str | int]
 
 # Distractors come from clusters of no embedded task.
 DISTRACTORS: Ids = np.array(
@@ -31,7 +31,7 @@ def draw_members(attribute: Attribute, n: int, rng: np.random.Generator) -> tupl
     return label, table[label, (rng.random(n) * sizes[label]).astype(np.int64)]
 
 
-def generate_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> list[Row]:
+def generate_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> list[GeneratedRow]:
     """``n`` different rows, each with the fields of the task's template and ``label``.
 
     >>> from dualscope.tasks.synthetic.attributes import ATTRIBUTES
@@ -39,14 +39,14 @@ def generate_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> lis
     >>> sorted(rows[0])
     ['label', 'text']
     """
-    rows: dict[tuple[str | int, ...], Row] = {}
+    rows: dict[tuple[str | int, ...], GeneratedRow] = {}
     while len(rows) < n:
         for row in _draw_rows(attribute, n - len(rows), rng):
             rows.setdefault(tuple(row.values()), row)
     return list(rows.values())
 
 
-def _draw_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> list[Row]:
+def _draw_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> list[GeneratedRow]:
     label, member = draw_members(attribute, n, rng)
     if attribute.of_pairs:
         premise, hypothesis = write_pairs(member, rng)
@@ -63,6 +63,6 @@ def _draw_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> list[R
     return [{"text": LEXICON.text(text[i]), "label": int(label[i])} for i in range(n)]
 
 
-def generator(attribute: Attribute) -> Callable[[int, np.random.Generator], list[Row]]:
+def generator(attribute: Attribute) -> Callable[[int, np.random.Generator], list[GeneratedRow]]:
     """The function that a catalog file names as ``embedded-<name>``."""
     return lambda n, rng: generate_rows(attribute, n, rng)

@@ -9,8 +9,10 @@ import yaml
 from dualscope.regression.appearance import APPEARS
 from dualscope.regression.experiment import EXPERIMENTS
 from dualscope.regression.folder import PROVENANCE, SETTINGS, load
-from dualscope.regression.shipped import PARTED, shipped_runs
+from dualscope.regression.shipped import shipped_runs
 
+PARTED = ("classes", "conditions", "seeds", "arms", "sharing", "noises", "depths", "widths")
+"""Settings in which the parts of an experiment may differ; the whole has all of theirs."""
 PAPERS = {
     "garg": "Garg et al. 2022: transformers learn linear, sparse linear, tree and two-layer-network functions in "
     "context, as well as or better than the best learners known for them, and linear ones also under shifts of "

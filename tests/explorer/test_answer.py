@@ -52,15 +52,15 @@ def same(page: dict[str, dict[str, Any]], wanted: Comparison) -> None:
     for metric in ("sim_aou", "sim_am_delta"):
         layers = wanted.layers(metric)
         for name in LEARNERS:
-            found = np.array(page[name]["likeness"][metric]["layers"], float)
-            np.testing.assert_allclose(found, layers[name], rtol=0, atol=CLOSE)
+            shown = np.array(page[name]["likeness"][metric]["layers"], float)
+            np.testing.assert_allclose(shown, layers[name], rtol=0, atol=CLOSE)
     heads = [
         row["value"]
         for row in wanted.rows
         if row["learner"] == "gd" and row["metric"] == "sim_am_delta" and row["head"] is not None
     ]
-    found = np.array(page["gd"]["likeness"]["sim_am_delta"]["heads"], float).ravel()
-    np.testing.assert_allclose(found, heads, rtol=0, atol=CLOSE)
+    shown = np.array(page["gd"]["likeness"]["sim_am_delta"]["heads"], float).ravel()
+    np.testing.assert_allclose(shown, heads, rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.03])

@@ -23,7 +23,7 @@ def benches() -> dict[str, Bench]:
     model = Model.load("embedded", device="cpu")
     found = {}
     for labels in ("gold", "flipped"):
-        episode = Episode.draw(Task.load("embedded-sst2"), shots=32, queries=20, demo_labels=labels)  # type: ignore[arg-type]
+        episode = Episode.draw(Task.load("embedded-sst2"), shots=32, queries=20, demo_labels=labels)
         found[labels] = Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
     return found
 

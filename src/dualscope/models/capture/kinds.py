@@ -1,26 +1,29 @@
-"""Attention variants while a model is captured.
+"""Attention kinds while a model is captured.
 
-A variant mixes other values with other weights, so its output cannot be merged from two softmax parts: the shared
+A kind mixes other values with other weights, so its output cannot be merged from two softmax parts: the shared
 context is repeated in front of every query of the batch.
 """
 
 import torch
 from torch import Tensor, nn
 
+from dualscope.models.attention_kinds.attend import mixed
 from dualscope.models.attention_kinds.install import installed
-from dualscope.models.attention_kinds.kind import Variant
+from dualscope.models.attention_kinds.kind import AttentionKind
 from dualscope.models.capture import kernel
 
 
-def variant_in(module: nn.Module) -> Variant | None:
-    """The variant of an attention module, where it changes more than the projections before it."""
-    variant = installed(module)
-    plain = variant is None or (type(variant).mix is Variant.mix and type(variant).values is Variant.values)
-    return None if plain else variant
+def kind_in(module: nn.Module) -> AttentionKind | None:
+    """The kind of an attention module, where it changes more than the projections before it."""
+    kind = installed(module)
+    plain = kind is None or (
+        type(kind).mix is AttentionKind.mix and type(kind).values is AttentionKind.values
+    )
+    return None if plain else kind
 
 
 def attention(
-    variant: Variant,
+    kind: AttentionKind,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -34,8 +37,7 @@ def attention(
     if shared is not None:
         before = [tensor.expand(len(query), -1, -1, -1) for tensor in shared]
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    key, value = (kernel.for_every_head(tensor, query.shape[1]) for tensor in (key, value))
     rows, keys = query.shape[-2], key.shape[-2]
     between = kernel.distances(keys, keys, 0, query.device)  # of every key and every key
     within = (
@@ -43,6 +45,5 @@ def attention(
     )
     seen = (within & (between >= 0))[-rows:]
     logits = kernel.scores(query, key, rules, between[-rows:])
-    weights = logits.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype)
-    weights = variant.mix(weights, seen)
-    return weights @ variant.values(key, value, within & (between > 0)), weights
+    logits = logits.masked_fill(~seen, float("-inf"))
+    return mixed(kind, logits, key, value, seen, within & (between > 0))

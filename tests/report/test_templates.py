@@ -1,7 +1,5 @@
 """The page in a real browser: from disk, without a network, with every control used."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,6 @@ from dualscope.report import write_report
 from tests.report.made import make_run
 
 pytestmark = pytest.mark.browser
-ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run "
-    "--disable-component-update --disable-sync"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no Chromium is installed, and in continuous integration the browser tests must run")
-        pytest.skip("no Chromium is installed; the report is not looked at in a browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=ARGUMENTS.split())
-        yield found
-        found.close()
 
 
 class Look:

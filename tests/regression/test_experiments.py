@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from dualscope.core.errors import InputError
+from dualscope.core.rows import EXPERIMENT_COLUMNS
 from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
 from dualscope.regression.architectures.constructed import gd_transformer, repeat
-from dualscope.regression.architectures.transformer import Transformer, copies_of
+from dualscope.regression.architectures.transformer import Scores, Transformer, copies_of
 from dualscope.regression.baselines.dynamics import least_squares, one_step_gd
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.comparison import alignment, half_mse
@@ -23,7 +24,7 @@ from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.prompt_training import ALL
-from dualscope.regression.results import COLUMNS, interval
+from dualscope.regression.results import interval
 from dualscope.theory import functional, preconditioned
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -48,7 +49,7 @@ def test_every_experiment_runs_and_is_kept(name: str, tmp_path: Path) -> None:
     save(results, experiment, tmp_path / "run", seconds=1.0)
     rows = load(tmp_path / "run").to_pylist()
     assert len(rows) == len(results.rows) > 0
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == EXPERIMENT_COLUMNS
     assert {row["seed"] for row in rows} >= {0, 1, None}
     assert all(math.isfinite(row["value"]) for row in rows)
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"regression.yaml", "provenance.json"}
@@ -74,8 +75,8 @@ def test_ahns_layer_is_read_as_its_preconditioner() -> None:
         batch = Linear(d=3, n=5, inputs="normal").draw(4, torch.Generator().manual_seed(2))
         found = model.predict(repeat(batch, 1).tokens)[0]
     for task in range(4):
-        weight = preconditioned.preconditioned_gd(batch.x[task], batch.y[task], [a])
-        torch.testing.assert_close(found[task], weight @ batch.query[task], rtol=1e-4, atol=1e-5)
+        moved = preconditioned.preconditioned_gd(batch.x[task], batch.y[task], [a])
+        torch.testing.assert_close(found[task], moved @ batch.query[task], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(learned(model)[0], a)
     assert relative_error(learned(model), a).item() == 0
 
@@ -89,7 +90,7 @@ def test_ahn_learns_the_preconditioner_roughly() -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-def test_chengs_layers_are_functional_gd(name: str) -> None:
+def test_chengs_layers_are_functional_gd(name: Scores) -> None:
     batch = GaussianProcess("exp", n=6).draw(3, torch.Generator().manual_seed(0))
     found = predictions(batch, name, 4, 2.0, torch.tensor([0.05, 9.0]))[-1][0]
     for task in range(3):
@@ -146,19 +147,20 @@ def test_an_interval_needs_two_seeds() -> None:
     assert math.isnan(low)
     assert math.isnan(high)
     results = Results("x")
-    results.over_seeds("s", "m", [1.0, 3.0], seeds=[0, 1])
-    assert results.rows[-1]["low"] < 2 < results.rows[-1]["high"]
+    _, low, high = results.over_seeds("s", "m", [1.0, 3.0], seeds=[0, 1])
+    assert low < 2 < high
+    assert (results.rows[-1]["low"], results.rows[-1]["high"]) == (low, high)
 
 
 @pytest.mark.parametrize("scale", [4.0, -0.5])
 def test_half_way_between_gd_and_gd_is_gd(scale: float) -> None:
     """K^T Q times any number and P V divided by it are the same layer, also for the one half-way."""
-    experiment = VonOswald(seeds=2)
+    experiment = VonOswald(seeds=(0, 1))
     gd = gd_transformer([2.0], 1, experiment.d, experiment.n)
     scaled = copies_of(gd, 2)
     with torch.no_grad():
-        scaled.query *= scale
-        scaled.output /= scale
+        scaled.query.mul_(scale)
+        scaled.output.div_(scale)
     test = draw_for(experiment.problem, 50, generators((0, 1), 2))
     results = Results("vonoswald")
     experiment._interpolated(results, "one layer", scaled, gd, test)

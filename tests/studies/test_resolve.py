@@ -9,8 +9,8 @@ from dualscope.core.learning import Learning
 from dualscope.findings.stored import stored_cells, verdicts
 from dualscope.studies import Study, run_study
 from dualscope.studies.execute.runner import Runner
-from dualscope.studies.other_task import other_task
 from dualscope.studies.provenance import known
+from dualscope.studies.resolve import other_task
 from dualscope.tasks import Task
 
 PLUGIN = '''
@@ -105,9 +105,8 @@ def test_a_learner_without_a_rate_faces_what_one_with_a_rate_does(
 
 def test_another_task_has_other_label_words_whatever_the_order_of_the_list() -> None:
     def task(name: str, labels: tuple[str, str], words: int) -> Task:
-        examples = [{"text": "word " * words, "label": i % 2} for i in range(8)]
         return Task.from_examples(
-            [(row["text"], labels[row["label"]]) for row in examples],
+            [("word " * words, labels[i % 2]) for i in range(8)],
             labels=labels,
             name=name,
             template="Text: {text} Label:",

@@ -1,9 +1,7 @@
 """The explorer in a real browser: everything that a visitor does, and nothing that leaves the machine."""
 
 import json
-import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,29 +15,9 @@ from dualscope.studies import Run
 from tests.explorer.served import TEXTS, Served, state
 
 pytestmark = pytest.mark.browser
-ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run "
-    "--disable-component-update --disable-sync"
-)
 PATIENCE = 60_000  # milliseconds, for machines that do something else as well
 SCRIPT = "<script>document.title='caught'</script><img src=x onerror=\"document.title='caught'\">"
 IMAGE = "<img src=x onerror=document.title='caught'>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no Chromium is installed, and in continuous integration the browser tests must run")
-        pytest.skip("no Chromium is installed; the explorer is not looked at in a browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=ARGUMENTS.split())
-        yield found
-        found.close()
 
 
 class Visit:

@@ -1,6 +1,8 @@
 """Similarities of attention outputs and maps against plain loops in float64."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from tests.metrics.cases import (
     case_of,
     cos,
     gradient,
+    per_query,
     random_case,
     random_trace,
     result,
@@ -42,20 +45,22 @@ def own(scores: np.ndarray, length: int) -> np.ndarray:
 
 def softmax(row: np.ndarray) -> np.ndarray:
     weights = np.exp(row - row.max())
-    return weights / weights.sum()
+    shares: np.ndarray = weights / weights.sum()
+    return shares
 
 
 def norm(vector: np.ndarray) -> np.ndarray:
-    return vector / np.linalg.norm(vector)
+    unit: np.ndarray = vector / np.linalg.norm(vector)
+    return unit
 
 
-OUTPUTS = {
+OUTPUTS: dict[str, Callable[..., float]] = {
     "sim_aou": lambda z, c, g, i, k: cos(c[i, k] - z[i, k], g[i, k] - z[i, k]),
     "sim_aou_norm": lambda z, c, g, i, k: cos(norm(c[i, k]) - norm(z[i, k]), norm(g[i, k]) - norm(z[i, k])),
     "sim_aou_centered": lambda z, c, g, i, k: cos(
         c[i, k] - z[i, k] - (c - z)[:, k].mean(0), g[i, k] - z[i, k] - (g - z)[:, k].mean(0)
     ),
-    "sim_aou_mismatched": lambda z, c, g, i, k: np.mean(
+    "sim_aou_mismatched": lambda z, c, g, i, k: fmean(
         [cos(c[i, k] - z[i, k], g[j, k] - z[j, k]) for j in range(len(z)) if j != i]
     ),
 }
@@ -93,9 +98,9 @@ def test_maps_agree_with_loops_on_ragged_queries(name: str, relative: bool) -> N
 
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*OUTPUTS, *MAPS, "sim_aou_random"]
-    whole = {v.metric: v.values for v in compute(random_case(3), names)}
+    whole = {v.metric: v.values for v in per_query(random_case(3), names)}
     monkeypatch.setattr("dualscope.metrics.cosine.CPU_CHUNK", 1)
-    for part in compute(random_case(3), names):
+    for part in per_query(random_case(3), names):
         torch.testing.assert_close(part.values, whole[part.metric], equal_nan=True)
 
 
@@ -113,7 +118,7 @@ def test_a_learner_against_itself_scores_one(relative: bool) -> None:
     c.extras["direct_attn_out"] = c.attn_out
     case = case_of(z, c, gradient(c), relative_positions=relative, others=(result(gradient(c), "lcgd"),))
     names = ["sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_aou_direct", *MAPS, "alpha"]
-    for found in compute(case, names):
+    for found in per_query(case, names):
         defined = found.values[torch.isfinite(found.values)]
         assert len(defined) > QUERIES
         torch.testing.assert_close(defined, torch.ones_like(defined))
@@ -125,7 +130,7 @@ def test_quarter() -> None:
 
     def draw(squared: float) -> torch.Tensor:
         r = torch.randn(64, 1, 4096, generator=generator)
-        return r / r.norm(dim=-1, keepdim=True) * squared**0.5
+        return torch.nn.functional.normalize(r, dim=-1).mul(squared**0.5)
 
     z = draw(1.0)
     c, g = z + draw(3.0), z + draw(3.0)

@@ -11,7 +11,7 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.theory import IDENTITIES, AtMost, TwoSides, chosen, judge
-from dualscope.theory.identity import TOPICS
+from dualscope.theory.identity import TOPICS, Draw
 
 STATED = {
     "features-taylor",
@@ -62,7 +62,11 @@ def test_both_sides_are_really_computed() -> None:
 def test_nan_never_passes() -> None:
     nan = torch.tensor([float("nan"), 1.0])
     for sides in (TwoSides(nan, torch.ones(2)), AtMost(nan, torch.ones(2)), AtMost(torch.ones(2), nan)):
-        broken = replace(IDENTITIES["gd-one-step"], check=lambda _, sides=sides: sides, tolerance=1e9)
+
+        def found(_: Draw, sides: TwoSides = sides) -> TwoSides:
+            return sides
+
+        broken = replace(IDENTITIES["gd-one-step"], check=found, tolerance=1e9)
         assert not judge(broken).passed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
@@ -11,6 +12,7 @@ from dualscope.learners.hidden_states.function_vector import indirect_effects, m
 from dualscope.models.heads import output_projection, written_by_heads
 from tests.learners import plain_hypotheses as plain
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
+from tests.models.oracle import watch
 from tests.models.tiny import FAMILIES, default_dtype
 
 SOME = ("gpt2", "llama", "gemma2", "gpt_neox", "xglm")
@@ -81,11 +83,11 @@ def test_kernel_by_loops() -> None:
         taught = bench.lesson.training
         hidden = []
         for d in taught:
-            _, layers = plain.watch(bench.model.hf, [*bench.lesson.bos, *d.prompt])
+            _, layers = watch(bench.model.hf, [*bench.lesson.bos, *d.prompt])
             hidden.append(layers[2].residual[-1])
         centre = torch.stack(hidden).mean(0)
         for query, row in zip(bench.lesson.queries, found, strict=True):
-            _, layers = plain.watch(bench.model.hf, [*bench.lesson.bos, *query])
+            _, layers = watch(bench.model.hf, [*bench.lesson.bos, *query])
             h = layers[2].residual[-1] - centre
             likeness = [float(torch.cosine_similarity(h, own - centre, dim=0)) for own in hidden]
             weights = [0.0, 0.0]
@@ -168,7 +170,9 @@ def test_adam_is_torchs() -> None:
         gradient = torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         weight.grad = gradient.clone()
         theirs.step()
-        own = own - 0.1 * ours.direction({"w": gradient})["w"]
+        direction = ours.direction({"w": gradient})["w"]
+        assert isinstance(direction, Tensor)
+        own = own - 0.1 * direction
     torch.testing.assert_close(own, weight.detach())
 
 

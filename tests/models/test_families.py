@@ -18,7 +18,7 @@ from tests.learners.oracle import cross_entropy
 from tests.learners.setting import tiny_lesson
 from tests.models import oracle, tiny
 from tests.models.lessons import random_lesson
-from tests.models.test_oracle import assert_same, relative
+from tests.models.reading.test_read import assert_same, relative
 from tests.models.tiny import random_model, tiny_tokenizer
 from tests.models.unlisted import PASSES, REFUSED
 
@@ -83,7 +83,7 @@ def steps(hf: Any, lesson: Lesson) -> dict[str, dict[str, Tensor]]:
     tokens = [*lesson.bos, *demonstration.prompt, *demonstration.label]
     changes: dict[str, dict[str, Tensor]] = {"key": {}, "value": {}}
     with torch.enable_grad():
-        logits, layers = oracle.watch.__wrapped__(hf, tokens)  # type: ignore[attr-defined]
+        logits, layers = oracle.watch_with_gradients(hf, tokens)
         loss = cross_entropy(logits, tokens, 1)
         for number, layer in enumerate(layers):
             path = f"{place.blocks}.{number}.{place.attention}"

@@ -200,7 +200,7 @@ def test_numbers_that_json_should_not_have_are_refused(served: Served) -> None:
 def test_markup_in_every_field_is_text(served: Served, field: str) -> None:
     """Whatever comes back is JSON, typed as such; the browser's tests see it on the page."""
     one = {"fields": {"text": SCRIPT}, "label": 0}
-    more: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "model": {"model": SCRIPT},
         "template": {"template": SCRIPT + "{text}"},
         "labels": {"labels": [SCRIPT, "b"]},
@@ -211,10 +211,11 @@ def test_markup_in_every_field_is_text(served: Served, field: str) -> None:
         "learners": {"learners": [SCRIPT]},
         "focus": {"focus": SCRIPT},
         "page": {},
-    }[field]
-    answer = served.compute(page=SCRIPT if field == "page" else "test", **more)
-    assert answer.status in (200, 400)
-    assert answer.headers["content-type"].startswith(("application/json", "application/x-ndjson"))
+    }
+    answer = served.compute(page=SCRIPT if field == "page" else "test", **every[field])
+    assert answer.status == 200
+    assert (answer.events[0]["event"] == "failed") == (field in ("model", "task", "learners", "focus"))
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert served.lives()
 

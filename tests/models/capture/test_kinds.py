@@ -1,4 +1,4 @@
-"""A model with an attention variant is measured with that variant, after a shared context too."""
+"""A model with an attention kind is measured with that kind, after a shared context too."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from dualscope.models import Model
-from dualscope.models.attention_kinds import apply, variant_of
+from dualscope.models.attention_kinds import apply
 from tests.models.lessons import random_lesson
+from tests.models.test_attention_kinds import kind_of
 from tests.models.tiny import tiny_model
 
-VARIANTS: list[dict[str, Any]] = [
+KINDS: list[dict[str, Any]] = [
     {"name": "softmax"},
     {"name": "momentum", "eta": 0.7},
     {"name": "negative", "k": 2, "beta": 0.3},
@@ -21,7 +22,7 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize("options", KINDS, ids=lambda options: "-".join(map(str, options.values())))
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "gpt_neox"])
 def test_captured_is_the_model_itself(family: str, options: dict[str, Any]) -> None:
     hf, tokenizer = tiny_model(family, torch.float64)
@@ -55,7 +56,7 @@ def test_load_restores_what_config_records(tmp_path: Path) -> None:
     hf.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     model = Model.load(str(tmp_path), device="cpu")
-    assert variant_of(model.hf) == variant_of(hf)
+    assert kind_of(model.hf) == kind_of(hf)
     assert all(torch.equal(a, b) for a, b in zip(model.hf.parameters(), hf.parameters(), strict=True))
     drawn = Model.load(str(tmp_path), device="cpu", variant="untrained", init_seed=1)
     again = Model.load(str(tmp_path), device="cpu", variant="untrained", init_seed=1)

@@ -11,7 +11,7 @@ import torch
 from dualscope.models import Model
 from tests.models.lessons import random_lesson
 from tests.models.oracle import oracle
-from tests.models.test_oracle import EVERYTHING, assert_same
+from tests.models.reading.test_read import EVERYTHING, assert_same
 from tests.models.tiny import FAMILIES, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -1,0 +1,59 @@
+"""The house: files and folders of a size that can be read, one meaning a class name, tests called as what they test."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+REPOSITORY = Path(__file__).parent.parent
+SOURCE = REPOSITORY / "src" / "dualscope"
+FILES = sorted(SOURCE.rglob("*.py"))
+ELSEWHERE = ("docs", "hostile", "data")
+"""Folders of tests that are about the whole: the documentation, and whatever strangers and machines do to it."""
+ACROSS = {
+    "commands/test_hypotheses.py": "what learners refuse, as the command line says it",
+    "commands/test_per_head.py": "rows of single heads, from the command line to the report",
+    "learners/test_constructed.py": "models built so that one hypothesis is the truth",
+    "models/test_tiny.py": "the factory that other tests build on",
+    "test_house.py": "this",
+    "test_package.py": "what is installed",
+    "test_readme.py": "what the README shows",
+    "theory/test_constructions.py": "layers that learn: several papers' constructions",
+    "theory/test_duals.py": "several dual forms over shapes",
+}
+"""Tests that are of no one file."""
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    lengths = {
+        str(path.relative_to(SOURCE)): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES
+    }
+    assert [name for name, length in lengths.items() if length > 300] == []
+    assert 90 <= median(lengths.values()) <= 150
+
+
+def test_no_folder_is_too_full_to_be_one_kind_of_thing() -> None:
+    counts = Counter(str(path.parent.relative_to(SOURCE)) for path in FILES)
+    assert {folder: count for folder, count in counts.items() if count > 20} == {}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    names = Counter(
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_tests_are_called_as_what_they_test() -> None:
+    own = {path.relative_to(SOURCE).with_suffix("") for path in FILES}
+    own |= {path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_dir()}
+    nameless = []
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        test = path.relative_to(REPOSITORY / "tests")
+        tested = test.with_name(test.stem.removeprefix("test_"))
+        if test.parts[0] not in ELSEWHERE and str(test) not in ACROSS and tested not in own:
+            nameless.append(str(test))
+    assert nameless == [], "name it after the file that it tests, or say in ACROSS what it is about"
