@@ -6,7 +6,7 @@ import pytest
 
 from dualscope.core.estimate import Interval
 from dualscope.core.learning import Learning
-from dualscope.findings.answer import AgainstControl, Answer, Outcome, beats
+from dualscope.findings.answer import AgainstControl, Answer, ComparisonOutcome, beats
 
 
 def interval(low: float, mean: float, high: float, seeds: int = 5) -> Interval:
@@ -30,7 +30,7 @@ def against(difference: Interval, p: float = 0.01, p_holm: float = 0.01) -> Agai
         (interval(-0.9, -0.5, -0.1, seeds=2), 0.01, "unclear"),
     ],
 )
-def test_outcomes(difference: Interval, p_holm: float, outcome: Outcome) -> None:
+def test_outcomes(difference: Interval, p_holm: float, outcome: ComparisonOutcome) -> None:
     assert against(difference, p_holm=p_holm).outcome == outcome
 
 
