@@ -171,9 +171,8 @@ class Study(Strict):
     with the same classes."""
     balanced: bool = False  # as many demonstrations of every class
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000  # at most this many of the evaluation split
-    read_at: ReadAt = (
-        "prompt-end"  # first-label: after the first class's label word, as the published code reads
-    )
+    read_at: ReadAt = "prompt-end"
+    """first-label: after the first class's label word, as the published code reads"""
     gd_demonstrations: GdDemonstrations = (
         "same"  # what gradient learners see: what fits in the context, or all
     )
