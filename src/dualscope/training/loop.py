@@ -2,9 +2,12 @@
 
 import copy
 import json
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,12 +99,14 @@ def train(
     compiled: bool = False,
     save_every: int = 500,
     evaluate_every: int = 1000,
+    keep_every: int = 0,
     sequences: int = 64,
     watch: Callable[[Progress], None] = lambda _progress: None,
 ) -> GPT2LMHeadModel:
     """Train until the settings' end and save to ``out``; a checkpoint of the same settings there is resumed.
 
     ``save_every`` and ``evaluate_every``: 0 means only at the end. An interruption leaves a checkpoint in any case.
+    ``keep_every``: after so many steps the model is kept as it is, the untrained one too, in ``out/checkpoint-STEP``.
     """
     folder = out / "checkpoint"
     state = _resume(out, settings) or {"step": 0, "seconds": 0.0, "log": []}
@@ -119,12 +124,29 @@ def train(
         _warm(losses, model, settings, device)
     began = time.monotonic() - before
 
+    def facts_now(final: GPT2LMHeadModel) -> dict[str, Any]:
+        return {
+            "settings": settings.as_dict(),
+            "steps_done": step,
+            "seconds": round(time.monotonic() - began, 1),
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "torch": torch.__version__,
+            "parameters": sum(p.numel() for p in final.parameters()),
+        }
+
+    def keep() -> None:
+        kept = _finished(model, settings)
+        with _whole_folder(out / f"checkpoint-{step}") as aside:
+            save_model(kept, aside, facts_now(kept))
+
     def checkpoint() -> None:
         seconds = time.monotonic() - began
         now = {"step": step, "seconds": seconds, "log": log, "settings": settings.as_dict()}
         save_checkpoint(folder, model, optimizer, now)
 
     try:
+        if keep_every and step == 0:
+            keep()
         for tokens, is_label in _batches(settings, step, workers, device):
             seconds = time.monotonic() - began
             done = settings.progress(step, seconds)
@@ -152,21 +174,13 @@ def train(
                 if evaluation or step == settings.steps:
                     log.append(_noted(note))
                 watch(note)
+            if keep_every and step % keep_every == 0:
+                keep()
             if save_every and step % save_every == 0:
                 checkpoint()
-        # A checkpoint holds the weights as they were trained, so those that are rebalanced are others.
-        final = copy.deepcopy(model) if settings.balance else model
-        final.eval()
-        if settings.balance:
-            rebalance(final, settings.balance)
+        final = _finished(model, settings)
         _check_finite(final)
-        facts = {
-            "settings": settings.as_dict(),
-            "steps_done": step,
-            "seconds": round(time.monotonic() - began, 1),
-            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-            "torch": torch.__version__,
-            "parameters": sum(p.numel() for p in final.parameters()),
+        facts = facts_now(final) | {
             "evaluation": evaluate(final, settings.length, 4 * sequences, settings.seed + 1),
             "log": log,
         }
@@ -189,6 +203,25 @@ def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None
     for file in out.glob("*.safetensors"):
         share(file)
     make_tokenizer().save_pretrained(out)
+
+
+def _finished(model: GPT2LMHeadModel, settings: Settings) -> GPT2LMHeadModel:
+    """The model as it is given away. The one in training is left alone: weights that are rebalanced are others."""
+    final = copy.deepcopy(model)
+    final.eval()
+    if settings.balance:
+        rebalance(final, settings.balance)
+    return final
+
+
+@contextmanager
+def _whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder that appears whole or not at all; one that is there gives way."""
+    aside = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    yield aside
+    shutil.rmtree(folder, ignore_errors=True)
+    os.rename(aside, folder)
 
 
 def _noted(note: Progress) -> dict[str, Any]:
