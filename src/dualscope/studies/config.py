@@ -28,7 +28,7 @@ from dualscope.core.words import (
 from dualscope.studies.paths import anchored
 from dualscope.studies.preset import read_preset
 
-MOST_CELLS = 100_000
+MOST_CELLS = 500_000
 
 
 def _as_list(value: Any) -> Any:
@@ -230,7 +230,7 @@ class Study(Strict):
         cells = draws * math.prod(map(len, sides)) * (len(self.learners) + 2)
         if cells > MOST_CELLS:
             raise ValueError(
-                f"it asks for about {cells:,} cells, and a run holds {MOST_CELLS:,}: make several runs of it, with "
+                f"it asks for about {cells:,} cells, and a study has at most {MOST_CELLS:,}: make several of it, with "
                 "fewer seeds, orders or rates each"
             )
         return self
