@@ -1,13 +1,9 @@
 """The training loop: batches in, a folder that ``--model`` takes out; stopped, it goes on where it was."""
 
-import copy
 import json
-import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.core.errors import InputError
-from dualscope.core.folder import share
 from dualscope.tasks.synthetic.lexicon import LEXICON
-from dualscope.training.balance import rebalance
 from dualscope.training.checkpoint import (
     ignore_interrupts,
     load_checkpoint,
@@ -31,8 +25,8 @@ from dualscope.training.checkpoint import (
 )
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate
+from dualscope.training.model_folder import check_finite, finished, save_model, whole_folder
 from dualscope.training.settings import Settings
-from dualscope.training.tokenizer import make_tokenizer
 
 
 @dataclass(frozen=True)
@@ -135,8 +129,8 @@ def train(
         }
 
     def keep() -> None:
-        kept = _finished(model, settings)
-        with _whole_folder(out / f"checkpoint-{step}") as aside:
+        kept = finished(model, settings)
+        with whole_folder(out / f"checkpoint-{step}") as aside:
             save_model(kept, aside, facts_now(kept))
 
     def checkpoint() -> None:
@@ -178,8 +172,8 @@ def train(
                 keep()
             if save_every and step % save_every == 0:
                 checkpoint()
-        final = _finished(model, settings)
-        _check_finite(final)
+        final = finished(model, settings)
+        check_finite(final)
         facts = facts_now(final) | {
             "evaluation": evaluate(final, settings.length, 4 * sequences, settings.seed + 1),
             "log": log,
@@ -190,38 +184,6 @@ def train(
             checkpoint()
         raise
     return final
-
-
-def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None:
-    """A folder in Hugging Face's format, weights in half precision, with ``training.json`` beside.
-
-    That file comes first: whoever is killed here leaves a folder that is known to be ours.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "training.json").write_text(json.dumps(facts, indent=1))
-    copy.deepcopy(model).cpu().half().save_pretrained(out)
-    for file in out.glob("*.safetensors"):
-        share(file)
-    make_tokenizer().save_pretrained(out)
-
-
-def _finished(model: GPT2LMHeadModel, settings: Settings) -> GPT2LMHeadModel:
-    """The model as it is given away. The one in training is left alone: weights that are rebalanced are others."""
-    final = copy.deepcopy(model)
-    final.eval()
-    if settings.balance:
-        rebalance(final, settings.balance)
-    return final
-
-
-@contextmanager
-def _whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder that appears whole or not at all; one that is there gives way."""
-    aside = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    yield aside
-    shutil.rmtree(folder, ignore_errors=True)
-    os.rename(aside, folder)
 
 
 def _noted(note: Progress) -> dict[str, Any]:
@@ -282,15 +244,6 @@ def _check_writable(out: Path) -> None:
         raise InputError(
             f"--out {out}: cannot be written to ({error.strerror}); give another folder"
         ) from None
-
-
-def _check_finite(model: GPT2LMHeadModel) -> None:
-    for name, parameter in model.named_parameters():
-        if not parameter.detach().half().isfinite().all():
-            raise InputError(
-                f"training went astray: {name} is no longer finite in float16, so no model was saved; "
-                "train with a lower --lr (or --balance factors nearer 1) in another --out"
-            )
 
 
 def _batches(settings: Settings, start: int, workers: int, device: str) -> Iterator[tuple[Tensor, Tensor]]:

@@ -12,76 +12,39 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dualscope.core.canonical import fingerprint
 from dualscope.core.folder import Folder
 from dualscope.core.strangers import reason
 from dualscope.studies.run_folder.cell_files import SCHEMA, Broken, is_damage, parquet_bytes
+from dualscope.studies.run_folder.part_files import (
+    ENTRIES,
+    INDEX,
+    ROWS,
+    SCHEMAS,
+    Entry,
+    Kind,
+    as_it_was,
+    check_own,
+    check_part,
+    file_of,
+    naming,
+    plain,
+    read_part,
+)
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-INDEX = "packed/index"
-PART, SCHEMAS = "part", "schemas"  # noted in the files: which part they are of; how tables of queries look
 OPEN_PARTS = 16  # kept in memory, of rows and of queries each
 OPEN_ENTRIES = 64
-LONGEST_NAME = 200  # of a folder
 AT_ONCE = 2**20  # rows
-ROWS = pa.schema([pa.field("cell", pa.string()), *SCHEMA])
-ENTRIES = pa.schema(
-    [
-        *((name, pa.string()) for name in ("cell", "model", "task")),
-        *((name, pa.int64()) for name in ("first", "rows", "first_query", "queries", "schema")),
-        ("written", pa.float64()),
-        ("notes", pa.map_(pa.string(), pa.string())),
-        *((name, pa.string()) for name in ("rows_sha256", "queries_sha256")),
-    ]
-)
-Kind = Literal["rows", "queries"]
-
-
-class Entry(NamedTuple):
-    """What the index says of a cell."""
-
-    part: str
-    cell: str
-    model: str | None
-    task: str | None
-    first: int
-    rows: int
-    first_query: int | None  # None: it has no table of queries
-    queries: int | None
-    schema: int | None
-    written: float
-    notes: dict[str, str]
-    rows_sha256: str
-    queries_sha256: str | None
-
-
-def file_of(kind: Kind, model: str | None, task: str | None, part: str) -> str:
-    """Where a part's rows or queries are.
-
-    >>> file_of("rows", "owner/model@step1000", "sst2", "00000001")
-    'packed/rows/model=owner%2Fmodel%40step1000/task=sst2/00000001.parquet'
-    """
-    return f"packed/{kind}/model={_folder_name(model)}/task={_folder_name(task)}/{part}.parquet"
-
-
-def _folder_name(value: str | None) -> str:
-    """As Hive has it; the columns in the files say the same, so that nobody has to read it back."""
-    if not value:
-        return "__HIVE_DEFAULT_PARTITION__"
-    name = quote(value, safe="")
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{fingerprint(value)[:8]}"
 
 
 class Pack:
@@ -143,7 +106,7 @@ class Pack:
     def rows(self, cell: str) -> pa.Table:
         entry = self.entry(cell)
         table = self._own(entry, "rows").slice(entry.first, entry.rows)
-        _check_own(table, entry.rows, cell)
+        check_own(table, entry.rows, cell)
         return table.drop_columns(["cell"])
 
     def queries(self, cell: str) -> pa.Table:
@@ -152,7 +115,7 @@ class Pack:
         if entry.first_query is None or entry.queries is None or entry.schema is None:
             raise FileNotFoundError(2, "No such file or directory", f"queries/{cell}.parquet")
         table = self._own(entry, "queries").slice(entry.first_query, entry.queries)
-        _check_own(table, entry.queries, cell)
+        check_own(table, entry.queries, cell)
         return as_it_was(table, self._schemas(entry.part)[entry.schema])
 
     def whole(self, cells: Iterable[str]) -> pa.Table:
@@ -184,7 +147,7 @@ class Pack:
         return [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in json.loads(noted)]
 
     def _read_index(self, file: str) -> pa.Table:
-        table = _read(self.folder.read(file), Path(file).stem)
+        table = read_part(self.folder.read(file), Path(file).stem)
         if not table.schema.equals(ENTRIES) or SCHEMAS.encode() not in table.schema.metadata:
             raise pa.ArrowInvalid("not an index of packed cells")
         return table
@@ -194,11 +157,11 @@ class Pack:
     ) -> pa.Table:
         file = file_of(kind, model, task, part)
         once = [field.name for field in ROWS if field.type == pa.string()] if texts_once else []
-        with _naming(file):
-            table = _read(self.folder.read(file), part, once)
+        with naming(file):
+            table = read_part(self.folder.read(file), part, once)
         wanted = {"rows": ROWS, "queries": pa.schema([ROWS.field("cell")])}[kind]
-        plain = {field.name: _plain(field.type) for field in table.schema}
-        if any(plain.get(field.name) != field.type for field in wanted):
+        kinds = {field.name: plain(field.type) for field in table.schema}
+        if any(kinds.get(field.name) != field.type for field in wanted):
             raise pa.ArrowInvalid(f"{file}: not packed {kind}")
         return table
 
@@ -225,9 +188,9 @@ class Pack:
             if not wanted:
                 continue
             file = file_of(kind, entries[0].model, entries[0].task, Path(name).stem)
-            with _naming(file), self.folder.stream(file) as stream:
+            with naming(file), self.folder.stream(file) as stream:
                 parquet = pq.ParquetFile(stream)
-                _check_part(parquet.schema_arrow, Path(name).stem)
+                check_part(parquet.schema_arrow, Path(name).stem)
                 if parquet.metadata.num_rows == wanted:
                     alike.setdefault(parquet.schema_arrow.remove_metadata(), []).append(file)
                     continue
@@ -264,47 +227,3 @@ class Pack:
                 self.folder.remove(file)
                 del self.broken[file]
                 yield broken
-
-
-@contextmanager
-def _naming(file: str) -> Iterator[None]:
-    """Whatever is wrong with a part is said with its name. One that is missing is damage, not a way that is blocked."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise pa.ArrowInvalid(f"{file} is missing") from None
-    except (OSError, pa.ArrowException) as error:
-        if is_damage(error):
-            raise pa.ArrowInvalid(f"{file}: {reason(error)}") from error
-        raise OSError(getattr(error, "errno", None), f"{file}: {reason(error)}") from error
-
-
-def as_it_was(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A cell's part of a wider table, with the columns and types that it had."""
-    columns = [
-        pa.nulls(table.num_rows) if pa.types.is_null(field.type) else table[field.name] for field in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def _read(data: bytes, part: str, texts_once: Iterable[str] = ()) -> pa.Table:
-    file = pq.ParquetFile(
-        pa.BufferReader(data), page_checksum_verification=True, read_dictionary=list(texts_once)
-    )
-    _check_part(file.schema_arrow, part)
-    return file.read().combine_chunks()
-
-
-def _check_part(schema: pa.Schema, part: str) -> None:
-    named = (schema.metadata or {}).get(PART.encode(), b"").decode(errors="replace")
-    if named != part:
-        raise pa.ArrowInvalid(f"it is of another part, {named}" if named else "it is no part of a packed run")
-
-
-def _check_own(table: pa.Table, length: int, cell: str) -> None:
-    if table.num_rows != length or (length and table["cell"][0].as_py() != cell):
-        raise pa.ArrowInvalid("the index and the part do not fit")
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -27,7 +27,7 @@ from dualscope.studies.run_folder.cell_files import (
 )
 from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.pack import ENTRIES, INDEX, PART, ROWS, SCHEMAS, file_of
+from dualscope.studies.run_folder.part_files import ENTRIES, INDEX, PART, ROWS, SCHEMAS, file_of
 from dualscope.studies.run_folder.storage import Run
 
 CELLS_A_PART = 5000

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dualscope.core.errors import InputError
 from dualscope.studies.run_folder.cells import MENDED, Cells
-from dualscope.studies.run_folder.pack import Kind
+from dualscope.studies.run_folder.part_files import Kind
 
 
 def answer(run: Cells, sql: str) -> pa.Table:

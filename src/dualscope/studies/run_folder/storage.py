@@ -17,7 +17,7 @@ from dualscope.core.strangers import reason
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
 from dualscope.studies.run_folder.cells import WITHOUT_QUERIES, Cells
 from dualscope.studies.run_folder.claims import STALE
-from dualscope.studies.run_folder.pack import INDEX
+from dualscope.studies.run_folder.part_files import INDEX
 
 if TYPE_CHECKING:
     import pandas
