@@ -16,6 +16,7 @@ from dualscope.commands import (
     convert,
     doctor,
     explore,
+    pack,
     regression,
     report,
     run,
@@ -55,6 +56,7 @@ def _common(
 
 app.command("run")(run.run)
 app.command("report")(report.report)
+app.command("pack")(pack.pack)
 app.command("try")(attempt.attempt)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)

@@ -142,7 +142,10 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
     )  # of the first two, neither is of the last run: the newer counts
     source = ReportedRun(tmp_path / "run")
     rows = [
-        row for table in source.tables.values() for row in table.to_pylist() if row["metric"] == "accuracy"
+        row
+        for cell in source.cells
+        for row in source.table(cell.id).to_pylist()
+        if row["metric"] == "accuracy"
     ]
     assert {row["n"] for row in rows if row["shots"] == 4} == {10}
     assert source.superseded == said["10"]

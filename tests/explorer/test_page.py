@@ -311,9 +311,8 @@ def test_load_from_a_task_and_paste(visit: Visit) -> None:
     page.click("#paste-demonstrations")
     visit.until("document.querySelector('#dialog .refused').textContent.includes('Nobody')")
     page.keyboard.press("Escape")
-    visit.complaints = [
-        text for text in visit.complaints if "400" not in text
-    ]  # the browser logs what was refused
+    # The browser logs what was refused.
+    visit.complaints = [text for text in visit.complaints if "400" not in text]
 
 
 def test_markup_is_text_everywhere(visit: Visit) -> None:

@@ -63,7 +63,8 @@ FILES = (
     *("study.yaml", "provenance.json", "provenance/*", "cells/*", "queries/*", "traces/*", "rates/*"),
     *("summary.csv", "summary_of.json", "verdict.json", "report.html", "failures/*", "claims/*", "aside/*"),
 )
-KINDS = [(file, damage) for file in FILES for damage in DAMAGES]
+PACKED = ("packed/index/*", "packed/rows/*/*/*", "packed/queries/*/*/*")
+KINDS = [(file, damage) for file in (*FILES, *PACKED) for damage in DAMAGES]
 CHOSEN = KINDS if WHOLE else random.Random(3).sample(KINDS, SAMPLE)
 LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothing is deleted
 
@@ -105,6 +106,8 @@ def test_there_are_enough() -> None:
 @pytest.mark.parametrize(("file", "damage"), CHOSEN)
 def test_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, damage: str) -> None:
     out = Path(shutil.copytree(made.folder, tmp_path / "run"))
+    if file in PACKED:
+        assert cli("pack", out).code == 0
     victim, *others = sorted(out.glob(file))
     DAMAGES[damage](victim, others[0] if others else out / "none")
     name = str(victim.relative_to(out))

@@ -4,6 +4,7 @@ On demand there are a hundred (``DUALSCOPE_WHOLE=1``), in the ordinary run one o
 """
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 
 from dualscope.commands.resumable import ended_like_interrupted
 from dualscope.studies import Run, run_study
+from dualscope.studies.run_folder import packing
 from tests.studies.children import CONTEXT, files, finish, rows
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
@@ -48,23 +50,34 @@ def whole(grid: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
+def _deadly(call: str, number: int) -> None:
+    """This process kills itself at the so-manieth call of a function of the system."""
+    plain: Callable[..., Any] = getattr(os, call)
+    left = [number]
+
+    def deadly(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            if number % 2:  # half of them before it is done, half after
+                plain(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*arguments, **options)
+
+    setattr(os, call, deadly)
+
+
+def _packer(out: str, call: str, number: int) -> None:
+    _deadly(call, number)
+    packing.CELLS_A_PART = 3
+    packing.pack(Run.open(out), Run.open(out))
+
+
 def _victim(fields: dict[str, Any], out: str, jobs: int, call: str, number: int) -> None:
     """A run in a group of its own, which kills itself at the so-manieth call of a function of the system."""
     os.setsid()
     os.environ["OMP_NUM_THREADS"] = "1"
     if call:
-        plain: Callable[..., Any] = getattr(os, call)
-        left = [number]
-
-        def deadly(*arguments: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                if number % 2:  # half of them before it is done, half after
-                    plain(*arguments, **options)
-                os.kill(os.getpid(), signal.SIGKILL)
-            return plain(*arguments, **options)
-
-        setattr(os, call, deadly)
+        _deadly(call, number)
     with ended_like_interrupted():
         run_study(fields, out, device="cpu", jobs=jobs)
 
@@ -142,6 +155,28 @@ def test_kills(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
         kept = now
     _check_end(grid, out, whole)
     assert hits >= KILLS // 3  # most of them ended a run that had more to do
+
+
+@pytest.mark.slow
+def test_a_packing_that_is_killed(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
+    """By SIGKILL, at one call of the system after the other, on the same run; it is whole in between and in the end."""
+    out = Path(shutil.copytree(whole, tmp_path / "run"))
+    killed = 0
+    for number in range(1, 40 if WHOLE else 8):
+        for call in ("replace", "fsync", "link"):
+            process = CONTEXT.Process(target=_packer, args=(str(out), call, number))
+            process.start()
+            process.join(120)
+            killed += process.exitcode == -signal.SIGKILL
+            assert process.exitcode in (0, -signal.SIGKILL)
+            assert rows(out) == rows(whole)
+            assert Run.open(out).unreadable(Run.open(out).stored()) == {}
+    assert killed >= 6
+    packing.pack(Run.open(out), Run.open(out))
+    assert Run.open(out).loose() == set()
+    computed, failures = finish(grid, out)
+    assert (computed, failures) == ([], [])
+    assert rows(out) == rows(whole)
 
 
 def _check_end(grid: dict[str, Any], out: Path, whole: Path) -> None:

@@ -55,9 +55,8 @@ def _embeddings() -> Tensor:
         table[WORDS.index(word), list(SIGN)] = torch.tensor([sign, -sign], dtype=torch.float64)
     rest = torch.randn(len(WORDS), 40, dtype=torch.float64)
     rest -= rest.mean(1, keepdim=True)
-    left = (
-        WIDTH - table.square().sum(1, keepdim=True)
-    ).sqrt()  # so that all have the norm that a layer norm gives
+    # So that all have the norm that a layer norm gives.
+    left = (WIDTH - table.square().sum(1, keepdim=True)).sqrt()
     table[:, :40] = rest * left / rest.norm(dim=1, keepdim=True)
     return table
 

@@ -46,6 +46,7 @@ def make_run(
     explained: Mapping[Learning, float] = {},
     ceilings: Sequence[str] = ("kv-distilled", "context-patch"),
     parameters: int | None = None,
+    notes: Mapping[str, str] = {},
     texts: bool = False,
 ) -> Path:
     """A run whose learners all learn; `level` says how like in-context learning each is.
@@ -69,8 +70,8 @@ def make_run(
         if name in ceilings:
             role = "ceiling"
         own = {"learner": name, "control": control, "role": role}
-        notes = {} if parameters is None else {"parameters": str(parameters)}
-        run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table), notes=notes)
+        said = dict(notes) | ({} if parameters is None else {"parameters": str(parameters)})
+        run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table), notes=said)
 
     gold = rng.integers(0, len(labels), queries)
     names = [f"evaluation:{i}" for i in range(queries)]

@@ -1,5 +1,6 @@
 """What the sections say is what the rows say."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,43 @@ def test_models_are_overlaid_and_drawn_against_their_size(tmp_path: Path) -> Non
     assert [trace["x"][-1] for trace in layers.panels[0].data] == [1.0, 1.0]
     assert sizes.panels[0].data[0]["x"] == [1000, 1000000]
     assert "compared" not in all_sections(runs[0])
+
+
+def test_checkpoints_are_drawn_against_their_step_and_sizes_by_the_last(tmp_path: Path) -> None:
+    """Two trainings of different size; one has three checkpoints, the untrained among them."""
+
+    def risen(step: int) -> Callable[[str, str], float]:
+        return lambda variant, learner: step / 4000 if variant == "trained" else 0.0
+
+    told = [("big", 900, 0), ("big", 900, 2000), ("big", 900, 500), ("small", 40, 500)]
+    runs = [
+        make_run(
+            tmp_path / f"{family}-{step}",
+            tasks=["sst2"],
+            model=f"{family}@step{step}",
+            parameters=size,
+            notes={"family": family, "step": str(step)},
+            level=risen(step),
+            noise=0.0,
+        )
+        for family, size, step in told
+    ]
+    _, steps, sizes = all_sections(*runs)["compared"].charts()
+    assert (steps.id, sizes.id) == ("compared-steps", "compared-sizes")
+    assert [panel.title.split()[0] for panel in steps.panels] == [
+        "sim_aou",
+        "accuracy",
+        "accuracy",
+        "accuracy",
+    ]
+    (line,) = steps.panels[0].data  # of `small` there is one checkpoint: no line
+    assert (line["name"], line["x"]) == ("sst2", [250.0, 500, 2000])
+    assert line["y"] == pytest.approx([0.0, 0.125, 0.5], abs=1e-3)
+    assert steps.panels[0].layout["xaxis"]["ticktext"] == ["0", "500", "2,000"]
+    (line,) = sizes.panels[0].data
+    assert line["x"] == [40, 900]
+    assert line["y"][1] == pytest.approx(0.5, abs=1e-3)
+    assert [row[3] for row in steps.table.rows[:3]] == ["0", "500", "2,000"]
 
 
 def test_queries_have_their_texts_and_answers(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
+from dualscope.models.files.lineage import Lineage, lineage
+from dualscope.studies.patterns import matching
 from dualscope.training.checkpoint import save_checkpoint
 from dualscope.training.loop import train
 from dualscope.training.settings import Settings
@@ -62,6 +64,25 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> N
     assert calls == 1
     for name, tensor in whole.items():
         assert torch.equal(tensor, resumed[name]), name
+
+
+def test_checkpoints_are_kept(tmp_path: Path) -> None:
+    """From the untrained model on; each is a model, and the same whether or not the training was interrupted."""
+    settings = replace(SMALL, balance=(4.0, 0.5))
+    train(settings, tmp_path / "a", save_every=0, evaluate_every=0, keep_every=4, sequences=2)
+    names = sorted(folder.name for folder in (tmp_path / "a").glob("checkpoint*"))
+    assert names == ["checkpoint-0", "checkpoint-4", "checkpoint-8"]
+    final, last, first = (
+        load_file(tmp_path / "a" / name / "model.safetensors")
+        for name in (".", "checkpoint-8", "checkpoint-0")
+    )
+    assert all(torch.equal(final[name], last[name]) for name in final)
+    assert not torch.equal(final["transformer.wte.weight"], first["transformer.wte.weight"])
+    kept = tmp_path / "a" / "checkpoint-4"
+    assert json.loads((kept / "training.json").read_text())["steps_done"] == 4
+    assert lineage(str(kept)) == Lineage("a", 4)
+    assert Model.load(str(kept), device="cpu").max_positions == 128
+    assert [Path(name).name for name in matching(str(tmp_path / "a" / "checkpoint-*"))] == names
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ def train(
         False, "--compile", help="Compile the model: slower to start, then faster."
     ),
     save_every: int = typer.Option(500, min=0, help="Steps between checkpoints; 0: only on Ctrl-C."),
+    keep_every: int = typer.Option(
+        0, min=0, help="Keep the model after every so many steps, for `run --model 'PATH/checkpoint-*'`."
+    ),
     evaluate_every: int = typer.Option(1000, min=0, help="Steps between evaluations; 0: only at the end."),
 ) -> None:
     """Train the embedded kind of model: it learns in context, from text that we generate.
@@ -88,6 +91,7 @@ def train(
             compiled=compiled,
             save_every=save_every,
             evaluate_every=evaluate_every,
+            keep_every=keep_every,
             sequences=16 if place.type == "cpu" else 64,
             watch=watch,
         )

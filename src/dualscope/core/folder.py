@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dualscope.core.errors import InputError
 from dualscope.core.owner import Owner
@@ -109,6 +109,16 @@ class Folder:
     def read(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
 
+    def stream(self, name: str) -> IO[bytes]:
+        """A file opened to be read in pieces."""
+        return open(self.root / name, "rb")
+
+    def for_arrow(self) -> tuple[Any, str]:
+        """A file system that Arrow knows, and the folder's path in it."""
+        import pyarrow.fs
+
+        return pyarrow.fs.LocalFileSystem(), str(self.root)
+
     def exists(self, name: str = "") -> bool:
         return (self.root / name).exists()
 
@@ -119,6 +129,12 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in found if name.endswith(suffix))
+
+    def files(self) -> list[str]:
+        """Every file of the folder, by its path in it."""
+        return sorted(
+            path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file()
+        )
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
@@ -209,6 +225,13 @@ class RemoteFolder(Folder):
     def read(self, name: str) -> bytes:
         return bytes(self.fs.cat_file(self._at(name)))
 
+    def stream(self, name: str) -> IO[bytes]:
+        opened: IO[bytes] = self.fs.open(self._at(name), "rb")
+        return opened
+
+    def for_arrow(self) -> tuple[Any, str]:
+        return self.fs, self.base
+
     def exists(self, name: str = "") -> bool:
         self.fs.invalidate_cache()
         return bool(self.fs.exists(self._at(name)))
@@ -220,6 +243,10 @@ class RemoteFolder(Folder):
         except FileNotFoundError:
             return []
         return sorted(path.rpartition("/")[2] for path in found if path.endswith(suffix))
+
+    def files(self) -> list[str]:
+        self.fs.invalidate_cache()
+        return sorted(str(path).removeprefix(self.base).lstrip("/") for path in self.fs.find(self.base))
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

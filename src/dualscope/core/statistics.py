@@ -8,9 +8,8 @@ import numpy as np
 
 LEVEL = 0.95
 RESAMPLES = 1000
-SNR_THRESHOLD = (
-    50.0  # below this signal to noise, rounding may turn a change by more than 0.02, the verdict's margin
-)
+# Below this signal to noise, rounding may turn a change by more than 0.02, the verdict's margin.
+SNR_THRESHOLD = 50.0
 
 
 def resample_counts(size: int, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0) -> np.ndarray:

@@ -57,6 +57,7 @@ class Delta(Mapping[str, Tensor]):
         return torch.stack([squares.get(layer, zero) for layer in range(n)]).sqrt()
 
     def scaled(self, factor: float) -> Delta:
+        """All of it multiplied by a number."""
         return Delta({name: change * factor for name, change in self._changes.items()})
 
     def with_norms(self, norms: Tensor) -> Delta:
@@ -88,6 +89,7 @@ class Delta(Mapping[str, Tensor]):
 
     @classmethod
     def load(cls, path: Path | str) -> Delta:
+        """What `save` wrote."""
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file; a delta is a safetensors file written by Delta.save")
         return cls(load_file(str(path)))

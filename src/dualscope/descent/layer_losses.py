@@ -14,9 +14,8 @@ from dualscope.models.capture.after_attention import AfterAttention, first_of
 if TYPE_CHECKING:
     from dualscope.models.model import Model
 
-Visit = Callable[
-    [int, Tensor], bool
-]  # layer, what is read out [tokens, width] -> whether the block's weights moved
+# Layer, what is read out [tokens, width] -> whether the block's weights moved.
+Visit = Callable[[int, Tensor], bool]
 
 
 @contextmanager

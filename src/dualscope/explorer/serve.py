@@ -132,9 +132,8 @@ def _address_outside() -> str:
     """The address that this machine has in its network; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # a documentation address: a datagram socket only looks up the way
+            # A documentation address: a datagram socket only looks up the way.
+            probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
             return LOOPBACK[0]

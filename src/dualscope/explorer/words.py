@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
-TokenWeights = list[
-    list[float] | None
-]  # a part of the text each: BOS, every demonstration, the query; None: not seen
+# A part of the text each: BOS, every demonstration, the query; None: not seen.
+TokenWeights = list[list[float] | None]
 
 
 def words_of(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:

@@ -46,11 +46,18 @@ def verdicts(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[d
     known = run.recall(FILE)
     if _is_whole(known, stamp):
         return list(known["verdicts"])
-    pairs = [(cell.columns, run.queries(cell.id)) for cell in cells if _is_evidence(cell)]
-    found = [
-        {"setting": asdict(setting), **verdict(evidence).to_dict()}
-        for setting, evidence in Evidence.collect(pairs).items()
-    ]
+    by_model: dict[str, list[StoredCell]] = {}
+    for cell in cells:
+        if _is_evidence(cell):
+            by_model.setdefault(str(cell.columns["model"]), []).append(cell)
+    reached = []
+    for own in by_model.values():  # a verdict is on one model: the tables of others need not be in memory
+        pairs = [(cell.columns, run.queries(cell.id)) for cell in own]
+        reached += [
+            (repr(setting), {"setting": asdict(setting), **verdict(evidence).to_dict()})
+            for setting, evidence in Evidence.collect(pairs).items()
+        ]
+    found = [answer for _, answer in sorted(reached, key=lambda pair: pair[0])]
     if keep:
         run.write_json(FILE, {"of": stamp, "verdicts": found})
     return found

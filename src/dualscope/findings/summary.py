@@ -55,19 +55,26 @@ def stamp_of(cells: Iterable[str]) -> str:
 
 def compute(run: Run, cells: Sequence[StoredCell]) -> list[SummaryRow]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
-    groups: dict[tuple[Any, ...], list[tuple[StoredCell, list[Row]]]] = {}
+    groups: dict[tuple[Any, ...], list[StoredCell]] = {}
     for cell in cells:
-        rows = _aggregates(run.rows([cell.id])).to_pylist()
-        if rows:
-            groups.setdefault(tuple(rows[0][key] for key in SUMMARY_KEYS), []).append((cell, rows))
+        columns = cast("dict[str, Any]", cell.columns)
+        groups.setdefault(tuple(columns[key] for key in SUMMARY_KEYS), []).append(cell)
+    # Groups whose cells are packed together are read together; they are told in the order of the cells.
+    first = {members[0].id: key for key, members in groups.items()}
+    made: dict[tuple[Any, ...], list[tuple[SummaryRow, Estimate]]] = {}
+    for name in run.pack.in_order(first):
+        key = first[name]
+        members = [(cell, _aggregates(run.rows([cell.id])).to_pylist()) for cell in groups[key]]
+        told = [(cell, rows) for cell, rows in members if rows]
+        same = cast("SummaryColumns", dict(zip(SUMMARY_KEYS, key, strict=True)))
+        made[key] = list(_summarise_group(run, same, told))
     found: list[SummaryRow] = []
     across: dict[tuple[Any, ...], list[tuple[SummaryRow, Estimate]]] = {}
-    for key, members in groups.items():
-        columns = cast("SummaryColumns", dict(zip(SUMMARY_KEYS, key, strict=True)))
-        for row, estimate in _summarise_group(run, columns, members):
+    for key in groups:
+        for row, estimate in made[key]:
             found.append(row)
-            same = tuple(value for name, value in row.items() if name in SAME_OVER_TASKS)
-            across.setdefault(same, []).append((row, estimate))
+            alike = tuple(value for name, value in row.items() if name in SAME_OVER_TASKS)
+            across.setdefault(alike, []).append((row, estimate))
     for parts in across.values():
         tasks = {row["task"] for row, _ in parts}
         if len(tasks) == len(parts) > 1:

@@ -101,10 +101,12 @@ class Bench:
 
     @property
     def zero_shot(self) -> Trace:
+        """The queries' trace without any demonstration."""
         return self.result(ZERO_SHOT).trace
 
     @property
     def in_context(self) -> Trace:
+        """The queries' trace after the demonstrations."""
         return self.result(IN_CONTEXT).trace
 
     @property

@@ -35,9 +35,8 @@ class Choice:
     curve: tuple[dict[str, Any], ...]
     n: int  # examples that it was chosen on
     more: dict[str, Any] = field(default_factory=dict)  # what else the choice rests on
-    at_edge: bool = (
-        False  # the best is the first or the last of an ordered grid: a better one may lie outside
-    )
+    at_edge: bool = False
+    """The best is the first or the last of an ordered grid: a better one may lie outside."""
 
 
 def judges(bench: Bench, materials: int) -> list[Bench]:

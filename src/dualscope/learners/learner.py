@@ -93,17 +93,18 @@ class Learner(Generic[O]):
 
     One of your own, in a notebook or a file for ``--plugin``:
 
-    >>> from dualscope import LEARNERS, Learned, Learner, compare
-    >>> @LEARNERS.register("first-two")
-    ... class FirstTwo(Learner):
+    >>> from dualscope import LEARNERS, Learner, compare
+    >>> @LEARNERS.register("first-alone")
+    ... class FirstAlone(Learner):
     ...     \"\"\"One line that `dualscope list learners` shows.\"\"\"
     ...
     ...     def learn(self, bench, lr, options):
-    ...         first, second = bench.lesson.demonstrations[:2]
-    ...         return bench.after((*bench.lesson.bos, *first.prompt, *first.label), bench.context_want)
-    >>> "first-two" in compare("embedded", "embedded-sst2", "first-two", shots=4, queries=6).traces
+    ...         lesson, first = bench.lesson, bench.lesson.demonstrations[0]
+    ...         shown = (*lesson.bos, *first.prompt, *first.label, *lesson.separator)
+    ...         return bench.after(shown, bench.context_want)
+    >>> "first-alone" in compare("embedded", "embedded-sst2", "first-alone", shots=4, queries=6).traces
     True
-    >>> LEARNERS.remove("first-two")
+    >>> LEARNERS.remove("first-alone")
     """
 
     name: ClassVar[str] = ""  # set by the registry's decorator below
@@ -112,6 +113,7 @@ class Learner(Generic[O]):
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
 
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
+        """Learn from ``bench.lesson``, and leave the trace of its queries. The model is as before afterwards."""
         raise NotImplementedError
 
     def read(self, bench: Bench, change: Change, options: O, few: bool = False) -> Trace:

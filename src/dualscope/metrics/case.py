@@ -41,9 +41,8 @@ class Case:
     own: Result
     against: Result  # in-context, unless said otherwise
     relative_positions: bool = False  # rotary or ALiBi: layer 0 cannot see that a context was there
-    output_bias: Tensor | None = (
-        None  # [layers, width] of the attention's output projection; None: it has none
-    )
+    output_bias: Tensor | None = None
+    """[layers, width] of the attention's output projection; None: it has none."""
     seed: int = 0
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: tuple[Result, ...] = ()

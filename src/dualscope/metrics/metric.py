@@ -31,9 +31,8 @@ class Metric:
     by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
     written_as: Callable[..., Any] | None = None  # the function that a person wrote, where `compute` wraps it
     reads_twice: bool = False  # needs a few queries in another order of summation, which is another learning
-    per_head: bool = (
-        False  # of single heads alone, and among the default ones where rows of heads are asked for
-    )
+    per_head: bool = False
+    """Of single heads alone, and among the default ones where rows of heads are asked for."""
 
     @property
     def source(self) -> Callable[..., Any]:

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 FULL = 4  # bytes of what is kept in float32 whatever the weights have: changes, traces, log-probabilities
 STEP = 16  # demonstrations are filled up to a multiple of so many tokens
-TRAINED_TWICE = (
-    10**9
-)  # parameters: of larger models the training is not repeated to see what rounding does to it
+# Parameters: of larger models the training is not repeated to see what rounding does to it.
+TRAINED_TWICE = 10**9
 BATCH_TOKENS = {"cpu": 4096, "cuda": 8192}  # about as many are read at once, however many queries they are
 WIDENED = {"cpu": 2**18, "cuda": 2**24}  # numbers of a tensor that metrics look at at once, in float64
 HELD = 9  # such tensors at once, at most
@@ -118,9 +117,8 @@ def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
     wide, on_gpu = max(itemsize, FULL), task.device == "cuda"
     learned = shape.learned
     trains = task.demonstration_tokens > 0
-    in_place = (
-        trains and not on_gpu and itemsize >= FULL
-    )  # there is a copy of the weights too, to put them back
+    # There is a copy of the weights too, to put them back.
+    in_place = trains and not on_gpu and itemsize >= FULL
     step = training_bytes(shape, itemsize, -(-task.demonstration_tokens // STEP) * STEP) if trains else 0
     trace = shape.layers * (2 * shape.width + shape.heads * task.query_tokens) * wide
     work = max(reading_bytes(shape, itemsize, task), metric_bytes(shape, task))

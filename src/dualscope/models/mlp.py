@@ -33,9 +33,8 @@ class Mlp:
 class _Watched:
     """What one block was seen to do."""
 
-    linears: list[tuple[str, nn.Module, Tensor]] = field(
-        default_factory=list
-    )  # in order, with what they were fed
+    linears: list[tuple[str, nn.Module, Tensor]] = field(default_factory=list)
+    """In order, with what they were fed."""
     norms: list[Tensor] = field(default_factory=list)  # what norms gave
     output: Tensor | None = None
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class Model:
     """A Hugging Face causal LM, unmodified, and what we must know of it to read it.
 
-    ``Model.load`` takes a name, a folder or ``"embedded"``; `from_hf` wraps a module built elsewhere.
+    ``Model.load`` takes a name, a folder or ``"embedded"``; `from_hf` wraps a module built elsewhere. ``n_layers``,
+    ``n_heads``, ``width``, ``head_dim``, ``max_positions``, ``device`` and ``dtype`` say what it is like.
 
     >>> model = Model.load("embedded", device="cpu")
     >>> Model.from_hf(model.hf, model.tokenizer, name="mine").n_heads

@@ -73,6 +73,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: Path | str) -> "Trace":
+        """What `save` wrote."""
         with safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             header = file.metadata() or {}

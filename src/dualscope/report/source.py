@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from dualscope.studies.run_folder.storage import Run
 Document = dict[str, Any]
 """A JSON or YAML file of a run, as it was written."""
 REGRESSION = "regression.parquet"
+KEPT = 10_000  # cells whose rows stay in memory
 
 
 class ReportedRun:
@@ -34,23 +35,24 @@ class ReportedRun:
 
     def __init__(self, place: str | Path, name: str | None = None) -> None:
         folder = Folder.at(place)
+        self.run = Run(folder)
         self.has_regression = folder.exists(REGRESSION)
-        self.has_cells = bool(folder.names("cells", ".parquet"))
+        self.has_cells = bool(self.run.stored() or self.run.pack.broken)
         if not self.has_cells and not self.has_regression:
             Run.open(place)  # says what is wrong, where it is no run at all
             raise InputError(f"{place}: no cell of this run is finished, so there is nothing to report yet")
-        self.run = Run(folder)
         self.name = name or str(folder).rstrip("/").rpartition("/")[2]
 
     @cached_property
-    def tables(self) -> dict[str, pa.Table]:
-        """Each cell's rows without those of single heads, which few charts show."""
+    def cells(self) -> list[StoredCell]:
+        """In the order of their ids, without what later ones stand for, and without those that have no rows."""
         found = {}
-        for cell in sorted(self.run.stored() - self.broken.keys()):
-            table = self.run.rows([cell])
-            found[cell] = table.filter(pc.is_null(table["head"]))
+        for cell in self.run.pack.in_order(self.run.stored() - self.broken.keys()):
+            table = self.table(cell)
+            if table.num_rows:
+                found[cell] = StoredCell(cell, _columns(table), _reference(table))
         superseded = self._superseded(found)
-        return {cell: table for cell, table in found.items() if cell not in superseded}
+        return [cell for name, cell in sorted(found.items()) if name not in superseded]
 
     def heads(self, cell: str, metric: str) -> list[Row]:
         """The rows of single heads of one metric."""
@@ -59,7 +61,19 @@ class ReportedRun:
             table.filter(pc.and_(pc.is_valid(table["head"]), pc.equal(table["metric"], metric))).to_pylist()
         )
 
-    def _superseded(self, tables: Mapping[str, pa.Table]) -> set[str]:
+    def table(self, cell: str) -> pa.Table:
+        """A cell's rows without those of single heads, which few charts show."""
+        return self._table(cell)
+
+    @cached_property
+    def _table(self) -> Callable[[str], pa.Table]:
+        def read(cell: str) -> pa.Table:
+            table = self.run.rows([cell])
+            return table.filter(pc.is_null(table["head"]))
+
+        return lru_cache(maxsize=KEPT)(read)
+
+    def _superseded(self, cells: Mapping[str, StoredCell]) -> set[str]:
         """Cells of earlier runs in this folder that rows could not tell from later ones.
 
         Other queries, an edited template or plugin make other cells with the same columns; a mean over both would be of
@@ -67,40 +81,30 @@ class ReportedRun:
         """
         last = set(self.provenance.get("cells") or ())
         alike: dict[tuple[Any, ...], list[str]] = {}
-        for cell, table in tables.items():
-            if table.num_rows:
-                key = (*(table[name][0].as_py() for name in CELL), _reference(table))
-                alike.setdefault(key, []).append(cell)
+        for name, cell in cells.items():
+            alike.setdefault((*cell.columns.values(), cell.reference), []).append(name)
         found: set[str] = set()
-        for cells in alike.values():
-            if len(cells) > 1:
-                found |= set(cells) - ((last & set(cells)) or {max(cells, key=self._written)})
+        for names in alike.values():
+            if len(names) > 1:
+                found |= set(names) - ((last & set(names)) or {max(names, key=self.run.written)})
         return found
 
-    def _written(self, cell: str) -> float:
-        return self.run.folder.written(f"cells/{cell}.parquet")
-
-    @property
+    @cached_property
     def superseded(self) -> int:
-        return len(self.run.stored() - self.broken.keys()) - len(self.tables)
+        """How many cells are in the run and not in the report, because later ones stand for them."""
+        shown = {cell.id for cell in self.cells}
+        left = self.run.stored() - self.broken.keys() - shown
+        return sum(self.table(cell).num_rows > 0 for cell in left)
 
     @cached_property
     def broken(self) -> dict[str, Broken]:
         """Cells whose files cannot be read, and why: said in the report, and left out of it."""
-        return self.run.unreadable(self.run.stored())
-
-    @cached_property
-    def cells(self) -> list[StoredCell]:
-        return [
-            StoredCell(cell, _columns(table), _reference(table))
-            for cell, table in self.tables.items()
-            if table.num_rows
-        ]
+        return {**self.run.unreadable(self.run.stored()), **self.run.pack.broken}
 
     @cached_property
     def summary(self) -> list[SummaryRow]:
         """Aggregates over seeds with their intervals; what the run wrote, where that is of the same cells."""
-        found = summary.recalled(self.run, self.tables)
+        found = summary.recalled(self.run, [cell.id for cell in self.cells])
         return summary.compute(self.run, self.cells) if found is None else found
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A chart of layers, for notebooks and papers."""
+"""Charts for notebooks and papers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def layer_chart(lines: Mapping[str, np.ndarray], metric: str) -> Any:
-    """One line a learner, [layers] each, as a matplotlib figure that a notebook shows."""
+def new_figure(width: float, height: float) -> Any:
+    """An empty matplotlib figure that a notebook shows as a picture, also where pyplot was never imported."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("plot() needs matplotlib: pip install 'dualscope[plots]'") from None
 
     class Shown(Figure):
-        """A figure outside of pyplot has no picture of its own in a notebook; this one has."""
-
         def _repr_png_(self) -> bytes:
             picture = BytesIO()
             self.savefig(picture, format="png", dpi=110)
             return picture.getvalue()
 
-    figure = Shown(figsize=(6, 3.2), layout="constrained")
+    return Shown(figsize=(width, height), layout="constrained")
+
+
+def layer_chart(lines: Mapping[str, np.ndarray], metric: str) -> Any:
+    """One line a learner, [layers] each."""
+    figure = new_figure(6, 3.2)
     axes = figure.subplots()
     for name, values in lines.items():
         axes.plot(range(len(values)), values, marker="o", label=name)

@@ -19,6 +19,7 @@ from dualscope.core.words import (
     Role,
     Variant,
 )
+from dualscope.models.files.lineage import named_step
 
 if TYPE_CHECKING:
     from dualscope.tasks import Episode, Task
@@ -48,9 +49,14 @@ class Place:
         ('tiny', 'owner/model@main')
         >>> Place("embedded", "0", adapter="adapters/mine").name
         'embedded+mine'
+        >>> Place("runs/mine/checkpoint-500", "0").name  # that alone would be any training's
+        'mine/checkpoint-500'
         """
         is_path = self.model.startswith((".", "~", "/")) or self.model.count("/") > 1
-        own = self.model.rstrip("/").rpartition("/")[2] if is_path else self.model
+        *_, above, last = ("", *self.model.rstrip("/").split("/"))
+        if is_path and named_step(last) is not None and above not in ("", ".", "..", "~"):
+            last = f"{above}/{last}"
+        own = last if is_path else self.model
         return own if self.adapter is None else f"{own}+{self.adapter.rstrip('/').rpartition('/')[2]}"
 
     @property

@@ -28,7 +28,7 @@ from dualscope.core.words import (
 from dualscope.studies.paths import anchored
 from dualscope.studies.preset import read_preset
 
-MOST_CELLS = 100_000
+MOST_CELLS = 500_000
 
 
 def _as_list(value: Any) -> Any:
@@ -171,9 +171,8 @@ class Study(Strict):
     with the same classes."""
     balanced: bool = False  # as many demonstrations of every class
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000  # at most this many of the evaluation split
-    read_at: ReadAt = (
-        "prompt-end"  # first-label: after the first class's label word, as the published code reads
-    )
+    read_at: ReadAt = "prompt-end"
+    """first-label: after the first class's label word, as the published code reads"""
     gd_demonstrations: GdDemonstrations = (
         "same"  # what gradient learners see: what fits in the context, or all
     )
@@ -231,7 +230,7 @@ class Study(Strict):
         cells = draws * math.prod(map(len, sides)) * (len(self.learners) + 2)
         if cells > MOST_CELLS:
             raise ValueError(
-                f"it asks for about {cells:,} cells, and a run holds {MOST_CELLS:,}: make several runs of it, with "
+                f"it asks for about {cells:,} cells, and a study has at most {MOST_CELLS:,}: make several of it, with "
                 "fewer seeds, orders or rates each"
             )
         return self

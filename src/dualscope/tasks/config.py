@@ -120,9 +120,8 @@ class TaskConfig(Strict):
     fields: dict[str, Columns] = Field(default_factory=dict)
     """By field of the template: the column that holds it, or alternatives."""
     label: Columns = ("label",)  # the column of the label, or alternatives
-    label_values: tuple[str | int | bool, ...] | None = (
-        None  # the data's own labels, in the order of `labels`
-    )
+    label_values: tuple[str | int | bool, ...] | None = None
+    """the data's own labels, in the order of `labels`"""
     template: Text  # how a prompt is made of an example's fields: "Review: {text} Sentiment:"
     labels: tuple[Text, ...] = Field(min_length=2)  # the label words, in the order of the classes
     separator: Text | None = None  # between demonstrations; the tokenizer's EOS where none is given

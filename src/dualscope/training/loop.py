@@ -1,6 +1,5 @@
 """The training loop: batches in, a folder that ``--model`` takes out; stopped, it goes on where it was."""
 
-import copy
 import json
 import tempfile
 import time
@@ -16,9 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.core.errors import InputError
-from dualscope.core.folder import share
 from dualscope.tasks.synthetic.lexicon import LEXICON
-from dualscope.training.balance import rebalance
 from dualscope.training.checkpoint import (
     ignore_interrupts,
     load_checkpoint,
@@ -28,8 +25,8 @@ from dualscope.training.checkpoint import (
 )
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate
+from dualscope.training.model_folder import check_finite, finished, save_model, whole_folder
 from dualscope.training.settings import Settings
-from dualscope.training.tokenizer import make_tokenizer
 
 
 @dataclass(frozen=True)
@@ -96,12 +93,14 @@ def train(
     compiled: bool = False,
     save_every: int = 500,
     evaluate_every: int = 1000,
+    keep_every: int = 0,
     sequences: int = 64,
     watch: Callable[[Progress], None] = lambda _progress: None,
 ) -> GPT2LMHeadModel:
     """Train until the settings' end and save to ``out``; a checkpoint of the same settings there is resumed.
 
     ``save_every`` and ``evaluate_every``: 0 means only at the end. An interruption leaves a checkpoint in any case.
+    ``keep_every``: after so many steps the model is kept as it is, the untrained one too, in ``out/checkpoint-STEP``.
     """
     folder = out / "checkpoint"
     state = _resume(out, settings) or {"step": 0, "seconds": 0.0, "log": []}
@@ -119,12 +118,29 @@ def train(
         _warm(losses, model, settings, device)
     began = time.monotonic() - before
 
+    def facts_now(final: GPT2LMHeadModel) -> dict[str, Any]:
+        return {
+            "settings": settings.as_dict(),
+            "steps_done": step,
+            "seconds": round(time.monotonic() - began, 1),
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "torch": torch.__version__,
+            "parameters": sum(p.numel() for p in final.parameters()),
+        }
+
+    def keep() -> None:
+        kept = finished(model, settings)
+        with whole_folder(out / f"checkpoint-{step}") as aside:
+            save_model(kept, aside, facts_now(kept))
+
     def checkpoint() -> None:
         seconds = time.monotonic() - began
         now = {"step": step, "seconds": seconds, "log": log, "settings": settings.as_dict()}
         save_checkpoint(folder, model, optimizer, now)
 
     try:
+        if keep_every and step == 0:
+            keep()
         for tokens, is_label in _batches(settings, step, workers, device):
             seconds = time.monotonic() - began
             done = settings.progress(step, seconds)
@@ -152,21 +168,13 @@ def train(
                 if evaluation or step == settings.steps:
                     log.append(_noted(note))
                 watch(note)
+            if keep_every and step % keep_every == 0:
+                keep()
             if save_every and step % save_every == 0:
                 checkpoint()
-        # A checkpoint holds the weights as they were trained, so those that are rebalanced are others.
-        final = copy.deepcopy(model) if settings.balance else model
-        final.eval()
-        if settings.balance:
-            rebalance(final, settings.balance)
-        _check_finite(final)
-        facts = {
-            "settings": settings.as_dict(),
-            "steps_done": step,
-            "seconds": round(time.monotonic() - began, 1),
-            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-            "torch": torch.__version__,
-            "parameters": sum(p.numel() for p in final.parameters()),
+        final = finished(model, settings)
+        check_finite(final)
+        facts = facts_now(final) | {
             "evaluation": evaluate(final, settings.length, 4 * sequences, settings.seed + 1),
             "log": log,
         }
@@ -176,19 +184,6 @@ def train(
             checkpoint()
         raise
     return final
-
-
-def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None:
-    """A folder in Hugging Face's format, weights in half precision, with ``training.json`` beside.
-
-    That file comes first: whoever is killed here leaves a folder that is known to be ours.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "training.json").write_text(json.dumps(facts, indent=1))
-    copy.deepcopy(model).cpu().half().save_pretrained(out)
-    for file in out.glob("*.safetensors"):
-        share(file)
-    make_tokenizer().save_pretrained(out)
 
 
 def _noted(note: Progress) -> dict[str, Any]:
@@ -249,15 +244,6 @@ def _check_writable(out: Path) -> None:
         raise InputError(
             f"--out {out}: cannot be written to ({error.strerror}); give another folder"
         ) from None
-
-
-def _check_finite(model: GPT2LMHeadModel) -> None:
-    for name, parameter in model.named_parameters():
-        if not parameter.detach().half().isfinite().all():
-            raise InputError(
-                f"training went astray: {name} is no longer finite in float16, so no model was saved; "
-                "train with a lower --lr (or --balance factors nearer 1) in another --out"
-            )
 
 
 def _batches(settings: Settings, start: int, workers: int, device: str) -> Iterator[tuple[Tensor, Tensor]]:

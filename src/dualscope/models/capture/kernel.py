@@ -121,9 +121,8 @@ def shared_part(query: Tensor, key: Tensor, value: Tensor, rules: Rules, ahead: 
         if groups == 1:
             flat = query.transpose(1, 2).reshape(1, batch * rows, heads, dim).transpose(1, 2)
         else:
-            split = query.unflatten(1, (-1, groups)).permute(
-                1, 0, 3, 2, 4
-            )  # kv_heads, batch, rows, groups, dim
+            # [kv_heads, batch, rows, groups, dim]
+            split = query.unflatten(1, (-1, groups)).permute(1, 0, 3, 2, 4)
             flat = split.reshape(1, key.shape[0], -1, dim)
         result = fused(flat, key[None], value[None], rules.scaling, causal=False)
         if result is not None:

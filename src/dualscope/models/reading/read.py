@@ -44,9 +44,8 @@ class Reading:
     want: frozenset[str]
     start: int  # position of the first token that is not the prefix's
     plain: bool
-    head_scales: Tensor | None = (
-        None  # [queries, layers, heads]: times each head's output at the read position
-    )
+    head_scales: Tensor | None = None
+    """[queries, layers, heads]: times each head's output at the read position."""
     logits_as: Callable[[Tensor], Tensor] | None = None  # applied to all logits before their softmax
 
     @property

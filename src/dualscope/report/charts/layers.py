@@ -68,7 +68,7 @@ def layer_lines(subject: Subject) -> dict[Key, Line]:
     """Every metric that has layers, for the cells of the subject's setting."""
     found: dict[Key, dict[int, dict[int, list[Reach]]]] = {}
     for cell in subject.cells:
-        table = subject.source.tables[cell.id]
+        table = subject.source.table(cell.id)
         kept = table.filter(pc.and_(pc.is_valid(table["layer"]), pc.is_null(table["step"])))
         columns = [
             kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")

@@ -52,7 +52,7 @@ def _chosen(subject: Subject, task: str) -> list[StoredCell]:
 
 
 def _grid(subject: Subject, cell: StoredCell) -> Grid:
-    table = subject.source.tables[cell.id]
+    table = subject.source.table(cell.id)
     rows = table.filter(pc.and_(pc.equal(table["metric"], "grad_norm"), pc.is_valid(table["step"])))
     if not rows.num_rows:
         return []

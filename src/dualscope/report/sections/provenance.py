@@ -43,7 +43,7 @@ def _versions(data: Data) -> Table:
     facts.append(("platform", [str(p.get("platform", "–")) for p in known]))
     facts.append(("precision", [str(p.get("dtype", "–")) for p in known]))
     facts.append(("computed on", [_where(p) for p in known]))
-    facts.append(("cells", [str(len(source.tables)) if source.has_cells else "–" for source in data.sources]))
+    facts.append(("cells", [str(len(source.cells)) if source.has_cells else "–" for source in data.sources]))
     facts.append(("seeds", [_seeds(source) for source in data.sources]))
     for kind in ("weights", "tasks"):
         for name in dict.fromkeys(name for p in known for name in p.get(kind, {})):

@@ -215,7 +215,7 @@ def _orders(data: Data) -> Chart | None:
             for cell in subject.cells:
                 columns, label = cell.columns, label_of(cell.columns)
                 if columns["variant"] == "trained" and label in learners:
-                    table = subject.source.tables[cell.id]
+                    table = subject.source.table(cell.id)
                     kept = table.filter(
                         pc.and_(pc.equal(table["metric"], metric), pc.is_null(table["layer"]))
                     )

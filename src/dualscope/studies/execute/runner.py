@@ -189,15 +189,21 @@ class Runner:
 
         Where the way to it is at fault (a disk's error, a permission) nothing is deleted: it is told, and left out.
         """
-        stored, lost = self.run.stored(), set()
+        for broken in self.run.pack.discard_broken():
+            result.notes.append(
+                f"{broken.file} could not be read ({broken.why}): its cells are computed again"
+            )
+        stored, lost = self.run.every(), set()
+        damaged = []
         for cell, broken in self.run.unreadable(c.id for c in result.cells if c.id in stored).items():
             if broken.damaged:
                 result.notes.append(f"{broken.file} could not be read ({broken.why}): it is computed again")
-                self.run.discard(cell)
+                damaged.append(cell)
             else:
                 lost.add(cell)
                 reason = f"{broken.file} cannot be read ({broken.why}); nothing was deleted"
                 result.failures.append(Outcome(cell, broken.file, "failed", reason=reason))
+        self.run.discard(damaged)
         result.cells = [cell for cell in result.cells if cell.id not in lost]
         result.whole = [cell for cell in result.whole if cell.id not in lost]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
 from dualscope.models.files.digest import model_digest
+from dualscope.models.files.lineage import lineage
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import Study
@@ -134,6 +135,7 @@ class Worker:
                 "device": str(bench.model.device),
                 "parameters": str(sum(weights.numel() for weights in bench.model.hf.parameters())),
                 "threads": str(torch.get_num_threads()),
+                **_lineage_of(cell),
                 **({GIVEN_UP: "; ".join(learned.notes)} if learned.notes else {}),
             },
         )
@@ -291,3 +293,9 @@ def _release_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _lineage_of(cell: Cell) -> dict[str, str]:
+    """Of which training the model is a checkpoint, and at which step: an axis of the report."""
+    found = lineage(cell.sitting.place.model, cell.sitting.place.name)
+    return {"family": found.family} | ({} if found.step is None else {"step": str(found.step)})

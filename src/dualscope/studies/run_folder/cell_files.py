@@ -7,7 +7,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
+from dualscope.studies.run_folder import legacy
 
 _INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
 _NUMBERS = {"lr", "value", "low", "high"}
@@ -36,6 +38,41 @@ def parquet_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
+
+
+def rows_of(data: bytes, cell: str) -> pa.Table:
+    """A cell's rows, with the columns that rows have today."""
+    return checked_rows(read_cell(data, cell))
+
+
+def checked_rows(table: pa.Table) -> pa.Table:
+    table = table.replace_schema_metadata(None)
+    if table.schema.equals(SCHEMA):
+        return table
+    old = legacy.is_old(table.schema)
+    for field in SCHEMA:
+        if old and field.name in legacy.ADDED:
+            continue
+        if field.name not in table.column_names:
+            raise pa.ArrowInvalid(f"not a cell's rows: there is no column '{field.name}'")
+        if table.schema.field(field.name).type != field.type:
+            raise pa.ArrowInvalid(f"not a cell's rows: the column '{field.name}' is no {field.type}")
+    return legacy.upgraded(table) if old else table
+
+
+def queries_of(data: bytes, cell: str) -> pa.Table:
+    """A cell's table of queries, its columns with what they are."""
+    table = read_cell(data, cell)
+    if "query" not in table.column_names:
+        raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
+    told = any(QueryColumn.of(field) is not None for field in table.schema)
+    return table if told else legacy.upgraded_queries(table)
+
+
+def notes_of(schema: pa.Schema) -> dict[str, str]:
+    """What is noted in a cell's file."""
+    found = {key.decode(errors="replace"): value for key, value in (schema.metadata or {}).items()}
+    return {key: value.decode(errors="replace") for key, value in found.items() if key != CELL}
 
 
 def schema_of(data: bytes) -> pa.Schema:

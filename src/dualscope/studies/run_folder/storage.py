@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,30 +12,21 @@ import pyarrow as pa
 
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.folder import Folder, RemoteFolder, check_writable
-from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.core.strangers import reason
-from dualscope.studies.run_folder import legacy
-from dualscope.studies.run_folder.cell_files import (
-    CELL,
-    SCHEMA,
-    Broken,
-    is_damage,
-    parquet_bytes,
-    read_cell,
-    schema_of,
-)
+from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
+from dualscope.studies.run_folder.cells import WITHOUT_QUERIES, Cells
 from dualscope.studies.run_folder.claims import STALE
+from dualscope.studies.run_folder.part_files import INDEX
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
 GIVEN_UP = "given up"  # noted where memory was short and something was done in another way, or not
-WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
 
 
-class Run:
+class Run(Cells):
     """A run folder, on disk or behind an fsspec URL.
 
     >>> import tempfile
@@ -47,9 +38,6 @@ class Run:
     >>> run.query("select count(*) as rows from rows").to_pylist()
     [{'rows': 1}]
     """
-
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
 
     def __repr__(self) -> str:
         return f"Run.open({str(self.folder)!r})"
@@ -70,20 +58,13 @@ class Run:
     def open(cls, place: str | Path) -> Run:
         """An existing run folder."""
         folder = Folder.at(place)
-        if not folder.names("cells") and not folder.exists("study.yaml"):
+        if not any(folder.names(part) for part in ("cells", INDEX)) and not folder.exists("study.yaml"):
             raise InputError(
                 f"{place}: not a run folder (no study.yaml, no cells); give what `run --out` wrote"
             )
         return cls(folder)
 
     # cells
-
-    def stored(self) -> set[str]:
-        """The ids of the cells whose rows are here."""
-        return {name.removesuffix(".parquet") for name in self.folder.names("cells", ".parquet")}
-
-    def has(self, cell: str) -> bool:
-        return self.folder.exists(f"cells/{cell}.parquet")
 
     def has_trace(self, cell: str) -> bool:
         """Whether its trace is here, and as long as its header says."""
@@ -117,33 +98,6 @@ class Run:
         self.folder.write(f"cells/{cell}.parquet", parquet_bytes(table.replace_schema_metadata(about)))
         self.forgive(cell)
 
-    def unreadable(self, cells: Iterable[str]) -> dict[str, Broken]:
-        """Which of these stored cells cannot be read back, and why."""
-        broken = {}
-        for cell in sorted(cells):
-            for name, read in (
-                (f"cells/{cell}.parquet", self._read_rows),
-                (f"queries/{cell}.parquet", self._read_queries),
-            ):
-                try:
-                    if read == self._read_queries and WITHOUT_QUERIES in self.notes(cell):
-                        continue
-                    read(cell)
-                except (OSError, pa.ArrowException) as error:
-                    broken[cell] = Broken(name, reason(error), is_damage(error))
-                    break
-        return broken
-
-    def discard(self, cell: str) -> None:
-        """Drop a cell's rows, so that it is computed again."""
-        self.folder.remove(f"cells/{cell}.parquet")
-
-    def notes(self, cell: str) -> dict[str, str]:
-        """What was noted beside a cell's rows: how many seconds it took, and where."""
-        schema = schema_of(self.folder.read(f"cells/{cell}.parquet"))
-        found = {key.decode(errors="replace"): value for key, value in (schema.metadata or {}).items()}
-        return {key: value.decode(errors="replace") for key, value in found.items() if key != CELL}
-
     # failures
 
     def fail(self, cell: str, reason: str) -> None:
@@ -169,33 +123,30 @@ class Run:
 
     def rows(self, cells: Iterable[str] | None = None) -> pa.Table:
         """All rows (or some cells'), in the order of the cells' ids: the same whoever computed them."""
+        wanted = sorted(self.every() if cells is None else cells)
+        if len(wanted) == 1:
+            with self.told("cells", wanted[0]):
+                return self.read_rows(wanted[0])
+        pack = self.pack
+        packed = pack.cells - self.loose()
+        with self.told("packed"):
+            together, at = pack.whole([cell for cell in wanted if cell in packed]), 0
         tables = []
-        for cell in sorted(self.stored() if cells is None else cells):
-            with self._told(f"cells/{cell}.parquet"):
-                tables.append(self._read_rows(cell))
+        for is_packed, some in groupby(wanted, lambda cell: cell in packed):
+            if is_packed:
+                length = sum(pack.entry(cell).rows for cell in some)
+                tables.append(together.slice(at, length))
+                at += length
+                continue
+            for cell in some:
+                with self.told("cells", cell):
+                    tables.append(self.read_rows(cell))
         return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's values per query: what the statistics resample."""
-        with self._told(f"queries/{cell}.parquet"):
-            return self._read_queries(cell)
-
-    @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(
-                f"{self.folder.path(name)}: cannot be read ({reason(error)}); `dualscope run` computes what is damaged "
-                "again"
-            ) from error
-
-    def _read_queries(self, cell: str) -> pa.Table:
-        table = read_cell(self.folder.read(f"queries/{cell}.parquet"), cell)
-        if "query" not in table.column_names:
-            raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
-        told = any(QueryColumn.of(field) is not None for field in table.schema)
-        return table if told else legacy.upgraded_queries(table)
+        with self.told("queries", cell):
+            return self.read_queries(cell)
 
     def table(self, **where: Any) -> pa.Table:
         """The rows in which the named columns have these values: ``table(learner="gd", layer=None)``."""
@@ -216,23 +167,10 @@ class Run:
         return table
 
     def query(self, sql: str) -> pa.Table:
-        """Any SQL over ``rows`` and ``queries`` (the latter with the cell's id), answered by DuckDB."""
-        import duckdb
+        """Any SQL over ``rows`` and ``queries`` (both with the cell's id), answered by DuckDB."""
+        from dualscope.studies.run_folder.sql import answer
 
-        with duckdb.connect() as database:
-            for view, part in (("rows", "cells"), ("queries", "queries")):
-                self._offer(database, view, part)
-            return database.sql(sql).to_arrow_table()
-
-    def _offer(self, database: Any, view: str, part: str) -> None:
-        """Read here, file by file: DuckDB would take a path with ``[1]`` in it for a pattern, and read other runs."""
-        tables = []
-        for name in self.folder.names(part, ".parquet"):
-            cell = name.removesuffix(".parquet")
-            table = self.rows([cell]) if part == "cells" else self.queries(cell).replace_schema_metadata(None)
-            tables.append(table.append_column("cell", pa.array([cell] * table.num_rows, pa.string())))
-        if tables:
-            database.register(view, pa.concat_tables(tables, promote_options="default"))
+        return answer(self, sql)
 
     def to_pandas(self) -> pandas.DataFrame:
         return self.rows().to_pandas()
@@ -249,18 +187,6 @@ class Run:
 
     def to_arrow(self) -> pa.Table:
         return self.rows()
-
-    def _read_rows(self, cell: str) -> pa.Table:
-        table = read_cell(self.folder.read(f"cells/{cell}.parquet"), cell).replace_schema_metadata(None)
-        old = legacy.is_old(table.schema)
-        for field in SCHEMA:
-            if old and field.name in legacy.ADDED:
-                continue
-            if field.name not in table.column_names:
-                raise pa.ArrowInvalid(f"not a cell's rows: there is no column '{field.name}'")
-            if table.schema.field(field.name).type != field.type:
-                raise pa.ArrowInvalid(f"not a cell's rows: the column '{field.name}' is no {field.type}")
-        return legacy.upgraded(table) if old else table
 
     # the files beside the cells
 
