@@ -269,12 +269,8 @@ def _failure(key: str, about: str, began: float, error: BaseException) -> Outcom
 
 
 def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
-    """Only what cells to come still need is held: memory does not grow with the number of rates.
-
-    A random update is of the size of the learner's own, so that one is needed too.
-    """
-    sized = {cell.learning.under(None) for cell in future if cell.learning.control == "random-update"}
-    for learning in set(learnings(past[-1:])) - set(learnings(future)) - sized:
+    """Only what cells to come still need is held: memory does not grow with the number of rates."""
+    for learning in set(learnings(past[-1:])) - set(learnings(future)):
         bench.forget(learning)
 
 
