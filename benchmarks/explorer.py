@@ -31,9 +31,11 @@ FLIP = """async which => {
   const drawn = name => !answers.waiting.has(name) && !card(name).classList.contains("waiting");
   let started = false;
   [...document.querySelectorAll("#demonstrations .label")][which].click();
-  return await new Promise(done => {
+  return await new Promise((done, fail) => {
     const look = () => {
       const now = performance.now() - began, settled = document.documentElement.dataset.settled;
+      const trouble = document.getElementById("trouble");
+      if (!trouble.hidden || now > 60000) return fail(new Error(trouble.textContent || "no answer within a minute"));
       started ||= answers.waiting.size > 0 && document.querySelectorAll(".learner.waiting").length > 0;
       if (started && !found.first && drawn("zero-shot") && drawn("in-context")) found.first = now;
       if (started && !found.learners && state.learners.every(drawn)) found.learners = now;
