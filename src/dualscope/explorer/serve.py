@@ -56,7 +56,7 @@ def listening(host: str, port: int | None) -> Iterator[Listener]:
         try:
             found.bind((host, tried))
             found.listen()  # now and not when serving: two that have only bound a port may both believe it theirs
-        except UnicodeError as error:  # a name is encoded before it is looked up
+        except (TypeError, UnicodeError) as error:  # a name is encoded before it is looked up
             found.close()
             raise InputError(f"--host {host[:80]}: not the name of a machine ({error})") from None
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def _first_braces(name: str) -> list[str]:
 
 
 def _folders(name: str, pattern: str) -> list[str]:
-    if "*" not in name or Path(name).is_dir():  # a folder may be called so
+    if "*" not in name or os.path.isdir(name):  # a folder may be called so
         return [name]
     if "**" in name:
         raise InputError(
