@@ -22,6 +22,8 @@ from tests.explorer.served import state
 
 CLOSE = 1e-6
 LEARNERS = ["gd", "lcgd"]
+LONG = [{"fields": {"text": "they found one bore and the letdown from the scene again."}, "label": 0}]
+"""Examples that settings are chosen on are no longer than the longest query."""
 
 
 def computed(explorer: Explorer, **more: Any) -> dict[str, dict[str, Any]]:
@@ -166,7 +168,9 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
     from dualscope.studies.choices import settings_of
     from dualscope.studies.config import Study
 
-    given = State.model_validate(state(task="embedded-sst2", learners=["gd", "lcgd", "task-vector"]))
+    given = State.model_validate(
+        state(task="embedded-sst2", learners=["gd", "lcgd", "task-vector"], queries=LONG)
+    )
     made = share(explorer, given)
     (tmp_path / "typed.yaml").write_text(made["task"])
     (tmp_path / "study.yaml").write_text(made["study"].replace("seeds: 5", "seeds: 1"))
@@ -196,7 +200,7 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
 @pytest.mark.parametrize("task", [None, "embedded-sst2"])
 def test_the_python_it_shows_runs_and_agrees(explorer: Explorer, tmp_path: Path, task: str | None) -> None:
     """Also what learners choose for themselves: on the task's other examples, or leaving one demonstration out."""
-    more: dict[str, Any] = {"task": task, "learners": ["gd", "task-vector"]}
+    more: dict[str, Any] = {"task": task, "learners": ["gd", "task-vector"], "queries": LONG}
     code = share(explorer, State.model_validate(state(**more)))["python"]
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
@@ -213,7 +217,8 @@ def test_the_page_says_what_a_learner_has_chosen_and_on_what(explorer: Explorer)
     own = computed(explorer, learners=["gd", "task-vector"])
     assert own["gd"]["chosen"] is None
     assert own["task-vector"]["chosen"].endswith(": chosen by asking each demonstration after the others")
-    drawn = computed(explorer, learners=["task-vector"], task="embedded-sst2")["task-vector"]["chosen"]
+    more = {"learners": ["task-vector"], "task": "embedded-sst2", "queries": LONG}
+    drawn = computed(explorer, **more)["task-vector"]["chosen"]
     assert drawn.startswith("layer ")
     assert drawn.endswith(": chosen on 200 other examples of the task")
 
