@@ -5,8 +5,8 @@
 Twice: over HTTP (from the request to the events), and in Chromium (from the press to what is drawn), where there is
 one. "First" is when zero-shot and in-context are there, "learners" when every learner shown at first is, "all" when
 the controls are, too; each as the fastest of all edits, the median and the slowest. "Processor" is the time that the
-server itself computed for an edit: it grows less where other programs use the machine. ``--write`` puts the figures into
-docs/explorer.md.
+server itself computed for an edit: it grows less where other programs use the machine. ``--write`` puts the figures
+into docs/explorer.md.
 """
 
 import argparse
