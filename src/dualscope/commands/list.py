@@ -35,13 +35,17 @@ def list_names(
 
     dualscope list tasks --statistics --data DIR
     """
-    if statistics:
-        from dualscope.core.errors import InputError
+    from dualscope.core.errors import InputError
 
+    if statistics:
         if kind is not Kind.tasks:
             raise InputError(f"--statistics is about tasks, not {kind}: dualscope list tasks --statistics")
+        if data is not None and not data.is_dir():
+            raise InputError(f"--data {data}: no such folder")
         _show_statistics(data, offline)
         return
+    if data is not None:
+        raise InputError("--data is read for --statistics: dualscope list tasks --statistics --data DIR")
     if plugin or kind in (Kind.learners, Kind.metrics):
         from dualscope.studies.plugins import load_plugins
 

@@ -43,6 +43,7 @@ TOKENIZER = (
 )
 """Every file from which transformers' tokenizers of language models are made."""
 COMMIT = re.compile("[0-9a-f]{40}")
+NO_REVISION = re.compile(r"[\s~^:?*\[\\{}@]|\.\.")  # what no name of git's has
 
 
 @dataclass(frozen=True)
@@ -241,4 +242,6 @@ def find(name: str, offline: bool = False) -> ModelSource:
     repository, _, revision = name.partition("@")
     if name.startswith((".", "~", "/")) or repository.count("/") > 1 or not repository:
         raise InputError(f"no such folder: {name}")
+    if NO_REVISION.search(revision):
+        raise InputError(f"model '{name}': '{revision}' is no revision (a branch, a tag or a commit)")
     return ModelSource(name, repository=repository, revision=revision or None, offline=offline)

@@ -106,10 +106,10 @@ def read_batch(reading: Reading, batch: Batch) -> tuple[dict[str, Tensor], int |
         for name in ("attn_out", "attn_scores", "residual", *_STACKED)
         if name in session.seen
     }
-    return values | _score_labels(reading, batch, session, logits, exits), session.rules[0].window
+    return values | score_labels(reading, batch, session, logits, exits), session.rules[0].window
 
 
-def _score_labels(
+def score_labels(
     reading: Reading, batch: Batch, session: Session, logits: Tensor, exits: Tensor | None
 ) -> dict[str, Tensor]:
     """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
