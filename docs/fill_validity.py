@@ -55,6 +55,26 @@ def figures(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def sizes(rows: list[dict[str, Any]]) -> str:
+    """What the figures are of.
+
+    >>> row = {"model": "m", "task": "t", "variant": "trained", "learner": "gd", "metric": "sim_aou", "layer": None}
+    >>> sizes([{**row, "shots": 4, "lr": 0.1, "n": 9, "seed": seed} for seed in (0, 1)])
+    'm, t: 4 shots, 2 seeds, 9 queries, rate 0.1.'
+    """
+    places: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        wanted = row["variant"] == "trained" and row["metric"] == "sim_aou" and row["layer"] is None
+        if wanted and row["learner"] in LEARNERS:
+            places[f"{row['model']}, {row['task']}"].append(row)
+    said = []
+    for place, own in sorted(places.items()):
+        shots, rates = ("/".join(f"{v:g}" for v in sorted({r[k] for r in own})) for k in ("shots", "lr"))
+        seeds, queries = len({row["seed"] for row in own}), max(row["n"] for row in own)
+        said.append(f"{place}: {shots} shots, {seeds} seeds, {queries} queries, rate {rates}")
+    return "; ".join(said) + "."
+
+
 def guard(rows: list[dict[str, Any]]) -> str:
     from benchmarks.guard import counts, table
 
@@ -85,7 +105,7 @@ def main() -> None:
         from dualscope.studies.run_folder.storage import Run
 
         rows = [row for folder in settings.run for row in Run.open(folder).rows().to_pylist()]
-        text = fill(text, "figures", figures(rows))
+        text = fill(text, "figures", f"{figures(rows)}\n\n{sizes(rows)}")
     if settings.guard:
         text = fill(
             text, "guard", guard([row for file in settings.guard for row in json.loads(file.read_text())])

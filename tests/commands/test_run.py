@@ -66,18 +66,18 @@ def _python(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
     first = _python(*arguments)
     assert "imported: torch transformers\n" in first.stderr, first.stderr
-    assert "20 cells, 20 computed now" in first.stdout
+    assert "22 cells, 22 computed now" in first.stdout
     again = _python(*arguments)
     assert "imported:\n" in again.stderr, again.stderr
-    assert "20 cells, 0 computed now" in again.stdout
-    tables = first.stdout[: first.stdout.index("20 cells")]
-    assert tables == again.stdout[: again.stdout.index("20 cells")]
+    assert "22 cells, 0 computed now" in again.stdout
+    tables = first.stdout[: first.stdout.index("22 cells")]
+    assert tables == again.stdout[: again.stdout.index("22 cells")]
 
 
 def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     result = cli(*arguments, "--variant", "trained", "--variant", "untrained")
     assert result.code == 0, result.err
-    assert "[14/14]" in result.err
+    assert "[16/16]" in result.err
     for words in (
         "accuracy",
         "zero-shot",
@@ -87,14 +87,14 @@ def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Pat
         "verdict on tiny",
     ):
         assert words in result.out
-    assert "14 cells, 14 computed now" in result.out
+    assert "16 cells, 16 computed now" in result.out
     assert str(tmp_path / "run") in result.out.replace("\n", "")
     assert (tmp_path / "run/summary.csv").is_file()
 
 
 def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
     content = json.loads(cli(*arguments, "--variant", "trained", "--json").out)
-    assert (content["cells"], content["computed"], content["failures"]) == (8, 8, [])
+    assert (content["cells"], content["computed"], content["failures"]) == (10, 10, [])
     accuracy = [row for row in content["summary"] if row["metric"] == "accuracy"]
     assert {row["learner"] for row in accuracy} == {"zero-shot", "in-context", "gd"}
     assert all(row["low"] <= row["value"] <= row["high"] for row in accuracy)
@@ -153,7 +153,7 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
 
 def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
-    assert len(plan["cells"]) == 20
+    assert len(plan["cells"]) == 22
     assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
     for cell in plan["cells"]:
         parts = cell["memory"]
@@ -163,7 +163,7 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
         assert bool(parts["changes"]) == (" gd" in cell["cell"])
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
-    assert "20 of 20 cells to do" in said
+    assert "22 of 22 cells to do" in said
     assert re.search(
         r"the largest, a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
     )
@@ -202,7 +202,7 @@ def test_failures_are_exit_code_1(
     result = cli(*arguments, "--variant", "trained")
     assert result.code == 1
     assert "ZeroDivisionError" in result.out
-    assert "4 failed" in result.out
+    assert "6 failed" in result.out
     assert "Traceback" not in result.out + result.err
 
 

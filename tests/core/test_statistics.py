@@ -10,8 +10,10 @@ from dualscope.core.statistics import holm, quantiles, resample_counts
 
 RNG = np.random.default_rng(0)
 finite = st.floats(-10, 10, allow_nan=False)
-# How seeds, queries and both together vary, of a difference of two likenesses.
-SPREADS = ((0.05, 0.0, 0.2), (0.05, 0.05, 0.2), (0.02, 0.2, 0.2), (0.1, 0.05, 0.3))
+# How seeds, queries and both together vary, of a difference of two likenesses: gd less gd under random labels, on subj
+# and sst2, in a GPT-2 of 21M parameters that learned in context from real text; and wider ones.
+REALTEXT = ((0.049, 0.0, 0.031), (0.025, 0.005, 0.021))
+SPREADS = (REALTEXT[0], (0.05, 0.05, 0.2), (0.02, 0.2, 0.2), (0.1, 0.05, 0.3))
 QUERIES = 40
 
 
@@ -57,7 +59,7 @@ def test_false_answers_are_as_rare_as_the_rule_says(seeds: int, tasks: int) -> N
 
 def test_an_effect_of_a_tenth_is_found_with_eight_seeds() -> None:
     rng = np.random.default_rng(1)
-    for spread in SPREADS[:2]:
+    for spread in (*REALTEXT, SPREADS[1]):
         found = [Estimate.of(0.1 + draws(rng, 8, spread)).interval.low > 0 for _ in range(400)]
         assert np.mean(found) >= 0.8, spread
 

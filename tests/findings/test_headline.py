@@ -3,6 +3,7 @@
 import numpy as np
 
 from dualscope.core.learning import Learning
+from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import verdict
 from tests.findings.test_verdict import QUERIES, evidence, put
 
@@ -92,3 +93,54 @@ def test_every_learner_has_a_sentence_and_plain_descent_leads() -> None:
     found = verdict(made)
     assert [name for name, _ in found.said] == ["gd", "gd[epochs=3]", "lcgd"]
     assert found.headline == dict(found.said)["gd"]
+
+
+def null(made: Evidence, task: str, name: str, level: float) -> None:
+    """A null learner of a task, of this likeness."""
+    rng = np.random.default_rng(5)
+    for seed in range(6):
+        values = level + 0.001 * rng.standard_normal(len(QUERIES))
+        put(made, task, "trained", seed, Learning(name), "sim_aou", QUERIES, values)
+    made.roles[Learning(name)] = "null"
+
+
+def test_the_control_that_decided_most_often_is_named() -> None:
+    made = evidence(tasks=("mr", "sst2", "subj"), gd=0.3, spread=1e-3)
+    for task, name in (("mr", "dilution"), ("sst2", "zero-shot-offset"), ("subj", "zero-shot-offset")):
+        null(made, task, name, 0.5)
+    assert verdict(made).headline.startswith("No: moving the query to its position in context")
+
+
+def test_above_on_one_task_and_not_on_another_depends_on_the_task() -> None:
+    made = evidence(tasks=("mr", "sst2"), gd=0.3, spread=1e-3)
+    null(made, "sst2", "dilution", 0.5)
+    assert verdict(made).headline == (
+        "It depends on the task: above every control on mr; not on sst2, where diluting attention as the context does, "
+        "with nothing to learn from, explains more (.50) than gradient descent does (.30)."
+    )
+
+
+def test_what_comes_nearest_is_the_nearest_of_all_tasks() -> None:
+    made = evidence(tasks=("mr", "sst2"), gd=0.3, spread=1e-3)
+    null(made, "mr", "dilution", 0.15)
+    null(made, "sst2", "dilution", 0.25)
+    text = verdict(made).headline
+    assert text.startswith("Above every control that was measured: the likeness of gradient descent is .30;")
+    assert text.endswith("diluting attention as the context does, with nothing to learn from (.25).")
+
+
+def test_plain_descent_leads_also_where_it_is_missing_on_the_first_task() -> None:
+    made = evidence(tasks=("sst2",), gd=0.3, spread=1e-3)
+    for seed in range(6):
+        other = Learning.of("gd", {"epochs": 3})
+        put(made, "mr", "trained", seed, other, "sim_aou", QUERIES, np.full(len(QUERIES), 0.2))
+    found = verdict(made)
+    assert found.answers[0].learner == "gd[epochs=3]"
+    assert found.headline == dict(found.said)["gd"]
+
+
+def test_as_many_seeds_as_there_are_would_not_do() -> None:
+    """Two seeds never decide, however clear they are: that two would is not said."""
+    text = verdict(evidence(seeds=2, gains={"in-context": 0.45, "gd": 0.45}, spread=1e-4)).headline
+    assert text.startswith("Undecided: on sst2, 2 seeds cannot tell gradient descent")
+    assert "would" not in text

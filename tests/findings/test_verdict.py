@@ -211,7 +211,10 @@ def test_missing_evidence_is_said() -> None:
     word, text = only(verdict(evidence(untrained=None)))
     assert word == "inconclusive"
     assert "Evidence is missing: untrained not measured; add --variant trained --variant untrained." in text
-    word, text = only(verdict(evidence(random_update=None, mismatched=None, null=None)))
+    bare = evidence(random_update=None, mismatched=None, null=None)
+    for seed in range(6):  # a random direction is shown, and decides nothing
+        put(bare, "sst2", "trained", seed, "gd", "sim_aou_random", QUERIES, np.zeros(len(QUERIES)))
+    word, text = only(verdict(bare))
     assert word == "inconclusive"
     assert "null controls not measured" in text
     assert verdict(Evidence()).sentences == (
@@ -242,12 +245,28 @@ def test_holm_over_tasks() -> None:
         assert all(c.p_holm >= c.p for c in raw)
 
 
+def test_seeds_that_were_not_enough_are_never_said_to_do() -> None:
+    """Also where one task alone would have been settled, and Holm over the tasks asks for more."""
+    found = verdict(
+        evidence(
+            tasks=("mr", "sst2", "subj", "trec"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1
+        )
+    )
+    unclear = [
+        c for a in found.answers for c in a.comparisons if c.outcome == "unclear" and c.difference.mean > 0
+    ]
+    assert any(c.difference.low > 0 for c in unclear)  # what one task alone would have shown
+    assert all(c.seeds_needed is None or c.seeds_needed > c.difference.seeds for c in unclear)
+
+
 def test_ceiling_and_data() -> None:
     made = evidence()
     for seed in range(6):
         put(made, "sst2", "trained", seed, "in-context-redraw", "sim_aou", QUERIES, np.full(60, 0.6))
+        put(made, "sst2", "trained", seed, who("gd", layers=[2]), "sim_aou", QUERIES, np.full(60, 0.3))
     found = verdict(made)
-    (answer,) = found.answers
+    answer, of_one_layer = found.answers
+    assert of_one_layer.share_of_ceiling is None  # the ceiling is a mean over all layers
     assert answer.share_of_ceiling is not None
     assert answer.share_of_ceiling.mean == pytest.approx(0.5, abs=0.05)
     assert json.loads(json.dumps(found.to_dict()))["answers"][0]["answer"] == "above the controls"
@@ -315,6 +334,8 @@ def test_evidence_from_cells() -> None:
     (correct,) = sixteen.pair(key("sst2", "trained", "in-context", "correct"))
     assert correct.shape == (6, 60)
     assert correct.mean() == pytest.approx(0.9)
+    (likeness,) = sixteen.pair(key("sst2", "trained", gd, "sim_aou"))
+    np.testing.assert_allclose(likeness, 0.3)  # the values of single layers are not among them
     assert verdict(sixteen)["sst2", "gd"].answer == "above the controls"
     assert verdict(four)["sst2", "lcgd lr=0.1"].answer == "not testable"
 
@@ -380,9 +401,11 @@ def test_a_control_that_teaches_is_marked_and_does_not_decide() -> None:
 
 @pytest.mark.parametrize(("name", "called"), [("zero-shot-offset", "position"), ("dilution", "dilution")])
 def test_position_and_dilution_decide_by_their_own_likeness(name: str, called: str) -> None:
+    """Also where they beat zero-shot: they hold no demonstration, so it is nothing that they were taught."""
     made = evidence()
     for seed in range(6):
         put(made, "sst2", "trained", seed, name, "sim_aou", QUERIES, np.full(len(QUERIES), 0.6))
+        put(made, "sst2", "trained", seed, name, "correct", QUERIES, np.ones(len(QUERIES)))
     made.roles[Learning(name)] = "null"
     (answer,) = verdict(made).answers
     assert answer.answer == "not above"

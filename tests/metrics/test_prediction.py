@@ -115,6 +115,10 @@ def test_each_kind_of_cell_has_its_rows() -> None:
     assert layered == {"accuracy_at_layer"}
     context = {name for name, _ in rows(case_of(z, c, replace(plain, trace=c), "in-context"))}
     assert context == zero | {"changed", "change_norm", "icl_learned", "sim_am_zero_shot"}
+    null = rows(case_of(z, c, replace(plain, trace=c), "null-context"))
+    gained = c.correct.double().mean() - z.correct.double().mean()
+    assert null["null_learned", "zero-shot"]["value"] == pytest.approx(float(gained))
+    assert "null_learned" not in context
     frozen = replace(plain, trace=random_trace(2), predictions_only=True)
     probe = {name for name, _ in rows(case_of(z, c, frozen, "probe"))}
     assert {"rec2ftp", "jaccard", "gd_learned"} <= probe

@@ -9,6 +9,7 @@ from dualscope.core.learning import Learning
 from dualscope.findings.stored import stored_cells, verdicts
 from dualscope.studies import Study, run_study
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.provenance import known
 from dualscope.studies.resolve import other_task
 from dualscope.tasks import Task
 
@@ -59,6 +60,8 @@ def test_own_controls_are_used_by_the_verdict(
         for control in ("random-labels", "other-task", "random-update"):
             assert (learner, control, "null") in asked
         assert (learner, "redraw", "ceiling") in asked
+    names = [Task.load(file).name for file in task_files]
+    assert known(result.run)["other_tasks"] == dict(zip(names, reversed(names), strict=True))
     (found,) = verdicts(result.run, stored_cells(result.run, result.cells))
     rows = result.run.rows().to_pylist()
     for answer in found["answers"]:

@@ -14,6 +14,7 @@ from dualscope.core.estimate import Estimate, Interval
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.core.statistics import holm
 from dualscope.findings.answer import (
+    ALPHA,
     EXPLAINED,
     PRIMARY,
     SEEDS,
@@ -105,6 +106,8 @@ class _Judge:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
+        # What the smallest of the tasks' p-values has to be below for Holm: with seeds for that, all can be settled.
+        self.alpha = ALPHA / max(1, len(evidence.tasks))
 
     def draft(self, task: str, learning: Learning, measure: str) -> Answer:
         own = EvidenceKey(task, "trained", learning, measure)
@@ -181,7 +184,7 @@ class _Judge:
             apart.interval,
             apart.p,
             apart.p,
-            apart.seeds_needed(),
+            apart.seeds_needed(self.alpha),
             control.kind,
             teaches,
         )
@@ -196,7 +199,7 @@ class _Judge:
             left = Estimate.of(*self.evidence.pair(key))
             if left.seeds:
                 nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
-                needed, name = left.seeds_needed(), "beyond dilution"
+                needed, name = left.seeds_needed(self.alpha), "beyond dilution"
                 yield AgainstControl(
                     name, True, nothing, left.interval, left.p, left.p, needed, "beyond dilution"
                 )

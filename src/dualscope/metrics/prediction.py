@@ -100,7 +100,7 @@ def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
             word = case.lesson.episode.task.labels[index] if case.lesson else str(index)
             yield PerQuery("predicted_share", trace.predictions == index, reference=word)
     gained = trace.correct.double() - case.zero_shot.correct.double()
-    for name in names & {"gd_learned", "icl_learned"}:
+    for name in names & {"gd_learned", "icl_learned", "null_learned"}:
         yield PerQuery(name, gained, reference=ZERO_SHOT)
     if "changed" in names:
         yield PerQuery("changed", trace.predictions != case.zero_shot.predictions, reference=ZERO_SHOT)
@@ -147,6 +147,12 @@ _add(
     "accuracy - zero-shot accuracy",
     "what the context gained over zero-shot",
     applies=lambda case: case.is_reference,
+)
+_add(
+    "null_learned",
+    "accuracy - zero-shot accuracy",
+    "what a control that should teach nothing gained: where its interval is above 0, it is not a null here",
+    applies=lambda case: case.own.role == "null",
 )
 _add(
     "changed",

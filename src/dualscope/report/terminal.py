@@ -39,17 +39,21 @@ def _short(value: float) -> str:
 
 
 def _names(rows: Sequence[SummaryRow]) -> list[str]:
-    """Each row's learner with what tells it from the other rows: options, and rate, labels, shots where they vary."""
+    """Each row's learner with what tells it from the other rows: its options; all else only where it varies."""
     rates: dict[tuple[str, str], set[float | None]] = {}
     for row in rows:
         rates.setdefault((row["task"], learning_of(row).label), set()).add(row["lr"])
     labels = {row["demo_labels"] for row in rows}
     shots = {row["shots"] for row in rows if row["shots"]}
+    sittings = [json.loads(sitting_options(row)) for row in rows]
+    varied = {
+        key for sitting in sittings for key in sitting if any(sitting[key] != x.get(key) for x in sittings)
+    }
     names = []
-    for row in rows:
+    for row, sitting in zip(rows, sittings, strict=True):
         parts = [label := learning_of(row).label]
-        if (shared := sitting_options(row)) != "{}":
-            parts.append(",".join(f"{k}={v}" for k, v in sorted(json.loads(shared).items())))
+        if shown := [f"{key}={sitting[key]}" for key in sorted(varied & sitting.keys())]:
+            parts.append(",".join(shown))
         if len(rates[row["task"], label]) > 1 and row["lr"] is not None:
             parts.append(f"lr {row['lr']:g}")
         if len(labels) > 1 and row["role"] != "baseline":

@@ -22,10 +22,12 @@ from dualscope.studies.run_folder.storage import Run
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
 KINDS: dict[str, type] = {
-    **dict.fromkeys(("weights", "automatic", "tasks", "episodes", "names", "where", "packages"), dict),
+    **dict.fromkeys(
+        ("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "where", "packages"), dict
+    ),
     **dict.fromkeys(("cells", "devices"), list),
 }
-TOGETHER = ("weights", "automatic", "tasks", "episodes", "names", "devices")
+TOGETHER = ("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "devices")
 """What processes add to; of all else the last one's word counts."""
 
 
@@ -49,6 +51,8 @@ def record(
             "where": dict(where),
             "weights": {_short(plan, model): digest for model, digest in weights.items()},
             "tasks": {resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
+            # Which task the learners of each were taught in place of their own, where a control asks for that.
+            "other_tasks": {c.sitting.task: c.other_task[0] for c in plan.whole if c.other_task is not None},
             "episodes": episodes(plan, resolver, before.get("episodes", {})),
             "cells": sorted(cell.id for cell in plan.whole),
             "plugins": resolver.plugins,

@@ -76,6 +76,13 @@ def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
     assert "Untrained beats trained for gd on sst2." in write_report([run], tmp_path / "r.html").read_text()
 
 
+def test_a_control_that_teaches_is_called_no_null(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tasks=["sst2", "subj"], learners=["gd", "gd-random-labels"])
+    said = "Not a null here: random-labels of gd beats zero-shot on sst2, subj, and does not decide there."
+    assert judgement(run).remarks == (said,)
+    assert said in write_report([run], tmp_path / "r.html").read_text()
+
+
 def test_no_learning_is_not_testable(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"])
     zero = [p for p in (run / "cells").iterdir() if pq.read_table(p)["learner"][0].as_py() == "zero-shot"]

@@ -65,6 +65,7 @@ def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
         worse = [a["task"] for a in answers if a["learner"] == learner and untrained_beats(a)]
         if worse:
             remarks.append(f"Untrained beats trained for {learner} on {', '.join(worse)}.")
+        remarks += _no_nulls([a for a in answers if a["learner"] == learner])
     seeds = min((a["value"]["seeds"] for a in answers), default=0)
     labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
     labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
@@ -79,6 +80,20 @@ def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
         tuple((f"{a['task']}, {a['learner']}", tuple(a["sentences"])) for a in answers),
         rule,
     )
+
+
+def _no_nulls(answers: Sequence[Document]) -> list[str]:
+    """Controls of a learner that teach something, and so do not decide where they do."""
+    found: dict[str, list[str]] = {}
+    for answer in answers:
+        for comparison in answer["comparisons"]:
+            if comparison["teaches"]:
+                found.setdefault(comparison["control"], []).append(answer["task"])
+    return [
+        f"Not a null here: {control} of {answers[0]['learner']} beats zero-shot on {', '.join(tasks)}, and does not "
+        "decide there."
+        for control, tasks in found.items()
+    ]
 
 
 def is_embedded(subject: Subject) -> bool:

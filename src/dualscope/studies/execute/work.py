@@ -47,3 +47,5 @@ def learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
         yield from cell.beside
         if cell.reference is not None:
             yield cell.reference
+        if cell.learning.control == "random-update":  # it is of the size of the learner's own
+            yield cell.learning.under(None)
