@@ -96,7 +96,8 @@ class Akyurek(Experiment):
             self._probe(results, arm, learned.model, place)
         results.figure("SPD", "Squared difference of predictions from each closed form", log_y=True)
         results.figure("ILWD", "Squared difference of implied weights", log_y=True)
-        results.figure("squared error", "Error against the number of examples")
+        # With noise, least squares errs a thousandfold where examples are as many as dimensions.
+        results.figure("squared error", "Error against the number of examples", log_y=True)
         results.figure("probed", "What a linear probe reads off each layer (share of variance)")
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         for axis in ("layers", "width", "noise"):
