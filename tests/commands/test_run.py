@@ -214,7 +214,7 @@ def test_a_clip_that_never_bites_is_said(
         f"  - {{learner: lcgd-clipped, options: {{threshold: {threshold}}}}}\n"
         for threshold in ("1.0e-6", "1.0e+6")
     )
-    study.write_text(f"learners:\n{clips}")
+    study.write_text(f"learners:\n{clips}controls: []\n")
     plain = [a for i, a in enumerate(arguments) if "--learner" not in (a, arguments[i - 1])]
     out = " ".join(cli(*plain, study, "--variant", "trained").out.split())  # lines are wrapped
     assert "lcgd-clipped[threshold=1000000.0], trained: no step was clipped on sst2 (lr 0.1)" in out
