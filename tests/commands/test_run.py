@@ -238,7 +238,7 @@ def test_what_no_cell_can_be_computed_with_is_bad_input(
     both = cli(*arguments, "--model", broken, "--variant", "trained")
     assert both.code == 1  # the other model's cells are there
     assert both.out.count("has no tokenizer") == 1
-    assert "and 7 more" in both.out
+    assert "and 9 more" in both.out
 
 
 def test_a_study_of_failures_lists_them(
