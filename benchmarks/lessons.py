@@ -62,7 +62,9 @@ def make(
         context += prompt + answers[label] + SEPARATOR
     return Lesson(
         episode=SimpleNamespace(
-            seed=seed, task=SimpleNamespace(labels=[f"label {i}" for i in range(classes)])
+            seed=seed,
+            order=0,
+            task=SimpleNamespace(name="random", labels=[f"label {i}" for i in range(classes)]),
         ),
         bos=BOS,
         separator=SEPARATOR,
