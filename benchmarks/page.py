@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, runs = Path(name), sys.argv[1:]
         if not runs:
-            study = Study.resolve({"seeds": 6, "queries": 20, "shots": 4}, preset="quick")
+            study = Study.resolve({"seeds": 10, "queries": 20, "shots": 4}, preset="quick")
             result = run_study(study, folder / "run", jobs=None)
             print(f"{len(result.cells)} cells")
             runs = [str(folder / "run")]
