@@ -79,7 +79,7 @@ def test_a_run_for_each_learner_with_means_over_its_seeds(study: TrackedStudy, r
     names = [one.name for one in study.runs]
     assert len(set(names)) == len(names) == 8  # zero-shot, in-context, gd, lcgd; trained and not
     gd = next(one for one in study.runs if one.name == "gd · sst2 · 4 shots · lr 0.1")
-    assert gd.params | {"lr": 0.1, "variant": "trained", "seeds": 3} == gd.params
+    assert {"lr": 0.1, "variant": "trained", "seeds": 3}.items() <= gd.params.items()
     assert gd.answer == "above the controls"
     assert gd.metrics["sim_aou.low"] < gd.metrics["sim_aou"] < gd.metrics["sim_aou.high"]
     import pyarrow.compute as pc
