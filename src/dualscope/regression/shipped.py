@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 
 SHIPPED = Path(__file__).parent / "shipped_results"
@@ -13,7 +14,7 @@ def shipped_runs() -> dict[str, Path]:
     found = _runs_in(SHIPPED)
     if not found:
         raise InputError(
-            "this installation has no shipped regression results; run `dualscope regression` instead"
+            f"this installation has no shipped regression results; run `{called('regression')}` instead"
         )
     return found
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from dualscope.core.errors import InputError
+from dualscope.studies.paths import named_model
 
 MOST = 1000  # models by one name
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -19,9 +20,16 @@ def matching(pattern: str) -> list[str]:
     ['EleutherAI/pythia-160m@step1000', 'EleutherAI/pythia-160m@step4000']
     >>> matching("embedded")
     ['embedded']
+    >>> matching("mine=models/x")
+    ['mine=models/x']
     """
-    names = _alternatives(pattern)
-    return list(dict.fromkeys(found for name in names for found in _folders(name, pattern)))
+    called, source = named_model(pattern)
+    found = list(dict.fromkeys(each for name in _alternatives(source) for each in _folders(name, pattern)))
+    if called is None:
+        return found
+    if len(found) > 1:
+        raise InputError(f"--model {pattern}: one name, and {len(found)} models; give each a name of its own")
+    return [f"{called}={found[0]}"]
 
 
 def _alternatives(text: str) -> list[str]:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualscope.core import network
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reason
 
@@ -158,7 +159,7 @@ class ModelSource:
         if any(self.file(name) is not None for name in PICKLED):
             raise InputError(
                 f"model '{self.name}' has pickled weights only ({PICKLED[0]}), which can run code when "
-                f"loaded; convert them first: dualscope convert {self.name} OUT, then use --model OUT"
+                f"loaded; convert them first: {called('convert', self.name, 'OUT')}, then use --model OUT"
             )
         where = "in the local cache (offline)" if self.offline and self.folder is None else "there"
         raise InputError(f"model '{self.name}' has no model.safetensors {where}: {self.location}")

@@ -136,7 +136,8 @@ def score_labels(
     if "next_tokens" in reading.want:
         values |= _next_tokens(reading, batch, first[:, 0])
     if exits is not None:
-        values["label_logprobs_at_layer"] = at_layer if layers is None else layers.means.to(reading.dtype)
+        found = at_layer if layers is None else layers.means.to(reading.dtype).log_softmax(-1)
+        values["label_logprobs_at_layer"] = found
     return values
 
 
