@@ -1,18 +1,21 @@
 """How fast an edit is answered: the embedded model, 8 demonstrations, a label flipped again and again.
 
-    python -m benchmarks.explorer [--edits 20] [--threads 2]
+    python -m benchmarks.explorer [--edits 20] [--threads 2] [--write]
 
 Twice: over HTTP (from the request to the events), and in Chromium (from the press to what is drawn), where there is
 one. "First" is when zero-shot and in-context are there, "learners" when every learner shown at first is, "all" when
 the controls are, too; each as the fastest of all edits, the median and the slowest. "Processor" is the time that the
-server itself computed for an edit: it grows less where other programs use the machine.
+server itself computed for an edit: it grows less where other programs use the machine. ``--write`` puts the figures
+into docs/explorer.md.
 """
 
 import argparse
 import http.client
 import json
+import os
 import statistics
 import time
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import torch
@@ -24,6 +27,8 @@ from dualscope.explorer.serve import in_background
 from dualscope.explorer.start import first_state
 
 Times = dict[str, list[float]]
+PAGE = Path(__file__).parent.parent / "docs" / "explorer.md"
+BEGIN, END = "<!-- figures: python -m benchmarks.explorer --write -->", "<!-- end of figures -->"
 FLIP = """async which => {
   const { answers, state } = await import("/page/store.js");
   const began = performance.now(), found = {};
@@ -31,9 +36,11 @@ FLIP = """async which => {
   const drawn = name => !answers.waiting.has(name) && !card(name).classList.contains("waiting");
   let started = false;
   [...document.querySelectorAll("#demonstrations .label")][which].click();
-  return await new Promise(done => {
+  return await new Promise((done, fail) => {
     const look = () => {
       const now = performance.now() - began, settled = document.documentElement.dataset.settled;
+      const trouble = document.getElementById("trouble");
+      if (!trouble.hidden || now > 60000) return fail(new Error(trouble.textContent || "no answer within a minute"));
       started ||= answers.waiting.size > 0 && document.querySelectorAll(".learner.waiting").length > 0;
       if (started && !found.first && drawn("zero-shot") && drawn("in-context")) found.first = now;
       if (started && !found.learners && state.learners.every(drawn)) found.learners = now;
@@ -92,29 +99,45 @@ def in_browser(address: str, edits: int) -> Times:
     return times
 
 
-def show(title: str, times: Times) -> None:
-    for name, t in times.items():
-        print(f"{title:14}{name:11}{min(t):6.2f}{statistics.median(t):7.2f}{max(t):7.2f} s")
+def lines_of(title: str, times: Times) -> list[str]:
+    return [
+        f"{title:14}{name:11}{min(t):6.2f}{statistics.median(t):7.2f}{max(t):7.2f} s"
+        for name, t in times.items()
+    ]
+
+
+def write(lines: list[str]) -> None:
+    before, _, rest = PAGE.read_text().partition(f"{BEGIN}\n")
+    _, _, after = rest.partition(END)
+    block = "\n".join(["```text", *lines, "```"])
+    PAGE.write_text(f"{before}{BEGIN}\n{block}\n{END}{after}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     explorer = Explorer(Offer.of())
     explorer.model("embedded")
     learners = ", ".join(first_state(explorer.offer)["learners"])
-    print(
-        f"embedded, 8 demonstrations, 3 queries, {asked.threads} threads; zero-shot, in-context, {learners}"
-    )
+    busy = os.getloadavg()[0]
+    lines = [
+        f"embedded, 8 demonstrations, 3 queries, {asked.threads} threads, {asked.edits} edits; {learners}",
+        f"{os.cpu_count()} cores, of which other programs kept {busy:.1f} busy",
+        f"{'':25}{'least':>6}{'median':>7}{'most':>7}",
+    ]
     with in_background(explorer) as address:
-        show("over HTTP", over_http(address, explorer, asked.edits))
+        lines += lines_of("over HTTP", over_http(address, explorer, asked.edits))
         if installed() is None:
-            print("in a browser: skipped, no Chromium is installed")
+            lines.append("in a browser: skipped, no Chromium is installed")
         else:
-            show("in a browser", in_browser(address, asked.edits))
+            lines += lines_of("in a browser", in_browser(address, asked.edits))
+    print("\n".join(lines))
+    if asked.write:
+        write(lines)
 
 
 if __name__ == "__main__":

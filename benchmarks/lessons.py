@@ -8,9 +8,11 @@ import json
 from itertools import cycle, islice
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 
+from dualscope.tasks.episode import Episode
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 
 LENGTHS = json.loads((Path(__file__).parent / "lengths.json").read_text())
@@ -61,9 +63,7 @@ def make(
         shown.append(DemonstrationTokens(f"train:{i}", label, prompt, answers[label], len(context)))
         context += prompt + answers[label] + SEPARATOR
     return Lesson(
-        episode=SimpleNamespace(
-            seed=seed, task=SimpleNamespace(labels=[f"label {i}" for i in range(classes)])
-        ),
+        episode=cast("Episode", _episode(seed, classes)),
         bos=BOS,
         separator=SEPARATOR,
         demonstrations=tuple(shown),
@@ -77,3 +77,9 @@ def make(
         shots=len(demonstrations),
         shots_used=len(shown),
     )
+
+
+def _episode(seed: int, classes: int) -> SimpleNamespace:
+    """What learners ask of an episode that has no examples."""
+    task = SimpleNamespace(name="random", labels=[f"label {i}" for i in range(classes)])
+    return SimpleNamespace(seed=seed, order=0, task=task)

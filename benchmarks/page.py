@@ -35,8 +35,10 @@ def installed() -> str | None:
 def chromium() -> Iterator[Any]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=installed(), args=ARGUMENTS.split())
-        yield browser
-        browser.close()
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 def opened(browser: Any, file: Path, **settings: Any) -> Any:

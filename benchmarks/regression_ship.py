@@ -57,6 +57,7 @@ def ship(parts: list[dict[str, Any]]) -> None:
     experiment.conclude(results)
     told = ("job", "seconds", "machine", "date", "python", "settings")
     about = {
+        "size": "full size",
         "machine": ", ".join(sorted({part["machine"] for part in parts})),
         "date": max(part["date"] for part in parts),
         "parts": [{name: part[name] for name in told} for part in parts],

@@ -103,7 +103,8 @@ def test_the_lock_pins_all_that_we_depend_on() -> None:
     pins = dict(findall(r"(?m)^(?:# )?([\w.-]+)==(\S+)", locks))
     locked = {sub(r"[-_.]+", "-", name).lower() for name in pins}
     names = {sub(r"[-_.]+", "-", findall(r"[\w.-]+", name)[0]).lower() for name in wanted}
-    assert names - {"dualscope"} <= locked
+    # Trackio holds back a package that others here need newer, so that it is tried in an environment of its own.
+    assert names - {"dualscope", "trackio"} <= locked
     assert pins["torch"] == "2.13.0"
     assert {"pip", "setuptools"} <= pins.keys()
     hashed = set(findall(r"(?m)^([\w.-]+)==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", locks))

@@ -14,9 +14,9 @@ from .models.model import Model as Model
 from .models.trace import Trace as Trace
 from .results.compare import Comparison as Comparison
 from .results.compare import compare as compare
+from .results.run import Run as Run
+from .results.run import run_study as run_study
 from .studies.config import Study as Study
-from .studies.execute.runner import run_study as run_study
-from .studies.run_folder.storage import Run as Run
 from .tasks.catalog import catalog_names as catalog_names
 from .tasks.episode import Episode as Episode
 from .tasks.example import Example as Example

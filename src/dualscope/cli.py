@@ -16,6 +16,7 @@ from dualscope.commands import (
     convert,
     doctor,
     explore,
+    export,
     pack,
     regression,
     report,
@@ -26,6 +27,7 @@ from dualscope.commands import (
 )
 from dualscope.commands import list as listing
 from dualscope.commands.resumable import ended_like_interrupted, exit_code
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import printable, reason
 
@@ -57,6 +59,7 @@ def _common(
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("pack")(pack.pack)
+app.command("export")(export.export)
 app.command("try")(attempt.attempt)
 app.command("list")(listing.list_names)
 app.command("validate")(validate.validate)
@@ -72,7 +75,7 @@ def main() -> None:
     """Entry point: bad input is one message and exit code 2, an interruption 130 (or 143), a fault of ours 70."""
     try:
         with ended_like_interrupted():
-            app(prog_name="dualscope")
+            app(prog_name=called())
     except InputError as error:
         typer.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(2)

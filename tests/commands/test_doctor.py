@@ -7,7 +7,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from dualscope import cli
+from dualscope import LEARNERS, cli
+from dualscope.core.errors import InputError
 from dualscope.models.capture import kernel
 from tests.models.tiny import tiny_model
 
@@ -94,3 +95,42 @@ def test_bad_input_exits_2_with_one_line(
         cli.main()
     assert caught.value.code == 2
     assert capsys.readouterr().err == "error: no such folder: ./nowhere\n"
+
+
+def test_a_plugin_s_learners_are_tried(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(PLUGIN)
+    try:
+        code, output = examine("--model", save(tmp_path / "model", "gpt2"), "--plugin", str(plugin))
+    finally:
+        for name in ("doctor-good", "doctor-bad"):
+            LEARNERS.remove(name)
+    assert code == 1
+    assert "your learner doctor-good" in output
+    assert "works (accuracy" in output
+    assert "FAILED (no luck)" in output
+    assert "1 of the tolerances missed" in output
+
+
+def test_a_plugin_that_cannot_be_imported_is_said(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text("import nothing_of_that_name")
+    with pytest.raises(InputError, match=r"--plugin .*plugin.py: ModuleNotFoundError"):
+        CliRunner().invoke(cli.app, ["doctor", "--plugin", str(plugin)], catch_exceptions=False)
+
+
+PLUGIN = """
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("doctor-good")
+class Good(Learner):
+    \"\"\"Learns nothing.\"\"\"
+    def learn(self, bench, lr, options):
+        return Learned(bench.model.read(bench.lesson, want=bench.read_want))
+
+@LEARNERS.register("doctor-bad")
+class Bad(Learner):
+    \"\"\"Fails.\"\"\"
+    def learn(self, bench, lr, options):
+        raise ValueError("no luck")
+"""

@@ -163,11 +163,16 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
         assert bool(parts["changes"]) == (" gd" in cell["cell"])
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
-    assert "22 of 22 cells to do" in said
+    assert "22 of 22 listed cells to do" in said
     assert re.search(
-        r"the largest, a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
+        r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
     )
-    assert "learning rate over 2 seeds" in cli(*arguments, "--dry-run", "--lr", "auto").out
+    searched = " ".join(cli(*arguments, "--dry-run", "--lr", "auto").out.split())
+    assert re.search(r"learning rate over 2 seeds: up to 54 pieces, about [\d.]+ s", searched)
+    assert re.search(r"then \d+ cells at the rates that are chosen, about [\d.]+ s", searched)
+    counted = json.loads(cli(*arguments, "--dry-run", "--lr", "auto", "--json").out)
+    assert len(counted["cells"]) + counted["cells_after_rates"] == 22
+    assert [search["pieces"] for search in counted["rates"]] == [54]
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")
     assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err
@@ -238,7 +243,7 @@ def test_what_no_cell_can_be_computed_with_is_bad_input(
     both = cli(*arguments, "--model", broken, "--variant", "trained")
     assert both.code == 1  # the other model's cells are there
     assert both.out.count("has no tokenizer") == 1
-    assert "and 7 more" in both.out
+    assert "and 9 more" in both.out
 
 
 def test_a_study_of_failures_lists_them(

@@ -140,3 +140,14 @@ def test_yaml_is_valid() -> None:
     for page in DOCS.rglob("*.md"):
         for text in blocks(page, "yaml"):
             yaml.safe_load(text)
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    from dualscope.core.statistics import SNR_THRESHOLD
+    from dualscope.learners.rate import ENOUGH
+    from dualscope.studies.config import MOST_CELLS
+
+    text = (DOCS / "limits.md").read_text(encoding="utf-8")
+    assert f"at most {MOST_CELLS:,} cells" in text
+    assert f"needs {ENOUGH} training examples" in text
+    assert f"layers below {SNR_THRESHOLD:g} are flagged" in text

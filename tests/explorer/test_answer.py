@@ -1,5 +1,6 @@
 """The page's numbers are the library's: compare()'s, a study's, and an exact dual's."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.explorer.served import state
 
 CLOSE = 1e-6
 LEARNERS = ["gd", "lcgd"]
+LONG = [{"fields": {"text": "they found one bore and the letdown from the scene again."}, "label": 0}]
+"""Examples that settings are chosen on are no longer than the longest query."""
 
 
 def computed(explorer: Explorer, **more: Any) -> dict[str, dict[str, Any]]:
@@ -162,9 +165,12 @@ def test_the_duals_weights_are_those_of_the_exact_update(explorer: Explorer) -> 
 
 def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Path) -> None:
     from dualscope.studies import Run, run_study
+    from dualscope.studies.choices import settings_of
     from dualscope.studies.config import Study
 
-    given = State.model_validate(state(task="embedded-sst2"))
+    given = State.model_validate(
+        state(task="embedded-sst2", learners=["gd", "lcgd", "task-vector"], queries=LONG)
+    )
     made = share(explorer, given)
     (tmp_path / "typed.yaml").write_text(made["task"])
     (tmp_path / "study.yaml").write_text(made["study"].replace("seeds: 5", "seeds: 1"))
@@ -186,18 +192,35 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
         ]
         wanted = [row["value"] for row in sorted(mine, key=lambda row: row["layer"])]
         np.testing.assert_allclose(page["likeness"]["sim_aou"]["layers"], wanted, rtol=0, atol=CLOSE)
+    vector = next(e for e in told if e.get("learner") == "task-vector" and e["event"] == "learned")
+    [settings] = [json.loads(text) for text in settings_of(Run.open(tmp_path / "run")).values()]
+    assert vector["chosen"].startswith(f"layer {settings['layer']}:")
 
 
-def test_the_python_it_shows_runs_and_agrees(explorer: Explorer, tmp_path: Path) -> None:
-    given = State.model_validate(state())
-    code = share(explorer, given)["python"]
+@pytest.mark.parametrize("task", [None, "embedded-sst2"])
+def test_the_python_it_shows_runs_and_agrees(explorer: Explorer, tmp_path: Path, task: str | None) -> None:
+    """Also what learners choose for themselves: on the task's other examples, or leaving one demonstration out."""
+    more: dict[str, Any] = {"task": task, "learners": ["gd", "task-vector"], "queries": LONG}
+    code = share(explorer, State.model_validate(state(**more)))["python"]
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith("in-context ["))
-    found = torch.tensor(eval(line.removeprefix("in-context ")))  # our own output
-    assert (found - torch.tensor(computed(explorer)["in-context"]["probabilities"])).abs().max() <= CLOSE
+    page = computed(explorer, **more)
+    for name in ("zero-shot", "in-context", "gd", "task-vector"):
+        line = next(line for line in done.stdout.splitlines() if line.startswith(f"{name} ["))
+        found = torch.tensor(eval(line.removeprefix(f"{name} ")))  # our own output
+        assert (found - torch.tensor(page[name]["probabilities"])).abs().max() <= CLOSE, name
+
+
+def test_the_page_says_what_a_learner_has_chosen_and_on_what(explorer: Explorer) -> None:
+    own = computed(explorer, learners=["gd", "task-vector"])
+    assert own["gd"]["chosen"] is None
+    assert own["task-vector"]["chosen"].endswith(": chosen by asking each demonstration after the others")
+    more = {"learners": ["task-vector"], "task": "embedded-sst2", "queries": LONG}
+    drawn = computed(explorer, **more)["task-vector"]["chosen"]
+    assert drawn.startswith("layer ")
+    assert drawn.endswith(": chosen on 200 other examples of the task")
 
 
 def test_a_plugins_learner_can_be_shown(tmp_path: Path, forget: None) -> None:

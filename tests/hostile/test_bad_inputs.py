@@ -14,6 +14,7 @@ from tests.hostile.inputs import TABLE
 from tests.hostile.inputs.bad import Bad, Place
 
 SAMPLE = 120
+CORES = os.cpu_count() or 1
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 CHOSEN = TABLE if WHOLE else random.Random(17).sample(TABLE, SAMPLE)
 
@@ -30,12 +31,14 @@ def test_bad_input(
     here = tmp_path / "here"
     here.mkdir()
     bad.make(Place(here, Path(model_folder)))
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     result = cli(*(argument.replace("{here}", str(here)) for argument in bad.arguments))
-    took = time.perf_counter() - began
+    took, computed = time.perf_counter() - began, time.process_time() - used
     said = " ".join(result.err.split())
     assert result.code == 2, (result.code, said[-600:], result.out[-300:])
     assert "Traceback" not in result.err
     assert re.search(bad.said, said), said
     assert not (here / "run").exists()
-    assert took < 10, f"{took:.1f} s"
+    # Of a machine that does something else as well, what was computed is looked at; a wait is a wait on any.
+    assert computed < 10, f"{computed:.1f} s"
+    assert took < (10 if os.getloadavg()[0] < CORES else 120), f"{took:.1f} s"

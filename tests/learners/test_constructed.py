@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.learners import Bench, identify
+from dualscope.learners import LEARNERS, Bench, identify
 from dualscope.metrics.measured import measure_cell
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 from dualscope.theory.identity import Draw
@@ -33,7 +33,7 @@ def benches() -> list[Bench]:
 
 
 def explained(bench: Bench, name: str, control: str | None = None, **options: object) -> float:
-    rate = 0.1 if name == "gd" else None
+    rate = 0.1 if LEARNERS[name].needs_rate else None
     found = measure_cell(bench, identify(name, options, control, rate), metrics=["explained"])
     return float(found.rows[0]["value"])
 
@@ -46,23 +46,33 @@ def test_a_vector_is_found_where_it_is(benches: list[Bench]) -> None:
         assert explained(bench, "static-patch", matrix=False, fit=32) >= 0.99
 
 
-def test_what_is_taught_wrongly_explains_nothing(benches: list[Bench]) -> None:
-    hypotheses: list[tuple[str, dict[str, object]]] = [
-        ("task-vector", {"mode": "add"}),
-        ("task-vector", {}),
-        ("kernel", {}),
-        ("gd", {}),
-    ]
-    scores = {}
-    for name, options in hypotheses:
-        for control in (None, "random-labels", "other-task"):
-            values = [explained(bench, name, control, **options) for bench in benches]
-            scores[name, str(options), control] = fmean(values)
-    right = [key for key, value in scores.items() if key[2] is None and value >= 0.5]
-    assert ("task-vector", "{'mode': 'add'}", None) in right
-    for name, written, _ in right:
-        assert scores[name, written, "random-labels"] < 0.2
-        assert scores[name, written, "other-task"] < 0.2
+TUNED = {"rate": 0.01, "epochs": 3, "loss": "label", "parameters": "kv", "optimiser": "adam"}
+HYPOTHESES: list[tuple[str, dict[str, object]]] = [
+    ("task-vector", {"mode": "add"}),  # the truth of this model
+    ("task-vector", {}),
+    ("function-vector", {"heads": 2}),
+    ("kernel", {}),
+    ("probe", {}),
+    ("gd", {}),
+    ("gd-all", {}),
+    ("lcgd", {}),
+    ("gd-linearized", {}),
+    ("gd-tuned", TUNED),
+]
+
+
+def test_what_is_taught_wrongly_explains_nothing_or_as_much(benches: list[Bench]) -> None:
+    """All that a context tells here is which label is more frequent. Descent far enough learns that too; some learners
+    have much of it from any labels, and then no more from the right ones.
+    """
+    for name, options in HYPOTHESES:
+        own, *wrong = (
+            fmean(explained(bench, name, control, **options) for bench in benches)
+            for control in (None, "random-labels", "other-task")
+        )
+        assert max(wrong) < 0.2 or own - max(wrong) < 0.2, name
+        assert (own >= 0.99) == ((name, options) == HYPOTHESES[0]), name
+        assert own < 0.99 or max(wrong) < 0.2
 
 
 def share_explained(icl: Tensor, zero: Tensor, said: Tensor) -> float:

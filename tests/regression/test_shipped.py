@@ -23,15 +23,18 @@ from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
-from dualscope.regression.shipped import SHIPPED, shipped_runs
+from dualscope.regression.shipped import SHIPPED, SMALL, shipped_runs, small_runs
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
 DOCS = Path(__file__).parents[2] / "docs" / "regression.md"
 
 
 def shipped(name: str) -> tuple[dict[str, Any], Results]:
-    """The settings and the rows."""
-    place = shipped_runs()[name]
+    """The settings and the rows, of the full size."""
+    return stored(name, shipped_runs()[name])
+
+
+def stored(name: str, place: Path) -> tuple[dict[str, Any], Results]:
     return yaml.safe_load((place / SETTINGS).read_text()), Results(name, load(place).to_pylist())
 
 
@@ -48,17 +51,17 @@ def curve(
 
 def test_shipped_results_are_small_and_say_where_they_are_from() -> None:
     assert sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file()) < 2_000_000
-    for name, place in shipped_runs().items():
+    for name, place in (*shipped_runs().items(), *small_runs().items()):
         told = json.loads((place / PROVENANCE).read_text())
-        settings, results = shipped(name)
+        settings, results = stored(name, place)
+        assert told["size"] == ("smaller size" if place.parent == SMALL else "full size")
         assert told["machine"], name
         assert told["date"], name
         assert not told["quick"]
         assert settings["experiment"] == name
         assert {row["seed"] for row in results.rows} <= {None, *settings["seeds"]}
-        assert settings["seeds"] == sorted(
-            {seed for part in told["parts"] for seed in part["settings"]["seeds"]}
-        )
+        parts = told.get("parts", [{"settings": settings}])
+        assert settings["seeds"] == sorted({seed for part in parts for seed in part["settings"]["seeds"]})
 
 
 def test_the_docs_show_the_shipped_tables() -> None:
@@ -72,7 +75,8 @@ def test_the_report_shows_them(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["report", "--shipped", "regression", "--out", str(page)])
     assert result.exit_code == 0, result.output
     text = page.read_text()
-    assert all(f"{name}: what the theory says" in text for name in shipped_runs())
+    assert all(f"{name}, full size: what the theory says" in text for name in shipped_runs())
+    assert all(f"{name}, smaller size: what the theory says" in text for name in small_runs())
 
 
 def test_least_squares_without_noise_errs_by_the_dimensions_not_yet_seen() -> None:

@@ -1,7 +1,11 @@
 """The table for papers: whole, escaped, with the numbers of the verdict."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from dualscope.report.data import Data
 from dualscope.report.latex import latex_table, write_latex
@@ -13,7 +17,7 @@ def test_the_table_has_every_answer_with_its_interval(plain_run: Path, tmp_path:
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len(lines) == 5  # a head, two tasks, two learners
     assert all(line.count("&") == 5 for line in lines)
-    assert re.search(r"sst2 & \\texttt\{gd\} & \$0\.\d{3}\\;\[0\.\d{3}, 0\.\d{3}\]\$ & untrained", text)
+    assert re.search(r"sst2 & \\texttt\{gd\} & \$\.\d\d\\,\[\.\d\d, \.\d\d\]\$ & untrained", text)
     for word in (r"\toprule", r"\midrule", r"\bottomrule"):
         assert word in text
 
@@ -22,5 +26,24 @@ def test_names_are_escaped_and_models_told_apart(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, tasks=["a_b & 50%"], model=name, seeds=3) for name in ("m_1", "m_2")]
     text = latex_table(Data(runs))
     assert r"a\_b \& 50\%" in text
-    assert text.splitlines()[3].startswith("model & task")
+    assert text.splitlines()[4].startswith("model & task")
     assert r"m\_1: m\_1 &" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX is installed")
+def test_latex_makes_a_page_of_it(tmp_path: Path) -> None:
+    """Real LaTeX: no error, and no line wider than an article's."""
+    run = make_run(tmp_path / "run", tasks=["a_b & 50%", "sst2"], level=lambda variant, learner: -0.3)
+    write_latex([run], tmp_path / "answers.tex")
+    (tmp_path / "paper.tex").write_text(
+        r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{answers}\end{document}"
+    )
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Output written on paper.pdf (1 page" in done.stdout
+    assert "Overfull" not in done.stdout

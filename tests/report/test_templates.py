@@ -195,6 +195,13 @@ def test_prints_every_chart(look: Look) -> None:
     look.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     shown = "[...document.querySelectorAll('.plot')].filter(p => p.offsetParent)"
     assert look.page.evaluate(f"{shown}.every(p => p.querySelector('svg.main-svg'))")
+    wide = look.page.evaluate(
+        f"{shown}.map(p => p.querySelector('svg.main-svg').getBoundingClientRect().width)"
+    )
+    assert max(wide) <= 688  # of A4 less its margins: nothing is cut, whatever the screen was
+    assert look.page.eval_on_selector_all(
+        "[role=tab][aria-selected=false]", "all => all.every(t => !t.offsetParent)"
+    )
     assert look.page.is_hidden(".top")
     assert len(look.page.pdf()) > 10_000
     look.is_clean()

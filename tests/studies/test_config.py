@@ -207,3 +207,16 @@ def test_every_variant_of_a_model_can_be_studied() -> None:
 def test_unknown_preset() -> None:
     with pytest.raises(InputError, match="unknown preset 'quik': did you mean quick"):
         read_preset("quik")
+
+
+def test_options_are_spelt_alike_everywhere() -> None:
+    """In a study, beside the name or under `options`; on the command line; in `compare`."""
+    from dualscope.studies.learner_options import with_options
+
+    beside, under, plain = (
+        Study.build({"tasks": ["sst2"], "learners": [entry]})
+        for entry in ({"learner": "gd", "epochs": 3}, {"learner": "gd", "options": {"epochs": 3}}, "gd")
+    )
+    assert beside == under == with_options(plain, ["gd.epochs=3"])
+    with pytest.raises(InputError, match=r"unknown field 'learners\[0\].variant'"):
+        Study.build({"tasks": ["sst2"], "learners": [{"learner": "gd", "variant": "trained"}]})

@@ -103,6 +103,7 @@ def _examine(model: "Model", reference: "Logits | None") -> "tuple[list[Finding]
     findings = [
         *_parity(model, found, reference),
         *_similarities(model, lesson),
+        *_plugins(model, lesson),
         *_memory(model, lesson),
         *_throughput(model, lesson),
     ]
@@ -131,6 +132,25 @@ def _similarities(model: "Model", lesson: "Lesson") -> list[Finding]:
         for row in rows
         if row["layer"] is None
     ]
+
+
+def _plugins(model: "Model", lesson: "Lesson") -> list[Finding]:
+    """Every learner of a plugin on the probe episode: one that fails is a tolerance missed."""
+    from dualscope.core.strangers import reason
+    from dualscope.learners import LEARNERS, Bench, identify
+    from dualscope.metrics.measured import measure_cell
+    from dualscope.studies.plugins import is_foreign
+
+    found = []
+    for name in (name for name in LEARNERS if is_foreign(LEARNERS[name])):
+        learning = identify(name, rate=RATE if LEARNERS[name].needs_rate else None)
+        try:
+            rows = measure_cell(Bench(model, lesson), learning, metrics=["accuracy"]).rows
+            said = f"works (accuracy {next(row['value'] for row in rows if row['layer'] is None):.2f})"
+            found.append(Finding(f"your learner {name}", said))
+        except Exception as error:  # somebody else's code fails as it likes
+            found.append(Finding(f"your learner {name}", f"FAILED ({reason(error)})", 0.0))
+    return found
 
 
 def _parity(model: "Model", found: "Logits", reference: "Logits | None") -> list[Finding]:

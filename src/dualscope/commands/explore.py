@@ -58,6 +58,8 @@ def explore(
             f"--host {host}: the page would be open to other machines, without encryption: whoever has the link can "
             f"use this one. If you want that, say --unsafe-host as well; if not, leave --host out"
         )
+    if not host.strip():
+        raise InputError(f"--host: an empty address; leave it out for this machine alone ({LOOPBACK})")
     offer = Offer.of(model, task, data, [str(file) for file in plugin], device, offline)
     with listening(LOOPBACK if host == "localhost" else host, port) as place:
         if unsafe_host and not place.is_loopback:

@@ -35,13 +35,20 @@ def list_names(
 
     dualscope list tasks --statistics --data DIR
     """
-    if statistics:
-        from dualscope.core.errors import InputError
+    from dualscope.core.called import called
+    from dualscope.core.errors import InputError
 
+    if statistics:
         if kind is not Kind.tasks:
-            raise InputError(f"--statistics is about tasks, not {kind}: dualscope list tasks --statistics")
+            again = called("list", "tasks", "--statistics")
+            raise InputError(f"--statistics is about tasks, not {kind}: {again}")
+        if data is not None and not data.is_dir():
+            raise InputError(f"--data {data}: no such folder")
         _show_statistics(data, offline)
         return
+    if data is not None:
+        again = called("list", "tasks", "--statistics", "--data", "DIR")
+        raise InputError(f"--data is read for --statistics: {again}")
     if plugin or kind in (Kind.learners, Kind.metrics):
         from dualscope.studies.plugins import load_plugins
 

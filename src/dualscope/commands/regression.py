@@ -31,7 +31,7 @@ def regression(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps (cheng: rates tried).")] = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Run folder (runs/regression-EXPERIMENT if not given, with -quick or -full behind it)."
         ),
@@ -78,7 +78,9 @@ def regression(
     kind = EXPERIMENTS[experiment.value]
     chosen = _build(kind, settings, quick, full)
     size = "-quick" if quick else "-full" if full else ""
-    folder = out or Path("runs") / f"regression-{experiment.value}{size}"
+    if out is not None and not out.strip():
+        raise InputError("--out: an empty name; give a folder for the run, or leave the option out")
+    folder = Path(out or f"runs/regression-{experiment.value}{size}")
     check_place(folder, experiment.value, chosen)
     began = monotonic()
     checkpoints = folder / "checkpoints"

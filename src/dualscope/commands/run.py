@@ -24,8 +24,8 @@ def run(
         [],
         "--model",
         "-m",
-        help="embedded, a folder, or a hub name (name@revision); in quotes also several: 'x@step{1000,4000}', "
-        f"'runs/x/checkpoint-*'. {MANY}",
+        help="embedded, a folder (NAME=FOLDER to name it), or a hub name (name@revision); in quotes also several: "
+        f"'x@step{{1000,4000}}', 'runs/x/checkpoint-*'. {MANY}",
     ),
     adapter: str | None = typer.Option(
         None, help="A folder with a LoRA adapter (peft), which is merged into the model's weights."

@@ -16,6 +16,8 @@ def run_name(base: str, models: Sequence[str], tasks: Sequence[str]) -> str:
 
     >>> run_name("quick", [], []), run_name("", ["models/my-model"], ["sst2", "mine.yaml"])
     ('quick', 'my-model-sst2-mine')
+    >>> run_name("", ["small=models/checkpoint-10"], [])
+    'small'
     """
     parts = [base, _named(models, "models"), _named(tasks, "tasks")]
     return re.sub(r"[^\w.-]+", "-", "-".join(part for part in parts if part)).strip("-") or "run"
@@ -24,7 +26,10 @@ def run_name(base: str, models: Sequence[str], tasks: Sequence[str]) -> str:
 def _named(names: Sequence[str], what: str) -> str:
     if len(names) > SEVERAL:
         return f"{len(names)}-{what}"
-    return "-".join(re.sub(r"\.ya?ml$", "", name.rstrip("/").rsplit("/", 1)[-1]) for name in names)
+    from dualscope.studies.paths import named_model
+
+    found = [called or source.rstrip("/").rsplit("/", 1)[-1] for called, source in map(named_model, names)]
+    return "-".join(re.sub(r"\.ya?ml$", "", name) for name in found)
 
 
 def free_folder(name: str, study: "Study", under: str = "runs") -> str:
@@ -37,10 +42,14 @@ def free_folder(name: str, study: "Study", under: str = "runs") -> str:
 
 
 def holds_another(place: str, study: "Study") -> bool:
-    """Whether a folder holds a study, and not this one."""
+    """Whether a folder holds a study, and not this one as it is kept: with full paths."""
+    from dualscope.studies.config import Study
+    from dualscope.studies.paths import anchored
+
     if "://" in place:
         return False
+    kept = Study.build(anchored(study.model_dump(), Path.cwd())).dump()
     try:
-        return (Path(place) / "study.yaml").read_text(encoding="utf-8") != study.dump()
+        return (Path(place) / "study.yaml").read_text(encoding="utf-8") != kept
     except (OSError, UnicodeDecodeError):
         return False

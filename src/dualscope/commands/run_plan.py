@@ -1,10 +1,15 @@
 """What ``dualscope run --dry-run`` says: the cells, with their estimated time and memory."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import typer
 from rich.console import Console
+
+from dualscope.core.halving import GRID
+from dualscope.studies.choosing import RateJob
+from dualscope.studies.rates import pieces_at_most
 
 
 def show_plan(runner: Any, as_json: bool) -> None:
@@ -32,33 +37,65 @@ def show_plan(runner: Any, as_json: bool) -> None:
         }
         for cell in plan.cells
     ]
+    searches: list[dict[str, Any]] = [
+        {
+            "search": str(job),
+            "pieces": len(pieces_at_most(job)) if isinstance(job, RateJob) else None,
+            "seconds": estimator.search_seconds(job) if isinstance(job, RateJob) else None,
+        }
+        for job in plan.rates
+    ]
+    later = _later(runner, plan)
     if as_json:
-        rates = [str(job) for job in plan.rates]
-        typer.echo(json.dumps({"cells": lines, "rates": rates, "notes": plan.notes}, indent=1))
+        said = {"cells": lines, "rates": searches, "cells_after_rates": len(later), "notes": plan.notes}
+        typer.echo(json.dumps(said, indent=1))
         return
     table = Table("id", "cell", "state", "about", "memory")
     for line in lines:
         state = "stored" if line["stored"] else "to do"
-        seconds = "?" if line["seconds"] is None else _duration(line["seconds"])
-        table.add_row(line["id"][:8], line["cell"], state, seconds, _size(line["bytes"]))
+        table.add_row(line["id"][:8], line["cell"], state, _duration(line["seconds"]), _size(line["bytes"]))
     console = Console(highlight=False)
-    console.print(table)
+    if lines:
+        console.print(table)
+    for search in searches:
+        pieces = "" if search["pieces"] is None else f": up to {search['pieces']} pieces"
+        console.print(f"first: {search['search']}{pieces}, {_about([search['seconds']])}", markup=False)
+    if later:
+        about = _about([estimator.seconds(cell) for cell in later])
+        console.print(f"then {len(later)} cells at the rates that are chosen, {about}")
     todo = [line for line in lines if not line["stored"]]
-    total = sum(line["seconds"] or 0.0 for line in todo)
-    largest = max(todo, key=lambda line: line["bytes"] or 0, default=None)
-    peak = largest["bytes"] or 0 if largest else 0
-    console.print(f"{len(todo)} of {len(lines)} cells to do, about {_duration(total)}, up to {_size(peak)}")
-    if largest and largest["memory"]:
-        parts = ", ".join(f"{name} {_size(size)}" for name, size in largest["memory"].items() if size)
+    about = _about([line["seconds"] for line in todo])
+    console.print(f"{len(todo)} of {len(lines)} listed cells to do, {about}")
+    undone = [*(cell for cell in plan.cells if cell.id not in stored), *later]
+    needs = [need for cell in undone if (need := estimator.memory(cell))]
+    if needs:
+        largest = max(needs, key=lambda need: need.total)
+        parts = ", ".join(f"{name} {_size(size)}" for name, size in largest.parts.items() if size)
         where = "on the GPU" if device == "cuda" else "a process"
-        console.print(f"the largest, {where}: {parts}", markup=False)
-    for job in plan.rates:
-        console.print(f"first: {job} (its cells are not listed)", markup=False)
+        console.print(f"up to {_size(largest.total)} {where}: {parts}", markup=False)
+    if device == "cpu" and runner.jobs > 1:
+        console.print(f"{runner.jobs} processes share the work, and each needs that memory")
     for note in plan.notes:
         console.print(note, markup=False)
 
 
-def _duration(seconds: float) -> str:
+def _later(runner: Any, plan: Any) -> list[Any]:
+    """The cells that wait for a rate to be chosen: any rate tells how many they are, and what they cost."""
+    waiting = {job.key: GRID[len(GRID) // 2] for job in plan.rates if isinstance(job, RateJob)}
+    listed = {cell.id for cell in plan.cells}
+    return [cell for cell in runner.plan(waiting).cells if cell.id not in listed] if waiting else []
+
+
+def _about(seconds: Sequence[float | None]) -> str:
+    known = [one for one in seconds if one is not None]
+    if len(known) < len(seconds):
+        return "for how long is not known (a model is not here yet, or a learner leaves settings open)"
+    return f"about {_duration(sum(known))}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -8,6 +8,7 @@ import typer
 import yaml
 
 from dualscope.commands.resumable import resumable
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def train(
             sequences=16 if place.type == "cpu" else 64,
             watch=watch,
         )
-    typer.echo(f"saved to {out}; try: dualscope run --model {out}")
+    typer.echo(f"saved to {out}; try: {called('run', '--model', str(out))}")
 
 
 def _factors(text: str | None) -> tuple[float, ...] | None:

@@ -63,7 +63,12 @@ class Folder:
             share(aside)
             with open(aside, "rb") as file:  # on the disk before it has its name: power may fail in between
                 os.fsync(file.fileno())
-            os.replace(aside, target)
+            try:
+                os.replace(aside, target)
+            except IsADirectoryError:
+                raise InputError(
+                    f"{target}: a folder stands where a file has to be written; move it away and try again"
+                ) from None
 
         self._by_way_of_aside(name, put)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -60,3 +62,26 @@ class Options(Strict):
         {}
         """
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def gathered(entry: Any, own: Collection[str]) -> Any:
+    """An entry whose options may stand beside its own fields, as people write ``{learner: gd, epochs: 3}``.
+
+    What is nearly the name of a field stays where it is, to be told so.
+
+    >>> gathered({"learner": "gd", "epochs": 3}, ("learner", "options", "variants"))
+    {'learner': 'gd', 'options': {'epochs': 3}}
+    >>> gathered({"learner": "gd", "variant": "trained"}, ("learner", "options", "variants"))
+    {'learner': 'gd', 'variant': 'trained'}
+    """
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("options", {}), Mapping):
+        return entry
+    beside = {
+        name: value
+        for name, value in entry.items()
+        if isinstance(name, str) and name not in own and not get_close_matches(name, own, cutoff=0.8)
+    }
+    if not beside:
+        return entry
+    rest = {name: value for name, value in entry.items() if name not in beside}
+    return {**rest, "options": {**entry.get("options", {}), **beside}}

@@ -16,6 +16,8 @@ from dualscope.report.charts.palette import colour
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dualscope.learners.bench import Bench
+    from dualscope.learners.choice import Choice
     from dualscope.models.trace import Trace
 
 LAYERED = (
@@ -62,6 +64,20 @@ def likeness(rows: Iterable[MetricRow], learning: Learning) -> dict[str, Any]:
             ),
         }
     return found
+
+
+def chosen(choice: Choice | None, bench: Bench) -> str | None:
+    """What a learner has chosen for itself, and on what; None where it left nothing open."""
+    if choice is None:
+        return None
+    settings = ", ".join(f"{name} {value}" for name, value in choice.settings.items() if not _is_list(value))
+    if not bench.unaltered.spare:
+        return f"{settings}: chosen by asking each demonstration after the others"
+    return f"{settings}: chosen on {choice.n} other examples of the task"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def band(controls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.core.words import Control
-from dualscope.explorer.answer import LAYERED, band, likeness, predictions
+from dualscope.explorer.answer import LAYERED, band, chosen, likeness, predictions
 from dualscope.explorer.desk import Desk, same_queries
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.pieces import unknown_words
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CONTROLS: tuple[Control, ...] = ("redraw", "random-labels", "random-update")
 KEPT = 4  # desks of past edits
+SLOW = 2.0  # seconds
 SHOWN = 8  # unknown words that are named
 
 
@@ -39,6 +40,7 @@ class Explorer:
         self.offer = offer
         self._model: Model | None = None
         self._desks: OrderedDict[str, Desk] = OrderedDict()
+        self._took: dict[str, float] = {}  # seconds of the learners that are slow
 
     def model(self, name: str) -> Model:
         from dualscope.models.model import Model
@@ -66,8 +68,12 @@ class Explorer:
         controls = []
         with watched(desk.bench.model, watch):
             watch.tell(_lesson_of(desk.bench, notes))
-            for learning in (ZERO_SHOT, IN_CONTEXT, *(learning_of(name, state) for name in state.learners)):
-                self._tell_of(desk, state, learning, watch)
+            # Those that took long last time come last, so that nobody waits for them.
+            learners = sorted(state.learners, key=lambda name: self._took.get(name, 0.0))
+            for learning in (ZERO_SHOT, IN_CONTEXT, *(learning_of(name, state) for name in learners)):
+                told = self._tell_of(desk, state, learning, watch)
+                if told is not None and told["seconds"] > SLOW:
+                    self._took[learning.name] = told["seconds"]
             for control in CONTROLS:
                 told = self._tell_of(desk, state, focus.under(control), watch)
                 controls += [told] if told is not None else []
@@ -150,6 +156,7 @@ def _answer(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
     return {
         "role": measured.result.role,
         "seconds": time.perf_counter() - began,
+        "chosen": chosen(measured.result.learned.choice, bench),
         **predictions(measured.result.trace),
         "likeness": likeness(measured.rows, learning),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -55,8 +56,13 @@ def listening(host: str, port: int | None) -> Iterator[Listener]:
         try:
             found.bind((host, tried))
             found.listen()  # now and not when serving: two that have only bound a port may both believe it theirs
+        except (TypeError, UnicodeError) as error:  # a name is encoded before it is looked up
+            found.close()
+            raise InputError(f"--host {host[:80]}: not the name of a machine ({error})") from None
         except OSError as error:
             found.close()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise InputError(f"--host {host}: cannot be listened on ({error.strerror})") from None
             if port is not None:
                 raise InputError(
                     f"port {tried} of {host} cannot be used ({error.strerror}); take another: --port"
@@ -117,9 +123,11 @@ def in_background(explorer: Explorer) -> Iterator[str]:
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.01)
-        yield address
-        server.should_exit = True
-        thread.join()
+        try:
+            yield address
+        finally:  # also after an error: the process would otherwise wait for what is still being computed
+            server.should_exit = True
+            thread.join()
 
 
 def _open(server: uvicorn.Server, address: str) -> None:

@@ -22,7 +22,7 @@ def share(explorer: Explorer, state: State) -> dict[str, str]:
         "task": task_file(explorer, state),
         "study": study_file(explorer, state),
         "command": command(explorer, state),
-        "python": python(state),
+        "python": python(explorer, state),
         "note": f"The slider is at step {taken} of {all_steps}; these take every step." if cut else "",
     }
 
@@ -68,22 +68,13 @@ def command(explorer: Explorer, state: State) -> str:
     return shlex.join([*words, "--out", "runs/typed"])
 
 
-def python(state: State) -> str:
+def python(explorer: Explorer, state: State) -> str:
     """The same as code that runs."""
-
-    def listed(name: str, entries: list[Any]) -> list[str]:
-        rows = [{**one.fields, "label": state.labels[one.label]} for one in entries]
-        return [f"{name} = [", *(f"    {row!r}," for row in rows), "]"]
-
-    separator = "" if state.separator is None else f", separator={state.separator!r}"
+    drawable = explorer.task(state).source is not None
     lines = [
         "from dualscope import Episode, Task, compare",
         "",
-        *listed("demonstrations", state.demonstrations),
-        *listed("queries", state.queries),
-        f"template = {state.template!r}",
-        f"task = Task.from_examples(demonstrations, labels={state.labels!r}, template=template{separator})",
-        "episode = Episode.of(task.train, queries, task=task)",
+        *(_from_its_task(explorer, state) if drawable else _by_themselves(state)),
         f"result = compare({state.model!r}, episode, {state.learners!r}, lr={state.rate!r})",
         'print(result.table("accuracy", "sim_aou").to_pandas())',
         'print(result.layers("sim_aou"))',
@@ -91,6 +82,39 @@ def python(state: State) -> str:
         "    print(name, trace.label_logprobs.softmax(-1).tolist())",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _by_themselves(state: State) -> list[str]:
+    def listed(name: str, entries: list[Any]) -> list[str]:
+        rows = [{**one.fields, "label": state.labels[one.label]} for one in entries]
+        return [f"{name} = [", *(f"    {row!r}," for row in rows), "]"]
+
+    separator = "" if state.separator is None else f", separator={state.separator!r}"
+    seed = f", seed={state.seed}" if state.seed else ""
+    return [
+        *listed("demonstrations", state.demonstrations),
+        *listed("queries", state.queries),
+        f"template = {state.template!r}",
+        f"task = Task.from_examples(demonstrations, labels={state.labels!r}, template=template{separator})",
+        f"episode = Episode.of(task.train, queries, task=task{seed})",
+    ]
+
+
+def _from_its_task(explorer: Explorer, state: State) -> list[str]:
+    """Through the task file: some learners choose their settings on examples of the task that are not on the screen."""
+    offer = explorer.offer
+    data = f", data={str(offer.data.resolve())!r}" if offer.data is not None else ""
+    offline = ", offline=True" if offer.offline else ""
+    text = task_file(explorer, state)
+    plain = '"""' not in text and "\\" not in text
+    return [
+        f'task_file = """\\\n{text}"""' if plain else f"task_file = {text!r}",
+        f'with open("{TASK}", "w", encoding="utf-8") as file:',
+        "    file.write(task_file)",
+        f'task = Task.load("{TASK}"{data}{offline})',
+        f"episode = Episode.draw(task, shots={len(state.demonstrations)}, queries={len(state.queries)}, "
+        f"seed={state.seed})",
+    ]
 
 
 def _yaml(fields: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,14 @@ from dualscope.core.errors import InputError
 from dualscope.learners.spare import asking, leaving_one_out
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dualscope.learners.bench import Bench
     from dualscope.models.trace import Trace
 
 Candidate = Mapping[str, Any]
-Try = Callable[["Bench", Candidate], "Trace"]  # a candidate at work on a bench
+Tries = Callable[["Bench", Sequence[Candidate]], Iterable["Tensor"]]
+"""The label log-probabilities ([queries, classes]) of a bench before any learning, and under every candidate."""
 
 ENOUGH = 50  # spare examples; fewer choose by chance
 MOST = 200
@@ -57,26 +60,37 @@ def judges(bench: Bench, materials: int) -> list[Bench]:
     return [bench.asking(asking(lesson, model, asked))]
 
 
-def choose(benches: Sequence[Bench], candidates: Iterable[Candidate], attempt: Try) -> Choice:
+def choose(benches: Sequence[Bench], candidates: Iterable[Candidate], tries: Tries) -> Choice:
     """The candidate that is most accurate over all benches; ties by the lower mean -log p, then the first one."""
     listed = [dict(candidate) for candidate in candidates]
     curve: list[dict[str, Any]] = []
     for bench in benches:
-        curve.append(row_of(bench.zero_shot, {}, bench.seed))
-        for candidate in listed:
-            curve.append(row_of(attempt(bench, candidate), candidate, bench.seed))
+        labels = torch.tensor(bench.lesson.labels, device=bench.model.device)
+        for tried, logprobs in zip(({}, *listed), tries(bench, listed), strict=True):
+            curve.append(row_of(logprobs, labels, tried, bench.seed))
     best = min(range(len(listed)), key=lambda i: (rank(curve, listed[i]), i))
     return Choice(listed[best], tuple(curve), sum(len(bench.lesson.queries) for bench in benches))
 
 
-def row_of(trace: Trace, settings: Candidate, seed: int) -> dict[str, Any]:
+def one_by_one(learn: Callable[[Bench, Candidate], Trace]) -> Tries:
+    """Every candidate at work by itself."""
+
+    def tries(bench: Bench, candidates: Sequence[Candidate]) -> Iterator[Tensor]:
+        yield bench.zero_shot.label_logprobs
+        for candidate in candidates:
+            yield learn(bench, candidate).label_logprobs
+
+    return tries
+
+
+def row_of(logprobs: Tensor, labels: Tensor, settings: Candidate, seed: int) -> dict[str, Any]:
     """A candidate that blew up the model predicts nothing: its queries count as wrong."""
-    finite = trace.label_logprobs.isfinite().all(-1)
-    right = (trace.predictions == trace.labels) & finite
-    nll = -trace.label_logprobs.gather(1, trace.labels[:, None])
+    finite = logprobs.isfinite().all(-1)
+    right = (logprobs.argmax(-1) == labels) & finite
+    nll = -logprobs.gather(1, labels[:, None])
     nll = nll.masked_fill(~finite[:, None], float("inf"))
     accuracy, mean = torch.stack([right.to(nll).mean(), nll.mean()]).tolist()
-    return {**settings, "seed": seed, "accuracy": accuracy, "nll": mean, "n": len(trace.labels)}
+    return {**settings, "seed": seed, "accuracy": accuracy, "nll": mean, "n": len(labels)}
 
 
 FIGURES = ("seed", "accuracy", "nll", "n")

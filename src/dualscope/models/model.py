@@ -231,12 +231,16 @@ class Model:
         finally:
             self.interventions = before
 
-    def forward(self, tokens: Tensor, start: int = 0, keep: int = 0) -> Tensor:
-        """Logits of the last ``keep`` tokens (0: of all) of [batch, tokens] whose first stands at ``start``."""
+    def forward(self, tokens: Tensor, start: int | Tensor = 0, keep: int = 0) -> Tensor:
+        """Logits of the last ``keep`` tokens (0: of all) of [batch, tokens] whose first stands at ``start``.
+
+        That is one position for all sequences, or [batch] one for each.
+        """
         inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
         if "position_ids" in self._accepts:
-            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-            inputs["position_ids"] = positions[None].expand(tokens.shape)
+            first, offset = (0, start[:, None]) if isinstance(start, Tensor) else (start, 0)
+            positions = torch.arange(first, first + tokens.shape[1], device=tokens.device)
+            inputs["position_ids"] = (positions[None] + offset).expand(tokens.shape)
         if "logits_to_keep" in self._accepts:
             inputs["logits_to_keep"] = keep
         logits: Tensor = self.hf(**inputs).logits

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
@@ -89,15 +90,15 @@ def assure(model: Model, lesson: "Lesson") -> None:
     if not gap <= GROSS[model.precision] * size:  # also where it is NaN
         raise InputError(
             f"model '{model.name}': its logits after a shared context differ by {gap:.2g} from those of the whole "
-            f"text, so the architecture '{model.family.name}' cannot be measured; see: dualscope doctor --model "
-            f"{model.name}"
+            f"text, so the architecture '{model.family.name}' cannot be measured; see: "
+            f"{called('doctor', '--model', model.name)}"
         )
     gap = float((found.readout - found.shared).abs().max())
     if not gap <= GROSS[model.precision] * size:
         raise InputError(
             f"model '{model.name}': its last layer, read off through the final norm and the unembedding, differs by "
             f"{gap:.2g} from its logits, so the architecture '{model.family.name}' does something in between that is "
-            f"not known here, and no layer can be read off; see: dualscope doctor --model {model.name}"
+            f"not known here, and no layer can be read off; see: {called('doctor', '--model', model.name)}"
         )
 
 

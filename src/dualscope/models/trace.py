@@ -18,6 +18,10 @@ class Trace:
     Scores are right-aligned: a query's last token stands in the last column, and the columns before its first
     token are NaN, so that traces of the same queries line up whatever stood before the query.
 
+    ``label_logprobs`` are log-probabilities among all tokens, so that their exponentials sum to less than 1 over the
+    classes; ``label_logprobs_at_layer`` are normalised over the classes (they sum to 1), however many tokens a label
+    has: a layer's read-out needs no more of the unembedding than the labels' rows.
+
     >>> from dualscope import Episode, Model, Task, make_lesson
     >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
     >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
@@ -30,10 +34,14 @@ class Trace:
     attn_scores: Tensor  # [queries, layers, heads, tokens]
     lengths: Tensor  # [queries]
     residual: Tensor  # [queries, layers, width]
-    label_logprobs: Tensor  # [queries, classes]
+    label_logprobs: (
+        Tensor  # [queries, classes]: the mean log-probability of each label's tokens, of all tokens
+    )
     labels: Tensor  # [queries]
     query_ids: tuple[str, ...]
-    label_logprobs_at_layer: Tensor | None = None  # [queries, layers, classes]
+    label_logprobs_at_layer: Tensor | None = (
+        None  # [queries, layers, classes]: the same from each layer, of the classes
+    )
     first_window: int | None = None  # how many tokens layer 0 sees, its own among them; None: all
     extras: dict[str, Tensor] = field(default_factory=dict)  # what was asked for beyond the above
 

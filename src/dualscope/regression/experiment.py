@@ -40,6 +40,11 @@ def _distinct(given: tuple[int, ...]) -> tuple[int, ...]:
 Seeds = Annotated[seeds.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
 
 
+Steps = Annotated[
+    int, Field(ge=1, le=100_000_000)
+]  # a type, because a default of its own would drop a field's bounds
+
+
 class Experiment(BaseModel):
     """An experiment is its settings; all its randomness comes from its seeds."""
 
@@ -48,7 +53,7 @@ class Experiment(BaseModel):
     summary: ClassVar[str] = ""
 
     seeds: Seeds = (0, 1, 2)
-    steps: int = Field(default=1000, ge=1)
+    steps: Steps = 1000
     device: str = "cpu"
     minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The longest that one training may take; its rate then falls with the clock."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.findings.answer import PRIMARY
+from dualscope.findings.headline import short
 from dualscope.report.data import Data
-from dualscope.report.table import Number
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -42,7 +44,7 @@ def latex_table(data: Data) -> str:
                 control = None if decided is None else decided["control_value"]
                 cells = [escaped(subject.name)] if data.side_by_side else []
                 cells += [escaped(answer["task"]), rf"\texttt{{{escaped(answer['learner'])}}}"]
-                cells += [_number(Number.of(answer["value"])), against, _number(Number.of(control))]
+                cells += [_number(answer["value"]), against, _number(control)]
                 lines.append(" & ".join([*cells, escaped(answer["answer"])]) + r" \\")
     heads = ["model"] * data.side_by_side + [
         "task",
@@ -55,23 +57,26 @@ def latex_table(data: Data) -> str:
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}; in brackets: 95 % intervals over seeds and queries",
-            rf"\begin{{tabular}}{{{columns}}}",
+            r"\begingroup\small\setlength{\tabcolsep}{3pt}\noindent",
+            rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
             r"\toprule",
             " & ".join([*heads, "answer"]) + r" \\",
             r"\midrule",
             *lines,
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}\endgroup",
             "",
         ]
     )
 
 
-def _number(number: Number) -> str:
-    if number.value is None:
+def _number(interval: Mapping[str, Any] | None) -> str:
+    """A value and its interval, as papers print cosines."""
+    if interval is None or not interval["seeds"] or not math.isfinite(interval["mean"]):
         return "--"
-    text = f"{number.text} {number.interval}".strip().replace("\N{MINUS SIGN}", "-")
-    return "$" + text.replace(" [", r"\;[") + "$"
+    ends = [interval["low"], interval["high"]]
+    shown = rf"\,[{short(ends[0])}, {short(ends[1])}]" if all(map(math.isfinite, ends)) else ""
+    return f"${short(interval['mean'])}{shown}$".replace("\N{MINUS SIGN}", "-")
 
 
 def escaped(text: str) -> str:

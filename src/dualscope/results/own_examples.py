@@ -43,8 +43,12 @@ def own_episode(
     if not queries:
         raise InputError("give at least one query")
     words = list(labels or dict.fromkeys(label for _, label in demonstrations))
-    task = Task.from_examples(list(demonstrations), labels=words, template=template or TEMPLATE)
+    form = TEMPLATE if template is None else template
+    task = Task.from_examples(list(demonstrations), labels=words, template=form)
     asked = [(query, words[0]) if isinstance(query, str) else (query[0], query[1]) for query in queries]
+    for text, _ in asked:
+        if not text.strip():
+            raise InputError("a query is empty; give a text to be labelled")
     return Episode.of(list(demonstrations), asked, task=task, seed=seed)
 
 

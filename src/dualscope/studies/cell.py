@@ -40,10 +40,12 @@ class Place:
     dtype: Precision = "float32"
     adapter: str | None = None
     """The folder of a LoRA adapter that is merged into the weights; their hash knows of it."""
+    called: str | None = None
+    """What rows are to call the model, where somebody named it."""
 
     @property
     def name(self) -> str:
-        """What rows call the model: a hub name, ``embedded``, or the last part of a folder's path.
+        """What rows call the model: the name it was given, a hub name, ``embedded``, or a folder's last part.
 
         >>> Place("/data/models/tiny/", "0").name, Place("owner/model@main", "0").name
         ('tiny', 'owner/model@main')
@@ -51,7 +53,11 @@ class Place:
         'embedded+mine'
         >>> Place("runs/mine/checkpoint-500", "0").name  # that alone would be any training's
         'mine/checkpoint-500'
+        >>> Place("/data/models/checkpoint-1000", "0", called="mine").name
+        'mine'
         """
+        if self.called is not None:
+            return self.called
         is_path = self.model.startswith((".", "~", "/")) or self.model.count("/") > 1
         *_, above, last = ("", *self.model.rstrip("/").split("/"))
         if is_path and named_step(last) is not None and above not in ("", ".", "..", "~"):
@@ -61,7 +67,9 @@ class Place:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "adapter"} | {"model": self.name}
+        return {key: value for key, value in asdict(self).items() if key not in ("adapter", "called")} | {
+            "model": self.name
+        }
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError
-from dualscope.core.options import Strict
+from dualscope.core.options import Strict, gathered
 from dualscope.core.seeds import Seed, Seeds, as_seeds
 from dualscope.core.words import (
     CONTROL_ROLES,
@@ -81,7 +81,8 @@ class TaskEntry(Strict):
 class LearnerEntry(Strict):
     """A learner of a study: its options, its control, rates of its own, what it is compared with, on which variants.
 
-    A bare name stands for an entry; ``lcgd:random-labels`` for a learner under a control.
+    A bare name stands for an entry; ``lcgd:random-labels`` for a learner under a control. Options may also stand beside
+    the other fields: ``{learner: gd, epochs: 3}``.
     """
 
     learner: Name  # a registered name, or a plugin's
@@ -115,7 +116,8 @@ def _entries(key: str) -> BeforeValidator:
         items = _as_list(value)
         if not isinstance(items, (list, tuple)):
             return items
-        return tuple(_entry(key, item) if isinstance(item, str) else item for item in items)
+        made = [_entry(key, item) if isinstance(item, str) else item for item in items]
+        return tuple(gathered(item, LearnerEntry.model_fields) if key == "learner" else item for item in made)
 
     return BeforeValidator(convert)
 

@@ -6,7 +6,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dualscope.core.errors import InputError
 from dualscope.models.files.source import EMBEDDED
+
+
+def named_model(text: str) -> tuple[str | None, str]:
+    """What a model is called in rows, where somebody named it, and what it is loaded by.
+
+    >>> named_model("mine=models/checkpoint-1000"), named_model("owner/model@main"), named_model("runs/lr=1/last")
+    (('mine', 'models/checkpoint-1000'), (None, 'owner/model@main'), (None, 'runs/lr=1/last'))
+    """
+    name, equals, source = text.partition("=")
+    if not equals or "/" in name or Path(text).is_dir():  # a folder's name may have one
+        return None, text
+    if not name.strip() or not source.strip():
+        raise InputError(f"model '{text}': expected NAME=FOLDER, as in mine=models/checkpoint-1000")
+    return name.strip(), source.strip()
 
 
 def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -27,9 +42,11 @@ def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         except (OSError, RuntimeError):  # too long a name, or the home of nobody: who reads it says so
             return text
 
-    def model(name: str) -> str:
+    def model(text: str) -> str:
+        called, name = named_model(text)
         path = full(name)
-        return path if name != EMBEDDED and path != name and Path(path).is_dir() else name
+        found = path if name != EMBEDDED and path != name and Path(path).is_dir() else name
+        return found if called is None else f"{called}={found}"
 
     def task(name: str) -> str:
         return full(name) if name.endswith((".yaml", ".yml")) else name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from dualscope.core.errors import InputError
+from dualscope.studies.paths import named_model
 
+MOST = 1000  # models by one name
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -17,22 +20,41 @@ def matching(pattern: str) -> list[str]:
     ['EleutherAI/pythia-160m@step1000', 'EleutherAI/pythia-160m@step4000']
     >>> matching("embedded")
     ['embedded']
+    >>> matching("mine=models/x")
+    ['mine=models/x']
     """
-    names = _alternatives(pattern)
-    return list(dict.fromkeys(found for name in names for found in _folders(name, pattern)))
+    called, source = named_model(pattern)
+    found = list(dict.fromkeys(each for name in _alternatives(source) for each in _folders(name, pattern)))
+    if called is None:
+        return found
+    if len(found) > 1:
+        raise InputError(f"--model {pattern}: one name, and {len(found)} models; give each a name of its own")
+    return [f"{called}={found[0]}"]
 
 
 def _alternatives(text: str) -> list[str]:
-    found = _BRACES.search(text)
-    if found is None:
-        return [text]
-    before, after = text[: found.start()], text[found.end() :]
-    return [each for part in found[1].split(",") for each in _alternatives(before + part.strip() + after)]
+    names = [text]
+    while _BRACES.search(names[0]):  # all names have the same braces left
+        names = [each for name in names for each in _first_braces(name)]
+        if len(names) > MOST:
+            raise InputError(f"--model {text[:80]}: its braces stand for more than {MOST:,} models")
+    return names
+
+
+def _first_braces(name: str) -> list[str]:
+    found = _BRACES.search(name)
+    assert found is not None
+    before, after = name[: found.start()], name[found.end() :]
+    return [before + part.strip() + after for part in found[1].split(",", MOST)]
 
 
 def _folders(name: str, pattern: str) -> list[str]:
-    if "*" not in name or Path(name).is_dir():  # a folder may be called so
+    if "*" not in name or os.path.isdir(name):  # a folder may be called so
         return [name]
+    if "**" in name:
+        raise InputError(
+            f"--model {pattern[:80]}: two stars would look through everything below; give one for each folder: */*"
+        )
     path = Path(name).expanduser()
     root = Path(path.anchor) if path.is_absolute() else Path()
     try:

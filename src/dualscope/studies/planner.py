@@ -16,6 +16,7 @@ from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import LearnerEntry, Study, TaskEntry
+from dualscope.studies.paths import named_model
 from dualscope.studies.plan import Asked, Plan
 from dualscope.studies.resolve import Resolved, Resolver, other_task
 from dualscope.tasks import Task
@@ -44,7 +45,7 @@ class Planner:
         self.dtypes = dict(dtypes or {})
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
-        _check_names("models", [Place(model, "").name for model in study.models])
+        _check_names("models", [Place(m, "", called=name).name for name, m in map(named_model, study.models)])
         self._notes: dict[str, None] = {}
 
     def plan(self) -> Plan:
@@ -96,9 +97,10 @@ class Planner:
 
     def _sittings(self) -> Iterator[tuple[Place, TaskEntry, Sitting]]:
         study = self.study
-        for model, variant in product(study.models, study.variants):
+        for (called, model), variant in product(map(named_model, study.models), study.variants):
             for init, entry, seed in self._draws(variant):
-                place = Place(model, self.weights[model], variant, init, self._dtype(model), study.adapter)
+                dtype = self._dtype(model)
+                place = Place(model, self.weights[model], variant, init, dtype, study.adapter, called)
                 task = self._data[entry.task]
                 by_seed = (entry.seeds or study.seeds).index(seed)
                 orders = (by_seed,) if study.orders == "by-seed" else study.orders
@@ -292,6 +294,7 @@ def _check_names(what: str, names: list[str]) -> None:
     """Rows tell models and tasks by their names alone."""
     for name in names:
         if names.count(name) > 1:
+            how = "name them, as in --model a=FOLDER --model b=FOLDER" if what == "models" else "rename one"
             raise InputError(
-                f"study: two {what} are called '{name}', and rows could not tell them apart: rename one"
+                f"study: two {what} are called '{name}', and rows could not tell them apart: {how}"
             )

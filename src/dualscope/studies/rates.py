@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dualscope.core.canonical import fingerprint
 from dualscope.core.config_file import check_head
 from dualscope.core.errors import InputError
-from dualscope.core.halving import GRID, SIZES, Round, Score, choice_of, rounds_of
+from dualscope.core.halving import FEWEST, GRID, SIZES, Round, Score, choice_of, rounds_of
 from dualscope.core.strangers import reading, text_of
 from dualscope.models.files.source import find
 from dualscope.studies.cell import Place
@@ -104,6 +104,18 @@ def pending(run: Run, job: RateJob) -> list[RatePiece]:
 def _is_piece(found: dict[str, Any]) -> bool:
     whole = all(isinstance(found.get(name), int) for name in ("right", "n", "examples"))
     return whole and found["n"] > 0 and isinstance(found.get("nll", 0), float | int | None)
+
+
+def pieces_at_most(job: RateJob) -> list[int]:
+    """How many examples each piece of a search is of, where there are spare examples enough.
+
+    The model before any learning is tried in every round, beside the rates that are left.
+    """
+    found, candidates = [], len(GRID)
+    for first, last in zip((0, *SIZES), SIZES, strict=False):
+        found += [last - first] * (candidates + 1) * len(job.seeds)
+        candidates = max(FEWEST, math.ceil(candidates / 2))
+    return found
 
 
 def _answer(

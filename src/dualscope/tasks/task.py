@@ -79,6 +79,11 @@ class Task:
             "source": {"files": {"examples": name}},
         }
         config = validated(TaskConfig, fields, f"task '{name}'")
+        if config.label[0] in config.field_names:
+            raise InputError(
+                f"task '{name}': the template: {{{config.label[0]}}} is what the label itself is called; give the "
+                "field another name"
+            )
         return cls(
             config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"), chat
         )

@@ -5,6 +5,7 @@ from tests.hostile.inputs import (
     command_line,
     data_files,
     model_folders,
+    newer_commands,
     plugins,
     studies,
     tasks,
@@ -21,4 +22,5 @@ TABLE: list[Bad] = [
     *model_folders.TABLE,
     *cards.TABLE,
     *plugins.TABLE,
+    *newer_commands.TABLE,
 ]

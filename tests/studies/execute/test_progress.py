@@ -1,15 +1,26 @@
 """What is shown while a run goes on, and plugins that are installed packages."""
 
+import fcntl
 import io
+import os
+import pty
+import re
+import struct
+import subprocess
 import sys
+import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from dualscope.studies.execute.outcome import Outcome, Started
 from dualscope.studies.execute.progress import Reporter
 from dualscope.studies.plugins import load_plugins, plugins_digest
+
+COLUMNS = 80
 
 
 def _show(terminal: bool) -> str:
@@ -48,3 +59,53 @@ def test_an_installed_package_names_its_plugin(tmp_path: Path, monkeypatch: pyte
     assert plugins_digest(()) != none
     load_plugins(())
     assert sys.modules["my_plugin"].loaded
+
+
+def _before_a_terminal(command: list[str]) -> tuple[int, str]:
+    """Run a program as a person would; returns its exit code and all that it showed."""
+    here, there = pty.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    quiet = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COLUMNS", "LINES", "CI", "NO_COLOR")
+    }
+    process = subprocess.Popen(
+        command, stdin=there, stdout=there, stderr=there, env={**quiet, "TERM": "xterm-256color"}
+    )
+    os.close(there)
+    shown = b""
+    while True:
+        try:
+            part = os.read(here, 65536)
+        except OSError:  # Linux says so where the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(here)
+    return process.wait(), shown.decode()
+
+
+def test_the_counter_and_the_time_left_stay(fields: dict[str, Any], tmp_path: Path) -> None:
+    study = tmp_path / "a-study-with-quite-a-long-name.yaml"
+    study.write_text(yaml.safe_dump(fields))
+    command = [
+        sys.executable,
+        "-m",
+        "dualscope",
+        "run",
+        str(study),
+        "--out",
+        str(tmp_path / "run"),
+        "--no-report",
+    ]
+    code, shown = _before_a_terminal([*command, "--jobs", "1", "--device", "cpu"])
+    assert code == 0, shown
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    lines = [line for line in re.split(r"[\r\n]+", plain) if re.search(r"\d+/\d+", line) and "left" in line]
+    assert lines, plain
+    for line in lines:
+        assert len(line) <= COLUMNS
+        assert re.search(r"\d+/\d+ +\d:\d\d:\d\d +left +(\d:\d\d:\d\d|-:--:--)", line), line
+    assert any("seed" in line for line in lines)  # and as much of what is at hand as there is room for

@@ -24,7 +24,8 @@ function card(name) {
   },
     h("h3", { title: about.about }, name, h("small", {}, about.role)),
     refused ? h("p", { class: "refused" }, refused) : state.labels.map((word, i) => bar(word, i, answer, i === gold)),
-    answer && !refused && h("p", { class: "small" }, `${right} of ${answer.predictions.length} queries right`));
+    answer && !refused && h("p", { class: "small" }, `${right} of ${answer.predictions.length} queries right · ${answer.seconds.toFixed(2)} s`),
+    answer?.chosen && !refused && h("p", { class: "small chosen" }, answer.chosen));
 }
 
 export function bars() {

@@ -52,7 +52,11 @@ export function draw() {
   $("focus-name").textContent = state.focus;
   fill($("likeness-legend"), legend());
   Plots.draw($("likeness-plot"), traces(), layout());
-  fill($("withheld"), [...answers.withheld].map(([control, reason]) => h("span", {}, `No ${control}: ${reason}. `)));
+  const without = onScreen().filter(name => name !== "zero-shot" && name !== "in-context" && answers.learned.has(name) && !names().includes(name));
+  fill($("withheld"), [
+    without.length > 0 && h("span", {}, `No line for ${without.join(", ")}: not every layer's attention is changed there, so there is nothing to compare layer by layer. `),
+    ...[...answers.withheld].map(([control, reason]) => h("span", {}, `No ${control}: ${reason}. `)),
+  ]);
   fill($("layers"), Array.from({ length: layers }, (_, layer) => h("button", {
     type: "button", "aria-pressed": String(layer === state.view.layer), "aria-label": `Layer ${layer}`,
     onclick: () => { look({ layer: layer === state.view.layer ? null : layer }); $("layers").children[layer]?.focus(); },

@@ -60,7 +60,8 @@ class GdTuned(Learner[TunedOptions]):
         asked = [
             bench.asking(bench.lesson.only(range(min(ASKED, len(bench.lesson.queries))))) for bench in asked
         ]
-        curve = [row_of(bench.zero_shot, {}, bench.seed) for bench in asked]
+        before = [(bench.zero_shot, bench.seed) for bench in asked]
+        curve = [row_of(trace.label_logprobs, trace.labels, {}, seed) for trace, seed in before]
         alive = candidates(asked[0].model, options)
         tried: list[dict[str, Any]] = []
         for epochs in EPOCHS if options.epochs is None else (options.epochs,):
@@ -69,7 +70,7 @@ class GdTuned(Learner[TunedOptions]):
                 # A bench of its own each time, so that no trace is kept.
                 fresh = bench.asking(bench.lesson)
                 trace = self.learn(fresh, None, options.model_copy(update=candidate)).trace
-                curve.append(row_of(trace, candidate, bench.seed))
+                curve.append(row_of(trace.label_logprobs, trace.labels, candidate, bench.seed))
             tried += alive
             alive = sorted(alive, key=lambda one: rank(curve, one))[: -(-len(alive) // KEEP)]
         best = min(tried, key=lambda one: rank(curve, one))

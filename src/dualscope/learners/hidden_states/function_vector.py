@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
-from dualscope.learners.choice import Choice, choose, judges
-from dualscope.learners.hidden_states.steering import Steering, check_layer, steered
+from dualscope.learners.choice import Candidate, Choice, choose, judges
+from dualscope.learners.hidden_states.steering import Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.intervention import OnHeads
 from dualscope.models.heads import written_by_heads
@@ -55,11 +55,12 @@ class FunctionVector(Learner[FunctionVectorOptions]):
             options = options.model_copy(update={"which": strongest(effects, options.heads)})
         asked = [judge for bench in benches for judge in judges(bench, options.prompts)]
         layers = range(len(effects)) if options.layer is None else [options.layer]
-        found = choose(
-            asked,
-            [{"layer": layer} for layer in layers],
-            lambda bench, layer: self.learn(bench, None, options.model_copy(update=layer)).trace,
-        )
+
+        def tries(bench: Bench, candidates: Sequence[Candidate]) -> Tensor:
+            vector = function_vector(bench, options)
+            return tried(bench, [Steering(one["layer"], vector, "add") for one in candidates])
+
+        found = choose(asked, [{"layer": layer} for layer in layers], tries)
         which = [list(head) for head in options.which or ()]
         return replace(
             found,
@@ -70,20 +71,25 @@ class FunctionVector(Learner[FunctionVectorOptions]):
     def learn(self, bench: Bench, lr: float | None, options: FunctionVectorOptions) -> Learned:
         options, choice = bench.chosen(self, options)
         assert options.layer is not None
-        assert options.which is not None
-        model = bench.model
-        check_layer(model, options.layer, self.name)
-        for layer, head in options.which:
-            if not (0 <= layer < model.n_layers and 0 <= head < model.n_heads):
-                raise InputError(
-                    f"learner '{self.name}': option 'which': {model.name} has layers 0 to {model.n_layers - 1} and "
-                    f"heads 0 to {model.n_heads - 1}, found {[layer, head]}"
-                )
-        means = bench.once(("mean heads", options.prompts), lambda: mean_heads(bench, options.prompts))
-        vector = torch.stack(
-            [written_by_heads(model, layer, means[layer])[head] for layer, head in options.which]
-        ).sum(0)
+        check_layer(bench.model, options.layer, self.name)
+        vector = function_vector(bench, options)
         return steered(bench, Steering(options.layer, vector, "add"), choice)
+
+
+def function_vector(bench: Bench, options: FunctionVectorOptions) -> Tensor:
+    """What the chosen heads write on average, summed: [width]."""
+    assert options.which is not None
+    model = bench.model
+    for layer, head in options.which:
+        if not (0 <= layer < model.n_layers and 0 <= head < model.n_heads):
+            raise InputError(
+                f"learner 'function-vector': option 'which': {model.name} has layers 0 to {model.n_layers - 1} and "
+                f"heads 0 to {model.n_heads - 1}, found {[layer, head]}"
+            )
+    means = bench.once(("mean heads", options.prompts), lambda: mean_heads(bench, options.prompts))
+    return torch.stack(
+        [written_by_heads(model, layer, means[layer])[head] for layer, head in options.which]
+    ).sum(0)
 
 
 def strongest(effects: Tensor, heads: int) -> tuple[Head, ...]:

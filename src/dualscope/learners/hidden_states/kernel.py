@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dualscope.core.options import Options
-from dualscope.learners.choice import Choice, choose, judges
+from dualscope.learners.choice import Choice, choose, judges, one_by_one
 from dualscope.learners.hidden_states.steering import check_layer
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.learners.spare import asking_demonstrations
@@ -49,7 +49,7 @@ class Kernel(Learner[KernelOptions]):
         return choose(
             asked,
             candidates,
-            lambda bench, found: self.learn(bench, None, options.model_copy(update=found)).trace,
+            one_by_one(lambda bench, found: self.learn(bench, None, options.model_copy(update=found)).trace),
         )
 
     def learn(self, bench: Bench, lr: float | None, options: KernelOptions) -> Learned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ from dualscope.core.errors import InputError
 from dualscope.learners.choice import Choice
 from dualscope.learners.learner import Learned
 from dualscope.models.capture.intervention import OnResidual
+from dualscope.models.reading.last_token import read_under_each
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -31,12 +33,16 @@ class Steering:
     vector: Tensor  # [width]
     mode: Mode
 
-    def applied(self, model: Model) -> AbstractContextManager[None]:
+    @property
+    def intervention(self) -> OnResidual:
         def edit(residual: Tensor, _session: Session) -> Tensor:
             vector = self.vector.to(residual)
             return vector.expand_as(residual) if self.mode == "replace" else residual + vector
 
-        return model.intervened(OnResidual(self.layer, edit))
+        return OnResidual(self.layer, edit)
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        return model.intervened(self.intervention)
 
     def randomised(self, seed: int, draw: int) -> Steering:
         """A random direction of the same norm."""
@@ -56,6 +62,11 @@ def steered(bench: Bench, change: Steering, choice: Choice | None) -> Learned:
     with change.applied(model):
         trace = model.read(bench.lesson, want=bench.read_want)
     return Learned(trace, change, one_layer=True, choice=choice)
+
+
+def tried(bench: Bench, changes: Sequence[Steering]) -> Tensor:
+    """The queries' label log-probabilities before and under each change: [1 + changes, queries, classes]."""
+    return read_under_each(bench.model, bench.lesson, [(), *((one.intervention,) for one in changes)])
 
 
 def check_layer(model: Model, layer: int, learner: str) -> None:

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from dualscope.core.options import Options
-from dualscope.learners.choice import Choice, choose, judges
-from dualscope.learners.hidden_states.steering import Mode, Steering, check_layer, steered
+from dualscope.learners.choice import Candidate, Choice, choose, judges
+from dualscope.learners.hidden_states.steering import Mode, Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
@@ -38,11 +38,14 @@ class TaskVector(Learner[TaskVectorOptions]):
     def choose(self, benches: Sequence[Bench], options: TaskVectorOptions) -> Choice:
         asked = [judge for bench in benches for judge in judges(bench, options.dummies)]
         layers = [{"layer": layer} for layer in range(asked[0].model.n_layers)]
-        return choose(
-            asked,
-            layers,
-            lambda bench, layer: self.learn(bench, None, options.model_copy(update=layer)).trace,
-        )
+
+        def tries(bench: Bench, candidates: Sequence[Candidate]) -> Tensor:
+            vectors = task_vectors(bench, options.dummies, options.mode)
+            return tried(
+                bench, [Steering(one["layer"], vectors[one["layer"]], options.mode) for one in candidates]
+            )
+
+        return choose(asked, layers, tries)
 
     def learn(self, bench: Bench, lr: float | None, options: TaskVectorOptions) -> Learned:
         options, choice = bench.chosen(self, options)

@@ -79,7 +79,7 @@ def _by_parts(
     sinks: Tensor | None,
 ) -> Tensor:
     """Softmax over the context's shared part and the sequence's own: [batch, heads, rows, head_dim]."""
-    own = kernel.own_part(query, key, value, rules, mask)
+    own = kernel.own_part(query, key, value, rules, mask, session.hidden)
     out, lse = own
     if session.prefix is not None:
         # RowIndex start where the query part does; the prefix's first key stands at position 0.

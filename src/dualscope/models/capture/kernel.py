@@ -83,17 +83,18 @@ def fused(
 
 
 def own_part(
-    query: Tensor, key: Tensor, value: Tensor, rules: Rules, mask: Tensor | None
+    query: Tensor, key: Tensor, value: Tensor, rules: Rules, mask: Tensor | None, hidden: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Queries [batch, heads, rows, dim] to the keys of their own sequence, causally; the last row and the last
     key are the same token.
 
-    ``mask`` is transformers' additive one where its pattern is more than causal; None means causal.
+    ``mask`` is transformers' additive one where its pattern is more than causal; None means causal. ``hidden``
+    ([batch, keys]) are keys that no row sees.
     """
     key, value = for_every_head(key, query.shape[1]), for_every_head(value, query.shape[1])
     rows, keys = query.shape[-2], key.shape[-2]
     wide = rules.window is not None and keys > rules.window
-    if rules.fusible and mask is None and not wide and rows == keys:
+    if rules.fusible and mask is None and hidden is None and not wide and rows == keys:
         result = fused(query, key, value, rules.scaling, causal=True)
         if result is not None:
             return result
@@ -103,6 +104,8 @@ def own_part(
         seen = seen & (distance < rules.window)
     if mask is not None and mask.shape[-1] == keys:  # it does not know of cached keys; the window does
         seen = seen & (mask > torch.finfo(mask.dtype).min / 2)
+    if hidden is not None:
+        seen = seen & ~hidden[:, None, None]
     return plain(query, key, value, rules, distance, seen)
 
 

@@ -38,6 +38,7 @@ class Session:
     query_ids: tuple[str, ...] = ()  # of the sequences of the batch
     answer: int | None = None  # the class whose label's tokens are being read, after the prompt
     cached: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    hidden: Tensor | None = None  # [batch, cached + new keys]: those that no row sees
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     seen: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # name -> layer -> tensor
     rules: dict[int, kernel.Rules] = field(default_factory=dict)  # how each layer weighed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ PLAIN = (True, False, None, "gaussian")  # ways to begin that leave the model's 
 
 
 def adapter_files(folder: str) -> list[Path]:
-    """Configuration and weights of an adapter; an explanation where they are not there."""
-    path = Path(folder).expanduser()
-    if not path.is_dir():
+    """Configuration and weights of an adapter; an explanation where they are not there, or cannot be merged."""
+    path = Path(os.path.expanduser(folder))
+    if not os.path.isdir(path):  # which says no of a name that cannot be one, too
         raise InputError(f"adapter '{folder}': no such folder; give the one that holds {CONFIG}")
     if (path / PICKLED).exists() and not (path / WEIGHTS).exists():
         raise InputError(
@@ -27,13 +28,14 @@ def adapter_files(folder: str) -> list[Path]:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise InputError(f"adapter '{folder}': there is no {name} in it")
+    _check(json_of(path / CONFIG, "copy the folder again"), folder)
+    weights_header([path / WEIGHTS], folder)
     return [path / CONFIG, path / WEIGHTS]
 
 
 def merged(hf: Any, folder: str, model: str) -> Any:
     """The model with an adapter's change added to its weights: from then on it is a model like any other."""
     config, weights = adapter_files(folder)
-    _check(json_of(config, "copy the folder again"), folder)
     header = weights_header([weights], folder)
     try:
         import peft
@@ -59,6 +61,9 @@ def _check(written: dict[str, Any], folder: str) -> None:
     kind = written.get("peft_type")
     if kind != "LORA":
         raise InputError(f"adapter '{folder}': only LoRA adapters can be merged; peft_type is {kind!r}")
+    rank = written.get("r")
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+        raise InputError(f"adapter '{folder}': its rank 'r' is a whole number above 0, found {rank!r}")
     if written.get("megatron_config") is not None:  # names a module to import
         raise InputError(f"adapter '{folder}': adapters of Megatron layers are not read (megatron_config)")
     begun = written.get("init_lora_weights", True)

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualscope.core import network
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reason
 
@@ -43,6 +44,7 @@ TOKENIZER = (
 )
 """Every file from which transformers' tokenizers of language models are made."""
 COMMIT = re.compile("[0-9a-f]{40}")
+NO_REVISION = re.compile(r"[\s~^:?*\[\\{}@]|\.\.")  # what no name of git's has
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class ModelSource:
         if any(self.file(name) is not None for name in PICKLED):
             raise InputError(
                 f"model '{self.name}' has pickled weights only ({PICKLED[0]}), which can run code when "
-                f"loaded; convert them first: dualscope convert {self.name} OUT, then use --model OUT"
+                f"loaded; convert them first: {called('convert', self.name, 'OUT')}, then use --model OUT"
             )
         where = "in the local cache (offline)" if self.offline and self.folder is None else "there"
         raise InputError(f"model '{self.name}' has no model.safetensors {where}: {self.location}")
@@ -241,4 +243,6 @@ def find(name: str, offline: bool = False) -> ModelSource:
     repository, _, revision = name.partition("@")
     if name.startswith((".", "~", "/")) or repository.count("/") > 1 or not repository:
         raise InputError(f"no such folder: {name}")
+    if NO_REVISION.search(revision):
+        raise InputError(f"model '{name}': '{revision}' is no revision (a branch, a tag or a commit)")
     return ModelSource(name, repository=repository, revision=revision or None, offline=offline)

@@ -106,10 +106,10 @@ def read_batch(reading: Reading, batch: Batch) -> tuple[dict[str, Tensor], int |
         for name in ("attn_out", "attn_scores", "residual", *_STACKED)
         if name in session.seen
     }
-    return values | _score_labels(reading, batch, session, logits, exits), session.rules[0].window
+    return values | score_labels(reading, batch, session, logits, exits), session.rules[0].window
 
 
-def _score_labels(
+def score_labels(
     reading: Reading, batch: Batch, session: Session, logits: Tensor, exits: Tensor | None
 ) -> dict[str, Tensor]:
     """Mean log-probability of each label's tokens, from the final logits and, if asked, from every layer's."""
@@ -136,7 +136,8 @@ def _score_labels(
     if "next_tokens" in reading.want:
         values |= _next_tokens(reading, batch, first[:, 0])
     if exits is not None:
-        values["label_logprobs_at_layer"] = at_layer if layers is None else layers.means.to(reading.dtype)
+        found = at_layer if layers is None else layers.means.to(reading.dtype).log_softmax(-1)
+        values["label_logprobs_at_layer"] = found
     return values
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.architectures.transformer import Transformer
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Schedule, Workplace, train
@@ -19,7 +19,7 @@ class Ahn(Experiment):
 
     summary: ClassVar[str] = "learned preconditioner A against the optimal A*"
 
-    steps: int = 2000
+    steps: Steps = 2000
     n: int = 20
     scales: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0)  # the eigenvalues of Sigma, which is diagonal
     batch: int = 1024

@@ -18,7 +18,7 @@ from dualscope.regression.baselines.spectrum import (
     online_gradient_descent,
     ridge,
 )
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import probed
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
@@ -61,7 +61,7 @@ class Akyurek(Experiment):
         "closed forms: which is nearest to a trained transformer, over depth, width and noise"
     )
 
-    steps: int = 1500
+    steps: Steps = 1500
     d: int = 4
     points: int = 9  # 2 d examples and a query
     layers: int = 4
@@ -96,7 +96,8 @@ class Akyurek(Experiment):
             self._probe(results, arm, learned.model, place)
         results.figure("SPD", "Squared difference of predictions from each closed form", log_y=True)
         results.figure("ILWD", "Squared difference of implied weights", log_y=True)
-        results.figure("squared error", "Error against the number of examples")
+        # With noise, least squares errs a thousandfold where examples are as many as dimensions.
+        results.figure("squared error", "Error against the number of examples", log_y=True)
         results.figure("probed", "What a linear probe reads off each layer (share of variance)")
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         for axis in ("layers", "width", "noise"):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.architectures.transformer import Scores
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems.data import TaskBatch, generators
 from dualscope.regression.problems.processes import GaussianProcess, Kernel, bayes
 from dualscope.regression.results import Results, shown
@@ -26,7 +26,7 @@ class Cheng(Experiment):
 
     summary: ClassVar[str] = "functional GD: data kernel x attention kernel"
 
-    steps: int = 30
+    steps: Steps = 30
     d: int = 5
     n: int = 14
     depths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)

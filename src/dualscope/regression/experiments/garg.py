@@ -12,7 +12,7 @@ from dualscope.regression.baselines.network import fit_networks
 from dualscope.regression.baselines.spectrum import Spectrum, least_squares
 from dualscope.regression.baselines.trees import boost, grow
 from dualscope.regression.comparison import errors
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.landscape import note_landscape
 from dualscope.regression.out_of_distribution import (
     LEAST_SQUARES,
@@ -53,7 +53,7 @@ class Garg(Experiment):
     )
 
     classes: tuple[FunctionName, ...] = get_args(FunctionName)
-    steps: int = 1500
+    steps: Steps = 1500
     d: int = 5
     points: int = 11  # of linear functions: 2 d examples and a query
     long_points: int = 26  # of trees and networks

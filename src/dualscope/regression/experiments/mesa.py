@@ -16,7 +16,7 @@ from dualscope.regression.baselines.dynamics import (
     closed_forms,
     preconditioned,
 )
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.probes import probed
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import LinearDynamics
@@ -41,7 +41,7 @@ class Mesa(Experiment):
     )
 
     seeds: Seeds = (0, 1, 2)
-    steps: int = 1500
+    steps: Steps = 1500
     d: int = 10
     length: int = 50
     noise: float = 0.1

@@ -11,7 +11,7 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.regression.appearance import APPEARS, first_below, when_equal
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Workplace
 from dualscope.training.corpus import draw_batch
@@ -35,7 +35,7 @@ class MomentumLanguageModels(Experiment):
     )
 
     seeds: Seeds = (0, 1, 2, 3)
-    steps: int = 2000
+    steps: Steps = 2000
     eta: float = 0.5
     layers: int = 4
     width: int = 128

@@ -15,7 +15,7 @@ from dualscope.regression.baselines.spectrum import (
     newton,
     online_gradient_descent,
 )
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import fit_probe, read_probe
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
@@ -38,7 +38,7 @@ class Newton(Experiment):
     )
 
     conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
-    steps: int = 1500
+    steps: Steps = 1500
     d: int = 5
     points: int = 11
     layers: int = 6

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from dualscope.core.errors import InputError
 from dualscope.regression.appearance import APPEARS, note_training, when_equal
 from dualscope.regression.architectures.gpt2 import Size
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.problems.prompts import LinearFunctions
 from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
@@ -51,7 +51,7 @@ class Variants(Experiment):
     )
 
     seeds: Seeds = tuple(range(8))
-    steps: int = 1500
+    steps: Steps = 1500
     arms: tuple[str, ...] = tuple(ARMS)
     d: int = 5
     points: int = 16

@@ -10,7 +10,7 @@ from dualscope.regression.appearance import arrived
 from dualscope.regression.architectures.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
 from dualscope.regression.architectures.transformer import Transformer, chosen, copies_of
 from dualscope.regression.comparison import alignment, half_mse
-from dualscope.regression.experiment import EXPERIMENTS, Experiment
+from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems.data import Linear, TaskBatch, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
@@ -31,7 +31,7 @@ class VonOswald(Experiment):
 
     summary: ClassVar[str] = "trained linear attention against GD and GD++, in depth"
 
-    steps: int = 1500
+    steps: Steps = 1500
     d: int = 10
     n: int = 10
     depths: tuple[int, ...] = (1, 2, 3)  # trained

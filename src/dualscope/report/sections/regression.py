@@ -54,8 +54,14 @@ def _checks(source: ReportedRun) -> Iterable[Item]:
             ["", "claim", "found"],
             rows,
             task=None,
-            title=f"{source.name}: what the theory says of these numbers",
+            title=f"{_name(source)}: what the theory says of these numbers",
         )
+
+
+def _name(source: ReportedRun) -> str:
+    """The folder's own; of results that come with the package, the experiment and its size."""
+    size = source.provenance.get("size")
+    return f"{source.regression_settings.get('experiment', source.name)}, {size}" if size else source.name
 
 
 def _badge(holds: bool, quick: bool) -> Badge:
@@ -112,7 +118,7 @@ def _chart(
     about = figure.get("about") or ""
     return Chart(
         name,
-        f"{source.name}: {figure['title']}",
+        f"{_name(source)}: {figure['title']}",
         f"{metric} in the experiment `{rows[0]['experiment']}`, mean over seeds with 95 % intervals. {about}".strip(),
         "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
         if heat

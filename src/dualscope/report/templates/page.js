@@ -26,11 +26,16 @@
     if (!categories || !spec.byTask || !hiddenTasks.size) return spec.layout;
     return { ...spec.layout, yaxis: { ...spec.layout.yaxis, categoryarray: categories.filter(c => !hiddenTasks.has(c)) } };
   };
+  // A sheet is narrower than a screen, and a chart is drawn before the browser lays the sheet out.
+  const SHEET = 680; // pixels: A4 less its margins
+  let onPaper = false;
+  const paperWidth = box => (box.closest(".panels:not(.single)") ? (SHEET - 28) / 2 : SHEET);
   const draw = box => {
     const spec = plots[box.dataset.plot];
     const off = new Set(all('[data-series][aria-pressed="false"]', box.closest("figure")).map(key => escaped(key.dataset.series)));
     drawn.add(box);
-    Plots.draw(box, spec.data.filter(trace => !off.has(trace.name)).map(filtered), laidOut(spec));
+    const layout = onPaper ? { ...laidOut(spec), width: paperWidth(box) } : laidOut(spec);
+    Plots.draw(box, spec.data.filter(trace => !off.has(trace.name)).map(filtered), layout);
   };
   const redraw = () => drawn.forEach(draw);
 
@@ -157,10 +162,12 @@
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
+    onPaper = true;
     boxes.filter(box => box.offsetParent !== null).forEach(draw);
   });
   addEventListener("afterprint", () => {
     if (before) root.dataset.theme = before; else delete root.dataset.theme;
+    onPaper = false;
     redraw();
   });
   root.dataset.ready = "true";

@@ -15,6 +15,8 @@ from dualscope.core.words import Precision
 from dualscope.models.files.source import CONFIG, find, weights_header
 from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, footprint
 from dualscope.studies.cell import Cell
+from dualscope.studies.choosing import RateJob
+from dualscope.studies.rates import pieces_at_most
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
 
@@ -22,6 +24,7 @@ FLOPS = 40e9  # of a small CPU; a guess until cells of the same kind are stored
 CHARACTERS_A_TOKEN = 4.0
 LONGEST = 2.0  # times the mean length
 WIDTHS: dict[Precision, int] = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
+TRAINED = 6.0  # operations a token and weight: forward, and backward at twice its cost
 OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
 
 
@@ -40,6 +43,24 @@ def shape_of(name: str, offline: bool = True) -> Shape | None:
     return Shape.of(config, sum(prod(shape) for shape, _ in header))
 
 
+def label_lengths(name: str, labels: Sequence[str]) -> list[int] | None:
+    """How many tokens a model has for each label word; None where its tokenizer is not one file on this machine.
+
+    >>> label_lengths("embedded", ["Positive", "Positive Negative"])
+    [1, 2]
+    """
+    from tokenizers import Tokenizer
+
+    path = find(name, offline=True).file("tokenizer.json")
+    if path is None:
+        return None
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception:  # whatever is wrong with it is said when the model is loaded
+        return None
+    return [max(1, len(tokenizer.encode(f" {label}", add_special_tokens=False).ids)) for label in labels]
+
+
 class Estimator:
     """Seconds and bytes of cells: from cells of the same kind that are stored, else from arithmetic."""
 
@@ -52,6 +73,7 @@ class Estimator:
             resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks
         }
         self._tokens: dict[str, float] = {}
+        self._labels: dict[tuple[str, str], int] = {}
 
     @cached_property
     def _measured(self) -> dict[tuple[str, str, str], float]:
@@ -69,12 +91,23 @@ class Estimator:
         if shape is None:
             return None
         tokens, sitting = self._prompt_tokens(cell.sitting.task), cell.sitting
-        work = 2.0 * sitting.queries * tokens
+        queries = min(sitting.queries, len(self._tasks[sitting.task].evaluation))
+        work = 2.0 * queries * (tokens + self._label_tokens(sitting.place.model, sitting.task))
         if cell.learning.rate is not None:
-            work += 6.0 * sitting.shots * tokens  # forward, and backward at twice its cost
+            work += TRAINED * sitting.shots * tokens
         elif sitting.shots:
             work += 2.0 * sitting.shots * tokens
         return work * shape.parameters / FLOPS + OVERHEAD
+
+    def search_seconds(self, job: RateJob) -> float | None:
+        """All pieces of a search for a rate, as if one process did them: each trains, then reads its examples."""
+        shape = self._shape_by_name(job.place.model)
+        if shape is None:
+            return None
+        tokens = self._prompt_tokens(job.task)
+        asked = tokens + self._label_tokens(job.place.model, job.task)
+        work = sum(TRAINED * job.shots * tokens + 2.0 * examples * asked for examples in pieces_at_most(job))
+        return work * shape.parameters / FLOPS + OVERHEAD * len(job.seeds)
 
     def memory(self, cell: Cell) -> Footprint | None:
         """By part, on the device: of the cell and of what is held for it."""
@@ -97,7 +130,17 @@ class Estimator:
         return footprint(shape, itemsize, task)
 
     def _shape(self, cell: Cell) -> Shape | None:
-        name = cell.sitting.place.model
+        return self._shape_by_name(cell.sitting.place.model)
+
+    def _label_tokens(self, model: str, task: str) -> float:
+        """Tokens that follow a prompt where labels have several: each such label but its last token is read anew."""
+        if (model, task) not in self._labels:
+            labels = self._tasks[task].labels
+            lengths = label_lengths(model, labels) or [len(label.split()) for label in labels]
+            self._labels[model, task] = sum(length - 1 for length in lengths)
+        return self._labels[model, task]
+
+    def _shape_by_name(self, name: str) -> Shape | None:
         if name not in self._shapes:
             self._shapes[name] = shape_of(name)
         return self._shapes[name]

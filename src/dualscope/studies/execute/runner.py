@@ -20,7 +20,7 @@ from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.work import Work, WorkerSetup
-from dualscope.studies.paths import anchored
+from dualscope.studies.paths import anchored, named_model
 from dualscope.studies.plan import Plan
 from dualscope.studies.planner import Planner
 from dualscope.studies.rates import asks_for_recorded, recorded_rates
@@ -76,14 +76,15 @@ class Runner:
         known = provenance.known(self.run)
         memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
+        self.models = [source for _, source in map(named_model, self.study.models)]
         self.weights = {
             model: model_digest(model, offline, self.study.adapter)
             if fetch or is_here(model)
             else "not fetched"
-            for model in self.study.models
+            for model in self.models
         }
         self.dtypes = self._precisions(known.get("automatic", {}))
-        suitable = jobs or suitable_jobs(self.study.models, device)
+        suitable = jobs or suitable_jobs(self.models, device)
         self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
         self.before = known.get("where", {}).get("threads")
         threads = suitable_threads(suitable, self.before)
@@ -96,18 +97,20 @@ class Runner:
         A run that is resumed where there is an accelerator keeps its precision: its cells are known by it.
         """
         if self.study.dtype != "auto":
-            return dict.fromkeys(self.study.models, self.study.dtype)
-        names = {model: Place(model, "").name for model in self.study.models}
+            return dict.fromkeys(self.models, self.study.dtype)
+        named = map(named_model, self.study.models)
+        names = {model: Place(model, "", called=called).name for called, model in named}
         return {
             model: before.get(name) or automatic_dtype(model, self.device, offline=True)
             for model, name in names.items()
         }
 
-    def plan(self) -> Plan:
-        """The cells of this shard, as far as their rates are known."""
+    def plan(self, suppose: Mapping[str, float] | None = None) -> Plan:
+        """The cells of this shard, as far as their rates are known; ``suppose`` has rates that are yet to be chosen."""
         known = {key: float(choice["rate"]) for key, choice in rates.chosen(self.run).items()}
+        known = {**(suppose or {}), **known}
         tasks = [self.resolver.task(entry.task).name for entry in self.study.tasks]
-        cards = recorded_rates(self.study.models, tasks) if asks_for_recorded(self.study) else {}
+        cards = recorded_rates(self.models, tasks) if asks_for_recorded(self.study) else {}
         settled = choices.settings_of(self.run)
         plan = Planner(self.study, self.resolver, self.weights, known, cards, settled, self.dtypes).plan()
         sittings = plan.sittings()

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from dualscope.core.called import called
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.strangers import reason
@@ -22,7 +23,7 @@ from dualscope.studies.run_folder.cell_files import (
 from dualscope.studies.run_folder.pack import Pack
 
 T = TypeVar("T")
-MENDED = "`dualscope run` computes what is damaged again"
+MENDED = f"`{called('run')}` computes what is damaged again"
 WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
 
 

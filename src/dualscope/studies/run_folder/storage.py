@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -43,7 +43,7 @@ class Run(Cells):
         return f"Run.open({str(self.folder)!r})"
 
     @classmethod
-    def create(cls, place: str | Path) -> Run:
+    def create(cls, place: str | Path) -> Self:
         """A run folder to write to, new or not; what dead processes left half-written is swept away.
 
         A new one is made with its first file: a study that is refused leaves nothing behind.
@@ -55,7 +55,7 @@ class Run(Cells):
         return cls(folder)
 
     @classmethod
-    def open(cls, place: str | Path) -> Run:
+    def open(cls, place: str | Path) -> Self:
         """An existing run folder."""
         folder = Folder.at(place)
         if not any(folder.names(part) for part in ("cells", INDEX)) and not folder.exists("study.yaml"):

@@ -1,0 +1,73 @@
+"""``dualscope export``: a run, as experiment trackers and spreadsheets keep it. Nothing leaves the machine."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from dualscope.core.errors import InputError
+
+if TYPE_CHECKING:
+    from dualscope.export.tracked import TrackedStudy
+
+Tracker = Literal["mlflow", "wandb", "trackio", "csv"]
+Writer = Callable[["TrackedStudy", Path | None, Callable[[str], None]], list[str]]
+
+
+def export(
+    run: str = typer.Argument(metavar="RUN", help="A run folder (or fsspec URL)."),
+    to: Tracker = typer.Option(
+        help="Where to; each tracker's client is an extra, as in pip install 'dualscope[mlflow]'."
+    ),
+    out: str | None = typer.Option(
+        None,
+        metavar="DIR",
+        help="A folder for it; if not given, where the tracker's own commands look (the current folder; Trackio: its "
+        "cache), and a folder named after the run for csv.",
+    ),
+) -> None:
+    """Write a run as a tracker keeps it: a tracked run for each learner and task, over all its seeds.
+
+    Columns and options are its parameters, the aggregates its metrics (with .low and .high), layers its steps; study,
+    report, summary and verdict are files of the whole. All of it stays on this machine: wandb writes offline runs.
+
+    dualscope export runs/quick --to mlflow
+    """
+    from rich.console import Console
+
+    from dualscope.export.tracked import tracked_study
+
+    if out is not None and "://" in out:
+        raise InputError(
+            f"--out {out}: export writes to this machine alone; give a folder, and let the tracker bring it elsewhere"
+        )
+    with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("reading the run") as status:
+        study = tracked_study(run, Path(scratch))
+        try:
+            said = _writer(to)(study, None if out is None else Path(out), status.update)
+        except OSError as error:
+            raise InputError(f"--out {out or '.'}: cannot be written ({error.strerror or error})") from None
+    typer.echo(f"{study.name}: {len(study.runs)} tracked runs")
+    for line in said:
+        typer.echo(line)
+
+
+def _writer(to: Tracker) -> Writer:
+    """Nobody's client is imported before it is asked for."""
+    if to == "mlflow":
+        from dualscope.export.to_mlflow import to_mlflow
+
+        return to_mlflow
+    if to == "wandb":
+        from dualscope.export.to_wandb import to_wandb
+
+        return to_wandb
+    if to == "trackio":
+        from dualscope.export.to_trackio import to_trackio
+
+        return to_trackio
+    from dualscope.export.to_csv import to_csv
+
+    return to_csv

@@ -1,0 +1,36 @@
+"""How this program was started: what hints tell people to type is what works where they are."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+NAME = "dualscope"
+MODULES = ("__main__.py", "cli.py")
+
+
+def called(*words: str) -> str:
+    """A command of ours as it can be typed here: by its name where the shell finds it, else by its path.
+
+    >>> called("doctor", "--model", "m").endswith("dualscope doctor --model m")
+    True
+    """
+    return " ".join([_program(Path(sys.argv[0])), *words])
+
+
+def _program(first: Path) -> str:
+    if first.name in MODULES and first.parent.name == NAME:
+        return f"{_typed(Path(sys.executable))} -m {NAME}"
+    return _typed(first) if first.stem == NAME and first.exists() else NAME
+
+
+def _typed(program: Path) -> str:
+    """Its name where the shell would find the same file, else its path from here."""
+    found = shutil.which(program.name)
+    if found is not None and Path(found).absolute() == program.absolute():
+        return program.name
+    try:
+        return str(program.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(program.absolute())
