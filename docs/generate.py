@@ -188,10 +188,10 @@ it would be in 38 %.
 
 ## Does it find what is there?
 
-A rule that never said *above* would keep its error rates too. In-context learning from other demonstrations, the ceiling of all
-else, can be put before it as if it were a hypothesis (`benchmarks/again.py`, with the study `benchmarks/studies/again-21m.yaml`). In
-`realtext-21m` (16 shots, 5 seeds, 100 queries) its likeness is .99 [.98, .99] on sst2 and .87 [.79, .95] on subj, and that less each
-control:
+A rule that never said *above* would keep its error rates too. In-context learning from other demonstrations, the
+ceiling of all else, can be put before it as if it were a hypothesis (`benchmarks/again.py`, with the study
+`benchmarks/studies/again-21m.yaml`). In `realtext-21m` (16 shots, 5 seeds, 100 queries) its likeness is .99 [.98,
+.99] on sst2 and .87 [.79, .95] on subj, and that less each control:
 
 | control | sst2 | subj |
 |---|---|---|
@@ -204,10 +204,10 @@ control:
 | beyond dilution | .97 [.96, .98] | .80 [.68, .91] |
 | random labels: not a null here, they beat zero-shot in context | .00 [.00, .00] | .00 [−.11, .11] |
 
-Above all of these that decide. The untrained model is the exception: with random weights a context of the same length changes attention
-much alike whatever it says, so that two draws are as alike as .93 on sst2 (one draw of weights) and .92 and .95 on subj (two draws, 20
-queries). That is below the trained model on sst2, and above it on subj, where by the letter of the rule not even in-context learning
-itself stands above every control.
+Above all of these that decide. The untrained model is the exception: with random weights a context of the same
+length changes attention much alike whatever it says, so that two draws are as alike as .93 on sst2 (one draw of
+weights) and .92 and .95 on subj (two draws, 20 queries). That is below the trained model on sst2, and above it on
+subj, where by the letter of the rule not even in-context learning itself stands above every control.
 
 ## The ceiling
 
