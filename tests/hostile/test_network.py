@@ -36,7 +36,7 @@ def _dualscope(endpoint: Endpoint, home: Path, *arguments: object) -> subprocess
         capture_output=True,
         text=True,
         env={**{k: v for k, v in os.environ.items() if k not in unset}, **settings},
-        timeout=120,
+        timeout=600,  # of a busy machine
     )
 
 
