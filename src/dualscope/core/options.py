@@ -1,4 +1,4 @@
-"""Settings that a person chooses by name: typed, frozen, unknown names refused."""
+"""Settings that a person chooses by name: typed, frozen, unknown names refused; and seeds as people write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MOST_SEEDS = 100_000
 
 
 class Strict(BaseModel):
@@ -85,3 +87,27 @@ def gathered(entry: Any, own: Collection[str]) -> Any:
         return entry
     rest = {name: value for name, value in entry.items() if name not in beside}
     return {**rest, "options": {**entry.get("options", {}), **beside}}
+
+
+def as_seeds(value: Any) -> Any:
+    """``3`` means 0, 1, 2; a list means exactly these; ``"2,3,4"`` is the command line's list.
+
+    >>> as_seeds(3), as_seeds("2,3,4"), as_seeds("7,")
+    ((0, 1, 2), ['2', '3', '4'], ['7'])
+    """
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if not parts or not all(part.isdecimal() for part in parts):
+            raise ValueError(
+                f"expected a number of seeds (3) or the seeds themselves (2,3,4), found {value!r}"
+            )
+        value = parts if "," in value else int(parts[0])
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MOST_SEEDS:
+            raise ValueError(f"a number of seeds is at least 1 and at most {MOST_SEEDS:,}, found {value}")
+        return tuple(range(value))
+    return value
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what a column of rows can hold
+Seeds = Annotated[tuple[Seed, ...], BeforeValidator(as_seeds), Field(min_length=1)]

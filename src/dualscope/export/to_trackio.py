@@ -43,9 +43,11 @@ def to_trackio(study: TrackedStudy, folder: Path | None, tell: Callable[[str], N
             config = {**study.params, "answer": study.answer, "dualscope_id": study.id}
             live = trackio.init(name, name=study.name, group="study", config=config, **still)
             live.log({"runs": len(study.runs)}, step=0)
+            for (
+                file
+            ) in study.files:  # while its run goes on: else each would be put into a folder of its own name
+                trackio.save(file)
             trackio.finish()
-            for file in study.files:
-                trackio.save(file, project=name)
     place = "" if folder is None else f"TRACKIO_DIR={folder.absolute()} "
     return [f'look at it: {place}trackio show --project "{name}"']
 

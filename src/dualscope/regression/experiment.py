@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from dualscope.core import seeds
+from dualscope.core import options
 from dualscope.core.registry import Registry
 from dualscope.models.hardware import resolve
 from dualscope.regression.results import Results
@@ -37,7 +37,7 @@ def _distinct(given: tuple[int, ...]) -> tuple[int, ...]:
     return given
 
 
-Seeds = Annotated[seeds.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
+Seeds = Annotated[options.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
 
 
 Steps = Annotated[

@@ -12,8 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError
-from dualscope.core.options import Strict, gathered
-from dualscope.core.seeds import Seed, Seeds, as_seeds
+from dualscope.core.options import Seed, Seeds, Strict, as_seeds, gathered
 from dualscope.core.words import (
     CONTROL_ROLES,
     AskedPrecision,

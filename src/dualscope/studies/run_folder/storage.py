@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.folder import Folder, RemoteFolder, check_writable
+from dualscope.core.folder import Folder, check_writable
+from dualscope.core.remote_folder import RemoteFolder
 from dualscope.core.rows import COLUMNS
 from dualscope.core.strangers import reason
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
