@@ -14,8 +14,9 @@ from dualscope.core.strangers import json_of
 from dualscope.core.words import Precision
 from dualscope.models.files.source import CONFIG, find, weights_header
 from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, footprint
-from dualscope.studies.cell import Cell
+from dualscope.studies.cell import Cell, Place
 from dualscope.studies.choosing import RateJob
+from dualscope.studies.execute.work import Work
 from dualscope.studies.rates import pieces_at_most
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import Run
@@ -25,6 +26,7 @@ CHARACTERS_A_TOKEN = 4.0
 LONGEST = 2.0  # times the mean length
 WIDTHS: dict[Precision, int] = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 TRAINED = 6.0  # operations a token and weight: forward, and backward at twice its cost
+SPARE = 200  # examples on which rates and layers are chosen, at most
 OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
 
 
@@ -111,23 +113,40 @@ class Estimator:
 
     def memory(self, cell: Cell) -> Footprint | None:
         """By part, on the device: of the cell and of what is held for it."""
-        shape = self._shape(cell)
+        sitting, trains = cell.sitting, cell.learning.rate is not None
+        learners = 1 + sum(other.rate is not None for other in cell.beside)
+        traces = 3 + len(cell.beside)
+        return self._memory(
+            sitting.place, sitting.task, sitting.shots, sitting.queries, trains, learners, traces
+        )
+
+    def memory_of(self, work: Work) -> int:
+        """Bytes of the largest cell of a piece of work; of a choice, what training and reading spare examples takes."""
+        if work.cells:
+            found = [self.memory(cell) for cell in work.cells]
+        else:
+            shots = max(self.resolver.study.shots)
+            found = [self._memory(work.place, work.sitting.task, shots, SPARE, True, 1, 3)]
+        return max((one.total for one in found if one is not None), default=0)
+
+    def _memory(
+        self, place: Place, task: str, shots: int, queries: int, trains: bool, learners: int, traces: int
+    ) -> Footprint | None:
+        shape = self._shape_by_name(place.model)
         if shape is None:
             return None
-        tokens, sitting = math.ceil(LONGEST * self._prompt_tokens(cell.sitting.task)), cell.sitting
-        trains = cell.learning.rate is not None
-        itemsize = WIDTHS[sitting.place.dtype]
+        tokens, itemsize = math.ceil(LONGEST * self._prompt_tokens(task)), WIDTHS[place.dtype]
         again = shape.parameters <= TRAINED_TWICE and itemsize < WIDTHS["float64"]
-        task = Demand(
-            queries=min(sitting.queries, len(self._tasks[sitting.task].evaluation)),
+        demand = Demand(
+            queries=min(queries, len(self._tasks[task].evaluation)),
             query_tokens=tokens,
-            context_tokens=math.ceil(self._prompt_tokens(sitting.task) * sitting.shots),
+            context_tokens=math.ceil(self._prompt_tokens(task) * shots),
             demonstration_tokens=tokens if trains else 0,
-            traces=3 + len(cell.beside),
-            changes=1 + again + sum(other.rate is not None for other in cell.beside),
+            traces=traces,
+            changes=learners + again,
             device=self.device,
         )
-        return footprint(shape, itemsize, task)
+        return footprint(shape, itemsize, demand)
 
     def _shape(self, cell: Cell) -> Shape | None:
         return self._shape_by_name(cell.sitting.place.model)

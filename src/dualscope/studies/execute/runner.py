@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dualscope.studies.cell import Cell, Place
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
+from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.work import Work, WorkerSetup
@@ -226,13 +227,20 @@ class Runner:
         free, held = self._sort_out(works, watch)
         while free or held:
             if free:
-                held += self.engine(free, self.setting, self.jobs, listen)
+                held += self.engine(self._sized(free), self.setting, self.jobs, listen)
             if held:
                 self._say_who(held, watch, said)
                 time.sleep(POLL)
             free, held = self._sort_out(self._still_missing(held, listen), watch)
         result.computed += [key for key, outcome in seen.items() if outcome.state == "stored"]
         result.failures += [outcome for outcome in seen.values() if outcome.state == "failed"]
+
+    def _sized(self, works: Sequence[Work]) -> Sequence[Work]:
+        """With the memory that they need, where a cluster gives GPUs accordingly."""
+        if self.where["engine"] != "ray":
+            return works
+        estimator = Estimator(self.run, (), self.resolver, "cuda")
+        return [replace(work, memory=estimator.memory_of(work)) for work in works]
 
     def _sort_out(self, works: Sequence[Work], watch: Claims) -> tuple[list[Work], list[Work]]:
         """What nobody is at, and what others are: nothing is started for the latter."""

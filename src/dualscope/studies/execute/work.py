@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dualscope.core.learning import Learning
 from dualscope.studies.cell import Cell, Place, Sitting
@@ -29,6 +29,8 @@ class Work:
 
     sitting: Sitting | RatePiece | ChoiceJob
     cells: tuple[Cell, ...] = ()
+    memory: int = field(default=0, compare=False)
+    """Bytes that it needs on a GPU, as estimated; 0 where that is not known."""
 
     @property
     def place(self) -> Place:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,9 @@ import pytest
 
 from dualscope.core.owner import Owner
 from dualscope.studies import Study, run_study
+from dualscope.studies.execute.engines import gpus
+from dualscope.studies.execute.engines import ray as engine
+from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.outcome import Event, Outcome
 from tests.studies.children import files
 
@@ -86,6 +90,100 @@ def test_two_nodes_and_a_killed_worker(
     assert mine[words].equals(theirs[words])
     np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-5)
     assert run_study(study, tmp_path / "ray", engine="ray", device="cpu").computed == []
+
+
+NOTING = '''
+import json, os, time
+from pathlib import Path
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("notes")
+class Notes(Learner):
+    """Writes down which GPUs Ray gave to whom, and takes its time."""
+    def learn(self, bench, lr, options):
+        import ray
+        given = ray.get_runtime_context().get_assigned_resources().get("GPU", 0)
+        about = {"gpus": given, "ids": ray.get_gpu_ids(), "pid": os.getpid(), "began": time.time()}
+        time.sleep(4)
+        about |= {"ended": time.time(), "model": Path(bench.model.name).name}
+        Path(os.environ["NOTES"], f"{os.getpid()}-{time.time_ns()}.json").write_text(json.dumps(about))
+        return Learned(bench.zero_shot)
+'''
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_gpus_as_the_estimate_says(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A model that needs two of the declared GPUs, and four actors of a small one that share the third; one of the
+    four is killed. No GPU is there: Ray counts what was declared, and the estimates are declared too.
+    """
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "noting.py").write_text(NOTING)
+    large = shutil.copytree(fields["models"][0], tmp_path / "large")
+    needs = {str(large): 150 * 2**30, fields["models"][0]: 20 * 2**30}
+    huge = shutil.copytree(large, tmp_path / "huge")
+    needs[str(huge)] = 300 * 2**30
+    monkeypatch.setattr(Estimator, "memory_of", lambda self, work: needs[work.place.model])
+    monkeypatch.setattr(gpus, "smallest_gpu", lambda ray: 100 * 2**30)
+    nodes = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False}
+    )
+    nodes.add_node(num_cpus=4, num_gpus=1)
+    nodes.wait_for_nodes()
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    killed: list[int] = []
+    hired: list[float] = []
+    hire = engine._Crew._hire
+
+    def hire_and_note(crew: Any, asked: float) -> Any:
+        hired.append(asked)
+        return hire(crew, asked)
+
+    monkeypatch.setattr(engine._Crew, "_hire", hire_and_note)
+
+    def kill_one(event: Event) -> None:
+        """A small one's actor, when four of them have written."""
+        small = [
+            json.loads(p.read_text()) for p in (tmp_path / "notes").iterdir() if '"tiny"' in p.read_text()
+        ]
+        if len(small) >= 4 and not killed:
+            killed.append(small[0]["pid"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    study = fields | {
+        "models": [fields["models"][0], str(huge), str(large)],
+        "plugins": [str(tmp_path / "noting.py")],
+        "learners": ["notes"],
+        "controls": [],
+        "seeds": 6,
+    }
+    try:
+        result = run_study(study, tmp_path / "run", engine="ray", tell=kill_one)
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+    notes = [json.loads(path.read_text()) for path in (tmp_path / "notes").iterdir()]
+    assert {(note["model"], note["gpus"]) for note in notes} == {("large", 2.0), ("tiny", 0.25)}
+    assert all(len(note["ids"]) == 2 for note in notes if note["model"] == "large")
+    together = sorted((n for n in notes if n["model"] == "tiny"), key=lambda n: n["began"])[:4]
+    assert len({note["pid"] for note in together}) == 4
+    assert max(note["began"] for note in together) < min(note["ended"] for note in together)
+    assert len({note["ids"][0] for note in together}) == 1
+    assert (
+        min(notes, key=lambda note: note["began"])["model"] == "large"
+    )  # the largest that there is room for first
+    assert killed
+    assert {failure.about.split()[0] for failure in result.failures} == {"huge"}
+    assert all("4 GPUs of this cluster" in failure.reason for failure in result.failures)
+    fine = [cell.id for cell in result.cells if cell.sitting.place.name != "huge"]
+    assert result.run.stored() == set(fine)
+    assert result.run.unreadable(fine) == {}
 
 
 SLEEPY = '''

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.outcome import Event, Outcome
@@ -26,9 +27,14 @@ class Queue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def next(self, last: Work | None, at_work: Sequence[Work] = ()) -> Work | None:
+    def next(
+        self,
+        last: Work | None,
+        at_work: Sequence[Work] = (),
+        suits: Callable[[Work], bool] = lambda _work: True,
+    ) -> Work | None:
         """For a worker that last did ``last``: the same model and task, the same model, or what no other
-        worker is at the model of. None where others are at all that is left.
+        worker is at the model of. None where others are at all that is left, or none of it ``suits``.
         """
         busy, claimed = {work.place for work in at_work}, {work.sitting.key for work in at_work}
 
@@ -39,7 +45,7 @@ class Queue:
                 work.place not in busy,
             )
 
-        free = [work for work in self._waiting if work.sitting.key not in claimed]
+        free = [work for work in self._waiting if work.sitting.key not in claimed and suits(work)]
         if not free:
             return None
         best = max(free, key=fit)  # the first of the best: the plan's order
@@ -54,14 +60,18 @@ class Queue:
         if self._lost[work] < ATTEMPTS:
             self._waiting.insert(0, work)
         elif len(work.cells) > 1:
-            self._waiting[:0] = [Work(work.sitting, (cell,)) for cell in work.cells]
+            self._waiting[:0] = [replace(work, cells=(cell,)) for cell in work.cells]
         else:
-            reason = (
-                f"its worker was lost {ATTEMPTS} times ({how}); on a machine short of memory use fewer --jobs"
+            self.refuse(
+                work,
+                f"its worker was lost {ATTEMPTS} times ({how}); on a machine short of memory use fewer --jobs",
             )
-            for cell in work.cells:
-                with contextlib.suppress(OSError):  # a full disk; the outcome that is told says it
-                    self._run.fail(cell.id, f"{reason}\n\n{cell}\n")
-                self._tell(Outcome(cell.id, str(cell), "failed", reason=reason))
-            if not work.cells:
-                self._tell(Outcome(work.sitting.key, str(work.sitting), "failed", reason=reason))
+
+    def refuse(self, work: Work, reason: str) -> None:
+        """It cannot be done: all that it was for fails with this reason."""
+        for cell in work.cells:
+            with contextlib.suppress(OSError):  # a full disk; the outcome that is told says it
+                self._run.fail(cell.id, f"{reason}\n\n{cell}\n")
+            self._tell(Outcome(cell.id, str(cell), "failed", reason=reason))
+        if not work.cells:
+            self._tell(Outcome(work.sitting.key, str(work.sitting), "failed", reason=reason))

@@ -1,4 +1,4 @@
-"""The Ray engine: one actor per model and device, on the cluster at RAY_ADDRESS or on this machine.
+"""The Ray engine: actors with the GPUs that their model needs, on the cluster at RAY_ADDRESS or on this machine.
 
 The run folder has to be one that every node sees: a shared folder, or an fsspec URL.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.strangers import reason
+from dualscope.studies.execute.engines import gpus
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event, Outcome
@@ -50,7 +52,7 @@ class Actor:
 @dataclass
 class _Member:
     actor: Any
-    node: str = ""
+    gpus: float = 0.0
     last: Work | None = None
 
 
@@ -70,7 +72,14 @@ def do_all(
         _connect(ray)
     open_ = dict.fromkeys(works)
     try:
-        claimed = _dispatch(ray, Queue(works, tell, setting.run), setting, jobs, open_, tell)
+        claimed = _dispatch(
+            ray,
+            Queue(sorted(works, key=lambda work: -work.memory), tell, setting.run),
+            setting,
+            jobs,
+            open_,
+            tell,
+        )
     except (ClusterLost, ray.exceptions.RaySystemError, ConnectionError) as error:
         run = Run(Folder.at(setting.run))
         for work in open_:
@@ -158,22 +167,13 @@ def _dispatch(
 
     ``open_`` is what has not ended: a piece leaves it when it does.
     """
-    gpus = float(ray.cluster_resources().get("GPU", 0))
-    kind = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=0)(Actor)
-    most = min(len(queue), jobs if jobs > 1 else int(gpus) or sum(node["Alive"] for node in ray.nodes()))
-    idle: list[_Member] = []
+    crew = _Crew(ray, setting, jobs)
     at_work: dict[Any, tuple[_Member, Work]] = {}
     claimed: list[Work] = []
     while queue or at_work:
-        while len(at_work) < most:
-            member = idle.pop() if idle else None
-            work = queue.next(member.last if member else None, [w for _, w in at_work.values()])
-            if work is None:
-                idle += [member] if member else []
-                break
-            if member is None:
-                member = _Member(kind.options(scheduling_strategy="SPREAD").remote(setting))
-            at_work[member.actor.do.remote(work)] = (member, work)
+        crew.hand_out(queue, at_work)
+        if not at_work:  # all that was left was refused
+            break
         done, _ = ray.wait(list(at_work), num_returns=1, timeout=LOOK)
         if not done:
             _check_alive(ray)
@@ -193,7 +193,73 @@ def _dispatch(
         if not had_claim:
             claimed.append(work)
         member.last = work
-        idle.append(member)
-    for member in idle:
-        ray.kill(member.actor)
+        crew.idle.append(member)
+    while crew.idle:
+        crew.dismiss()
     return claimed
+
+
+class _Crew:
+    """The actors: each with the GPUs that its kind of model needs, the largest models first."""
+
+    def __init__(self, ray: Any, setting: WorkerSetup, jobs: int) -> None:
+        self.ray, self.setting = ray, setting
+        with_gpus = not setting.device.startswith("cpu")
+        self.gpus = float(ray.cluster_resources().get("GPU", 0)) if with_gpus else 0.0
+        self.one = gpus.smallest_gpu(ray) if self.gpus else 0
+        self.on_a_node = gpus.largest_node(ray)
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        self.most = float(jobs) if jobs > 1 else math.inf if self.gpus else float(nodes)
+        self.idle: list[_Member] = []
+
+    def asks(self, work: Work) -> float:
+        return gpus.gpus_for(work.memory, self.one) if self.gpus else 0.0
+
+    def hand_out(self, queue: Queue, at_work: dict[Any, tuple[_Member, Work]]) -> None:
+        """As much as there is room for. Actors that wait give way to those that other models need."""
+        for member in list(self.idle):
+            found = queue.next(member.last, _works(at_work), self._of(member.gpus))
+            if found is not None:
+                self.idle.remove(member)
+                at_work[member.actor.do.remote(found)] = (member, found)
+        while len(at_work) < self.most:
+            free = self.gpus - sum(member.gpus for member, _ in at_work.values()) + 1e-6
+            work = queue.next(None, _works(at_work), self._within(free))
+            if work is None:
+                return
+            asked = self.asks(work)
+            if not self._fits(work):
+                queue.refuse(
+                    work,
+                    f"it needs about {work.memory / 2**30:.0f} GiB on {asked:g} GPUs of this cluster, and no node has "
+                    f"more than {self.on_a_node:g}; use a smaller --dtype (bfloat16), fewer --shots or larger nodes",
+                )
+                continue
+            while self.idle and sum(member.gpus for member in self.idle) + asked > free:
+                self.dismiss()
+            member = _Member(self._hire(asked), asked)
+            at_work[member.actor.do.remote(work)] = (member, work)
+
+    def _of(self, asked: float) -> Callable[[Work], bool]:
+        return lambda work: self.asks(work) == asked
+
+    def _within(self, free: float) -> Callable[[Work], bool]:
+        """What there is room for now; what there is never room for too, so that it is refused."""
+        return lambda work: self.asks(work) <= free or not self._fits(work)
+
+    def _fits(self, work: Work) -> bool:
+        return not self.gpus or self.asks(work) <= self.on_a_node
+
+    def _hire(self, asked: float) -> Any:
+        kind = self.ray.remote(num_cpus=1, num_gpus=asked, max_restarts=0)(Actor)
+        # Parts of GPUs side by side, so that whole ones stay free for large models.
+        return kind.options(scheduling_strategy="SPREAD" if asked in (0.0, 1.0) else "DEFAULT").remote(
+            self.setting
+        )
+
+    def dismiss(self) -> None:
+        self.ray.kill(self.idle.pop(0).actor)
+
+
+def _works(at_work: Mapping[Any, tuple[_Member, Work]]) -> list[Work]:
+    return [work for _, work in at_work.values()]
