@@ -99,14 +99,19 @@ from dualscope import LEARNERS, Learned, Learner
 
 @LEARNERS.register("notes")
 class Notes(Learner):
-    """Writes down which GPUs Ray gave to whom, and takes its time."""
+    """Writes down which GPUs Ray gave to whom, and waits until four actors of the small model are there."""
     def learn(self, bench, lr, options):
         import ray
         given = ray.get_runtime_context().get_assigned_resources().get("GPU", 0)
-        about = {"gpus": given, "ids": ray.get_gpu_ids(), "pid": os.getpid(), "began": time.time()}
-        time.sleep(4)
-        about |= {"ended": time.time(), "model": Path(bench.model.name).name}
-        Path(os.environ["NOTES"], f"{os.getpid()}-{time.time_ns()}.json").write_text(json.dumps(about))
+        model, here = Path(bench.model.name).name, Path(os.environ["NOTES"])
+        if model == "tiny":
+            (here / "arrived" / str(os.getpid())).touch()
+        began = time.monotonic()
+        while len(os.listdir(here / "arrived")) < 4 and time.monotonic() < began + 120:
+            time.sleep(0.1)
+        about = {"gpus": given, "ids": ray.get_gpu_ids(), "pid": os.getpid(), "model": model}
+        about["arrived"] = len(os.listdir(here / "arrived"))
+        (here / f"{os.getpid()}-{time.time_ns()}.json").write_text(json.dumps(about))
         return Learned(bench.zero_shot)
 '''
 
@@ -123,7 +128,7 @@ def test_gpus_as_the_estimate_says(
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
-    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "arrived").mkdir(parents=True)
     (tmp_path / "noting.py").write_text(NOTING)
     large = shutil.copytree(fields["models"][0], tmp_path / "large")
     needs = {str(large): 150 * 2**30, fields["models"][0]: 20 * 2**30}
@@ -147,11 +152,12 @@ def test_gpus_as_the_estimate_says(
 
     monkeypatch.setattr(engine._Crew, "_hire", hire_and_note)
 
+    def noted() -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((tmp_path / "notes").glob("*.json"))]
+
     def kill_one(event: Event) -> None:
         """A small one's actor, when four of them have written."""
-        small = [
-            json.loads(p.read_text()) for p in (tmp_path / "notes").iterdir() if '"tiny"' in p.read_text()
-        ]
+        small = [note for note in noted() if note["model"] == "tiny"]
         if len(small) >= 4 and not killed:
             killed.append(small[0]["pid"])
             os.kill(killed[0], signal.SIGKILL)
@@ -168,16 +174,14 @@ def test_gpus_as_the_estimate_says(
     finally:
         ray.shutdown()
         nodes.shutdown()
-    notes = [json.loads(path.read_text()) for path in (tmp_path / "notes").iterdir()]
+    notes = noted()
     assert {(note["model"], note["gpus"]) for note in notes} == {("large", 2.0), ("tiny", 0.25)}
     assert all(len(note["ids"]) == 2 for note in notes if note["model"] == "large")
-    together = sorted((n for n in notes if n["model"] == "tiny"), key=lambda n: n["began"])[:4]
-    assert len({note["pid"] for note in together}) == 4
-    assert max(note["began"] for note in together) < min(note["ended"] for note in together)
-    assert len({note["ids"][0] for note in together}) == 1
-    assert (
-        min(notes, key=lambda note: note["began"])["model"] == "large"
-    )  # the largest that there is room for first
+    assert all(
+        note["arrived"] >= 4 for note in notes
+    )  # nobody went on before four of the small one were there
+    assert len({note["ids"][0] for note in notes if note["model"] == "tiny"}) == 1
+    assert hired[:5] == [2.0, 0.25, 0.25, 0.25, 0.25]  # the largest that there is room for first
     assert killed
     assert {failure.about.split()[0] for failure in result.failures} == {"huge"}
     assert all("4 GPUs of this cluster" in failure.reason for failure in result.failures)
