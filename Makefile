@@ -41,7 +41,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.installed-dev
 	@for file in $$(grep -l __main__ benchmarks/*.py); do name=benchmarks.$$(basename $$file .py); \

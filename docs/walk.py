@@ -1,14 +1,13 @@
-"""Walks through first-day.md and writes what its commands print into it: python -m docs.walk.
+"""Walks through first-day.md and writes what its commands print into it: python -m docs.walk FOLDER.
 
-A block of `sh` is run, in the page's order, in a folder that is empty at first; what it prints goes into a block of
-`text` after it. Blocks of `bash` are for the reader alone.
+A block of `sh` is run, in the page's order, in a folder that is new; what it prints goes into a block of `text` after
+it. Blocks of `bash` are for the reader alone. A walk that was stopped goes on after the last block that ended.
 """
 
 import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,15 +21,15 @@ def steps() -> list[str]:
     return [found["commands"] for found in STEP.finditer(PAGE.read_text(encoding="utf-8"))]
 
 
-def walk(folder: Path, scripts: Path) -> Iterator[str]:
-    """Run the blocks one after the other, with the tools of an environment; yields what each prints."""
+def walk(folder: Path, scripts: Path, skip: int = 0) -> Iterator[str]:
+    """Run the blocks (but the first ``skip``) with the tools of an environment, and say what each prints."""
     environment = {
         **os.environ,
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": str(WIDTH),
         "NO_COLOR": "1",
     }
-    for commands in steps():
+    for commands in steps()[skip:]:
         done = subprocess.run(
             ["bash", "-e", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True
         )
@@ -39,17 +38,26 @@ def walk(folder: Path, scripts: Path) -> Iterator[str]:
         yield done.stdout.replace(f"{folder}/", "").replace(str(folder), ".")
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        printed = walk(Path(folder).resolve(), Path(sys.executable).parent)
+def main(folder: Path) -> None:
+    kept = folder / "printed"
+    kept.mkdir(parents=True, exist_ok=True)
+    known = [path.read_text(encoding="utf-8") for path in sorted(kept.iterdir())]
+    place = folder / "first-day"
+    place.mkdir(exist_ok=True)
+    for said in walk(place.resolve(), Path(sys.executable).parent, skip=len(known)):
+        (kept / f"{len(known):02}.txt").write_text(said, encoding="utf-8")
+        known.append(said)
+        print(said)
+    printed = iter(known)
 
-        def fill(found: re.Match[str]) -> str:
-            said = "\n".join(line.rstrip() for line in next(printed).strip("\n").splitlines())
-            print(f"$ {found['commands']}{said}")
-            return f"```sh\n{found['commands']}```\n" + (f"\n```text\n{said}\n```\n" if said else "")
+    def fill(found: re.Match[str]) -> str:
+        said = "\n".join(line.rstrip() for line in next(printed).strip("\n").splitlines())
+        return f"```sh\n{found['commands']}```\n" + (f"\n```text\n{said}\n```\n" if said else "")
 
-        PAGE.write_text(STEP.sub(fill, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(STEP.sub(fill, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]))
