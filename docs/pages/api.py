@@ -37,11 +37,20 @@ stand for.
 
 def contents() -> str:
     rows = [
-        [f"[`{name}`]({page}.md#dualscope.{name})", cell(summary(name))]
+        [f"[`{name}`]({page}.md#{path_of(name)})", cell(summary(name))]
         for page, (_, names) in SUBJECTS.items()
         for name in names
     ]
     return f"{HEAD}\n{table(['name', ''], rows)}\n"
+
+
+def path_of(name: str) -> str:
+    """Where a public name is described: its own place, or that of the class which it is another name of."""
+    import dualscope
+
+    public: Any = getattr(dualscope, name)
+    own = getattr(public, "__name__", name)
+    return f"dualscope.{name}" if own == name else f"{public.__module__}.{own}"
 
 
 def summary(name: str) -> str:
@@ -58,4 +67,12 @@ def summary(name: str) -> str:
 
 def subject(page: str) -> str:
     title, names = SUBJECTS[page]
-    return "\n\n".join([f"# {title}", *(f"::: dualscope.{name}" for name in names)]) + "\n"
+    return "\n\n".join([f"# {title}", *map(entry, names)]) + "\n"
+
+
+def entry(name: str) -> str:
+    path = path_of(name)
+    shown = f"::: {path}"
+    if path != f"dualscope.{name}":
+        shown += f"\n    options: {{heading: {name}, toc_label: {name}, inherited_members: true}}"
+    return shown

@@ -59,7 +59,7 @@ def test_every_public_name_is_on_a_page_of_python() -> None:
 def test_every_public_name_has_an_example_that_runs(name: str) -> None:
     """Those of classes and functions run with the doctests of their modules; those of registries here."""
     public = getattr(dualscope, name)
-    said = package()[name].docstring
+    said = package()[api.path_of(name).removeprefix("dualscope.")].docstring
     assert said is not None
     assert ">>> " in said.value
     if isinstance(public, Registry):

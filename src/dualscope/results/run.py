@@ -13,6 +13,7 @@ from dualscope.core.errors import InputError, suggest
 from dualscope.findings.titles import metric_title
 from dualscope.report.data import Data
 from dualscope.report.terminal import number
+from dualscope.results.plot import new_figure
 from dualscope.studies.config import Study
 from dualscope.studies.execute.runner import RunOutcome
 from dualscope.studies.execute.runner import run_study as _run_study
@@ -27,6 +28,13 @@ class HeldRun(RunFolder):
     ``verdict`` is the answer in words, ``plot()`` a metric layer by layer, and a notebook shows a table.
     ``table(metric="sim_aou")`` picks rows, ``query("select ...")`` is SQL over ``rows`` and ``queries``, and
     ``to_pandas()``, ``to_polars()`` and ``to_arrow()`` hand over everything.
+
+    >>> import tempfile
+    >>> from dualscope import Run, run_study
+    >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
+    >>> run = Run.open(run_study(study, tempfile.mkdtemp() + "/run").run.folder)
+    >>> run.table(metric="accuracy").num_rows, run.verdict.split(":")[0]
+    (3, 'Not testable')
     """
 
     @cached_property
@@ -47,10 +55,6 @@ class HeldRun(RunFolder):
 
     def plot(self, metric: str = "sim_aou", task: str | None = None) -> Any:
         """A metric layer by layer on trained weights, a panel a task (or this one), as a matplotlib figure."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plot() needs matplotlib: pip install 'dualscope[plots]'") from None
         tasks = self._data.tasks
         if task is not None and task not in tasks:
             raise InputError(f"no such task in this run: '{task}': {suggest(task, tasks)}")
@@ -63,7 +67,7 @@ class HeldRun(RunFolder):
         if not panels:
             known = sorted({key[3] for subject in self._data.subjects for key in self._data.lines(subject)})
             raise InputError(f"no such metric by layer in this run: '{metric}': {suggest(metric, known)}")
-        figure = Figure(figsize=(max(4.5, 3.4 * len(panels)), 3.4), layout="constrained")
+        figure = new_figure(max(4.5, 3.4 * len(panels)), 3.4)
         for axes, (subject, name, lines) in zip(
             figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
         ):
@@ -119,6 +123,16 @@ def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any)
 
     The same fields as in a study file, the same run folder as the command line's; ``options`` are those of where and
     how (``device``, ``jobs``, ``engine``, ``offline``, ``tell``). The same call again goes on where it was.
+
+    >>> import tempfile
+    >>> from dualscope import run_study
+    >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
+    >>> outcome = run_study(study, tempfile.mkdtemp() + "/run")
+    >>> outcome.complete, len(outcome.computed)  # zero-shot, in-context, gd
+    (True, 3)
+
+    Raises:
+        InputError: A field or a file of the study cannot be used. A cell that fails is in ``failures``, not raised.
     """
     outcome = _run_study(study, out, **options)
     return replace(outcome, run=Run(outcome.run.folder))
