@@ -27,3 +27,4 @@ def test_the_walk(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "runs" / "two-models" / "report.html").stat().st_size > 1e6
     assert "\\toprule" in (tmp_path / "tables.tex").read_text()
     assert list((tmp_path / "figures").glob("*.pdf"))
+    assert (tmp_path / "mlflow.db").is_file()
