@@ -15,7 +15,7 @@ from dualscope.studies import Run
 from tests.explorer.served import TEXTS, Served, state
 
 pytestmark = pytest.mark.browser
-PATIENCE = 60_000  # milliseconds, for machines that do something else as well
+PATIENCE = 180_000  # milliseconds, for machines that do something else as well
 SCRIPT = "<script>document.title='caught'</script><img src=x onerror=\"document.title='caught'\">"
 IMAGE = "<img src=x onerror=document.title='caught'>"
 
