@@ -1,16 +1,19 @@
 """Large tensors drawn piece by piece: the same numbers on any number of cores, distributed as torch's own."""
 
 import os
+import threading
+from typing import Any
 
 import pytest
 import torch
 
-from dualscope.models.draws import LARGE, PIECE, PiecewiseDraws
+from dualscope.models import variants
+from dualscope.models.draws import LARGE, PIECE, Draws, PiecewiseDraws, Weights, drawn
+from tests.models.tiny import tiny_model
 
 
 def _draw(seed: int, size: int = LARGE, kind: str = "normal") -> list[torch.Tensor]:
-    with torch.random.fork_rng(devices=[]), PiecewiseDraws():
-        torch.manual_seed(seed)
+    with PiecewiseDraws(seed):
         layers: list[torch.Tensor] = [torch.nn.Parameter(torch.empty(4, size // 4)) for _ in range(2)]
         for layer in layers:
             torch.nn.init.normal_(layer, 1, 2) if kind == "normal" else torch.nn.init.uniform_(layer, -1, 3)
@@ -41,14 +44,78 @@ def test_pieces_are_of_the_distribution_and_independent(kind: str, mean: float, 
 
 
 def test_small_tensors_are_torchs_own() -> None:
-    torch.manual_seed(3)
-    expected = torch.empty(1000).normal_()
-    torch.manual_seed(3)
-    with PiecewiseDraws():
-        assert torch.equal(torch.empty(1000).normal_(), expected)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        expected = [torch.empty(1000).normal_(), torch.randn(7), torch.randperm(9), torch.rand(3)]
+    before = torch.get_rng_state()
+    with PiecewiseDraws(3):
+        found = [torch.empty(1000).normal_(), torch.randn(7), torch.randperm(9), torch.rand(3)]
+    assert all(torch.equal(own, other) for own, other in zip(found, expected, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_generator_of_the_callers_own_is_respected() -> None:
-    with PiecewiseDraws():
+    with PiecewiseDraws(0):
         found = torch.empty(LARGE).normal_(generator=torch.Generator().manual_seed(1))
     assert torch.equal(found, torch.empty(LARGE).normal_(generator=torch.Generator().manual_seed(1)))
+
+
+class Counting(Draws):
+    """Draws that count how often they were made, and where."""
+
+    def __init__(self) -> None:
+        self.threads: list[bool] = []
+        super().__init__(self._counted)
+
+    def _counted(self, hf: Any, seed: int) -> Weights:
+        self.threads.append(threading.current_thread() is not threading.main_thread())
+        return drawn(hf, seed)
+
+
+def variant_of(variant: str, seed: int, draws: Draws | None = None) -> list[torch.Tensor]:
+    hf, _ = tiny_model("gpt2", seed=1)
+    variants.apply(hf, variant, seed, draws)
+    return list(hf.parameters())
+
+
+def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def test_the_variants_of_a_seed_share_one_draw() -> None:
+    draws = Counting()
+    for seed in (3, 4):
+        for variant in variants.DRAWN:
+            assert same(variant_of(variant, seed, draws), variant_of(variant, seed))
+    assert draws.threads == [False, False]
+
+
+def test_a_draw_that_was_made_ahead_is_the_same_and_leaves_torchs_state_alone() -> None:
+    hf, _ = tiny_model("gpt2", seed=1)
+    draws = Counting()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        expected = torch.rand(2000)
+        torch.manual_seed(0)
+        draws.prepare(hf, 3)
+        assert torch.equal(torch.cat([torch.rand(1) for _ in range(2000)]), expected)
+    assert same(variant_of("untrained", 3, draws), variant_of("untrained", 3))
+    assert same(variant_of("trained-embeddings", 3, draws), variant_of("trained-embeddings", 3))
+    assert draws.threads == [True]
+
+
+def test_another_seed_is_drawn_anew_and_an_error_is_told() -> None:
+    hf, _ = tiny_model("gpt2", seed=1)
+
+    def broken(_hf: Any, _seed: int) -> Weights:
+        raise MemoryError("no room")
+
+    draws = Counting()
+    draws.prepare(hf, 3)
+    assert same(variant_of("untrained", 4, draws), variant_of("untrained", 4))
+    assert draws.threads == [True, False]
+    failing = Draws(broken)
+    failing.prepare(hf, 3)
+    failing.settle()
+    with pytest.raises(MemoryError, match="no room"):
+        failing.of(hf, 3)

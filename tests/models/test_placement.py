@@ -1,20 +1,61 @@
-"""A model whose layers live on several devices.
+"""A model whose layers live on several devices gives the numbers of the unsplit one, whatever learns.
 
-Where there is a CUDA device, a model split over it and the CPU gives the numbers of the unsplit one.
+Everywhere over a pretended second device; where there is a CUDA device, over that and the CPU too.
 """
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from accelerate import dispatch_model
 
+from dualscope.core.learning import Learning
 from dualscope.learners import LEARNERS, Bench
+from dualscope.learners.controls import COMBINATORS
+from dualscope.learners.learner import Learned
 from dualscope.models import Model
 from dualscope.models.placement import split
 from tests.learners import oracle
-from tests.learners.setting import wrapped
-from tests.models.pretended import LR, WANT, lessons
+from tests.learners.setting import tiny_lesson, tiny_task, wrapped
+from tests.models.pretended import SECOND, SecondDevice, move
 
 FAMILIES = ["gpt2", "llama", "gpt_neox", "xglm", "gemma2", "bloom"]
+LR = 0.3
+WANT = frozenset({"exits", "mass", "kendall", "dual", "direct"})
+# Nothing is left open that would be chosen on more examples than there are, and what is fitted is fitted briefly.
+FITTED = {"rate": 1e-3, "fit": 6, "steps": 10, "batch": 2}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kv-distilled": FITTED,
+    "kv-aligned": FITTED,
+    "static-patch": {"fit": 6},
+    "gd-tuned": {"rate": 0.1, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "sgd"},
+    "lcgd-clipped": {"threshold": 0.01},
+    "function-vector": {"layer": 1, "which": ((0, 1), (1, 0)), "prompts": 4},
+    "kernel": {"layer": 1, "temperature": 0.1},
+    "task-vector": {"layer": 1, "dummies": 2},
+}
+# Forward-mode derivatives do not pass through tensors that are held by others.
+NO_FORWARD_MODE = ("gd-linearized",)
+
+
+def lessons(model: Model) -> dict[str, Any]:
+    second = tiny_task("second", ("Yes", "No"), seed=9, template="Question: {text} Answer:")
+    return {"lesson": tiny_lesson(model), "other": tiny_lesson(model, task=second)}
+
+
+def assert_same(found: Learned, wanted: Learned) -> None:
+    for name in ("attn_out", "attn_scores", "label_logprobs", "residual"):
+        pair = (getattr(found.trace, name).cpu(), getattr(wanted.trace, name))
+        torch.testing.assert_close(*pair, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert set(found.trace.extras) == set(wanted.trace.extras)
+    for name, value in wanted.trace.extras.items():
+        torch.testing.assert_close(
+            found.trace.extras[name].cpu(), value, rtol=1e-5, atol=1e-5, equal_nan=True
+        )
+    if wanted.delta is not None:
+        assert found.delta is not None
+        assert oracle.worst(found.delta.to("cpu"), dict(wanted.delta)) <= 1e-5
 
 
 def test_blocks_are_shared_out_in_order() -> None:
@@ -28,18 +69,61 @@ def test_blocks_are_shared_out_in_order() -> None:
     assert places["lm_head"] == (first if tied else second)
 
 
+@pytest.fixture
+def second_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for where in ("dualscope.models.reading.memory", "dualscope.learners.bench"):
+        monkeypatch.setattr(f"{where}.total_memory", lambda _device: 2**34)
+    with SecondDevice():
+        yield
+
+
+def split_in_pretence(family: str, dtype: torch.dtype = torch.float64) -> tuple[Bench, Bench]:
+    """The bench of a whole model, and of the same one split over the pretended device and the CPU."""
+    whole, parted = wrapped(family, dtype), wrapped(family, dtype)
+    move(parted.hf, split(parted.hf, [SECOND, torch.device("cpu")]))
+    model = Model(parted.hf, parted.tokenizer)
+    return Bench(whole, want=WANT, **lessons(whole)), Bench(model, want=WANT, **lessons(whole))
+
+
+@pytest.mark.usefixtures("second_device")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("learner", [name for name in LEARNERS if name not in NO_FORWARD_MODE])
+def test_split_over_a_pretended_device(family: str, learner: str) -> None:
+    whole, parted = split_in_pretence(family)
+    settings = SETTINGS.get(learner, {})
+    found = parted.learned(learner, LR, **settings)
+    assert_same(found, whole.learned(learner, LR, **settings))
+    assert found.trace.attn_out.device == SECOND
+    if found.delta is not None:  # each layer's change stays where the layer is
+        assert {change.device.type for change in found.delta.values()} == {"meta", "cpu"}
+
+
+@pytest.mark.usefixtures("second_device")
+@pytest.mark.parametrize("control", sorted(COMBINATORS))
+def test_controls_split_over_a_pretended_device(control: str) -> None:
+    whole, parted = split_in_pretence("llama")
+    learning = Learning("gd", control, rate=LR)
+    assert_same(parted.result(learning).learned, whole.result(learning).learned)
+
+
+@pytest.mark.usefixtures("second_device")
+@pytest.mark.parametrize("learner", ["gd", "lcgd"])
+def test_beside_weights_of_16_bits(learner: str) -> None:
+    _, parted = split_in_pretence("llama", torch.bfloat16)
+    found = parted.learned(learner, LR)
+    assert found.delta is not None
+    assert {change.device.type for change in found.delta.values()} == {"meta", "cpu"}
+    assert found.trace.label_logprobs.cpu().isfinite().all()
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("learner", list(LEARNERS))
 def test_split_over_cuda_and_cpu(family: str, learner: str) -> None:
-    whole = wrapped(family)
-    wanted = Bench(whole, want=WANT, **lessons(whole)).learned(learner, LR)
+    whole, settings = wrapped(family), SETTINGS.get(learner, {})
+    wanted = Bench(whole, want=WANT, **lessons(whole)).learned(learner, LR, **settings)
     places = split(whole.hf, [torch.device("cuda:0"), torch.device("cpu")])
     lesson = lessons(whole)
     hf = dispatch_model(whole.hf, {name: str(place) for name, place in places.items()}, force_hooks=True)
-    found = Bench(Model(hf, whole.tokenizer), want=WANT, **lesson).learned(learner, LR)
-    for name in ("attn_out", "attn_scores", "label_logprobs", "residual"):
-        pair = (getattr(found.trace, name).cpu(), getattr(wanted.trace, name))
-        torch.testing.assert_close(*pair, rtol=1e-5, atol=1e-5, equal_nan=True)
-    if wanted.delta is not None and found.delta is not None:
-        assert oracle.worst(found.delta.to("cpu"), dict(wanted.delta)) <= 1e-5
+    found = Bench(Model(hf, whole.tokenizer), want=WANT, **lesson).learned(learner, LR, **settings)
+    assert_same(found, wanted)

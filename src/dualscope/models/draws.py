@@ -1,41 +1,54 @@
-"""Random numbers of a large module, drawn by all cores.
+"""Random numbers of a large module, drawn by all cores, and a draw that is kept or made ahead.
 
 Torch fills a tensor from one generator on one core: 1.3 billion weights take longer than a study reads with them.
 Here a large tensor is filled in pieces of a fixed size, each from a generator of its own, so that the numbers depend
-on the seed alone and not on how many cores there are. Small tensors are left to torch.
+on the seed alone and not on how many cores there are. Small tensors are filled as torch fills them.
 """
 
+from __future__ import annotations
+
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LARGE, PIECE = 2**22, 2**18
 _FILLS = {torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default}
+SHARE = 1 / 8  # of the machine's memory, for a draw that is kept
+
+Weights = Mapping[str, Tensor]
 
 
 class PiecewiseDraws(TorchDispatchMode):
-    """While active, ``normal_`` and ``uniform_`` fill large contiguous CPU tensors piece by piece, in threads.
+    """While active, what this thread draws comes from a generator of this seed, as it would after
+    ``torch.manual_seed``; torch's own state stays as it is. ``normal_`` and ``uniform_`` fill large contiguous CPU
+    tensors piece by piece, in threads.
 
     >>> def draw(seed):
-    ...     with torch.random.fork_rng(devices=[]), PiecewiseDraws():
-    ...         return torch.manual_seed(seed) and torch.empty(LARGE).normal_(0, 2)
+    ...     with PiecewiseDraws(seed):
+    ...         return torch.empty(LARGE).normal_(0, 2)
     >>> torch.equal(draw(1), draw(1)), torch.equal(draw(1), draw(2)), round(draw(1).std().item(), 2)
     (True, False, 2.0)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own is not typed
+        self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func not in _FILLS or not _is_large(args[0]) or kwargs.get("generator") is not None:
+        if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
+        if func not in _FILLS or not _is_large(args[0]):
+            return _with_generator(func)(*args, **kwargs | {"generator": self.generator})
         tensor, *bounds = args
-        # From torch's own state, so that two tensors of one module differ, and the seed decides all of them.
-        first = int(torch.randint(2**31, ()))
+        # Two tensors of one module differ, and a module is its seed's.
+        first = int(torch.randint(2**31, (), generator=self.generator))
         pieces = tensor.detach().view(-1).split(PIECE)
 
         def fill(index: int) -> None:
@@ -47,5 +60,75 @@ class PiecewiseDraws(TorchDispatchMode):
         return tensor
 
 
-def _is_large(tensor: torch.Tensor) -> bool:
+def _with_generator(func: Any) -> Any:
+    """An operation in the form that is given a generator: ``randn`` has another one for it."""
+    if any(argument.name == "generator" for argument in func._schema.arguments):
+        return func
+    return func.overloadpacket.generator
+
+
+def _is_large(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.numel() >= LARGE and tensor.is_contiguous()
+
+
+def drawn(hf: Any, seed: int) -> Weights:
+    """The parameters of a module of the same configuration, built from the seed on the CPU in float32."""
+    with torch.device("cpu"), PiecewiseDraws(seed):
+        # What transformers calls for a model without a checkpoint: the architecture's own initialiser.
+        fresh = type(hf)._from_config(deepcopy(hf.config), dtype=torch.float32)
+        attention = getattr(hf.config, "dualscope_attention", None)
+        if attention is not None:
+            from dualscope.models.attention_kinds import apply as change_attention
+
+            change_attention(fresh, attention)
+    return {name: parameter.detach() for name, parameter in fresh.named_parameters()}
+
+
+class Draws:
+    """Remembers the last draw, which the variants of a seed share, and makes the next one while a GPU works.
+
+    A draw is made ahead in a thread. Transformers builds modules with process-wide settings, so it is waited for
+    before a model is loaded (`settle`), and none is begun where tensors are float64 by default.
+    """
+
+    def __init__(self, draw: Callable[[Any, int], Weights] = drawn) -> None:
+        self._draw = draw
+        self._key: Hashable = None
+        self._made: Future[Weights] | None = None
+        self._thread = ThreadPoolExecutor(1, "draws")
+
+    def of(self, hf: Any, seed: int) -> Weights:
+        key = _key(hf, seed)
+        if self._made is not None and self._key == key:
+            return self._made.result()
+        self.forget()
+        found = self._draw(hf, seed)
+        if _fits(hf):
+            self._key, self._made = key, Future()
+            self._made.set_result(found)
+        return found
+
+    def prepare(self, hf: Any, seed: int) -> None:
+        """Begin a draw that will be asked for next; what is remembered goes."""
+        if not _fits(hf) or self._key == _key(hf, seed) or torch.get_default_dtype() != torch.float32:
+            return
+        self.forget()
+        self._key, self._made = _key(hf, seed), self._thread.submit(self._draw, hf, seed)
+
+    def settle(self) -> None:
+        """Wait for a draw that is being made."""
+        if self._made is not None:
+            self._made.exception()
+
+    def forget(self) -> None:
+        self.settle()
+        self._key = self._made = None
+
+
+def _key(hf: nn.Module, seed: int) -> Hashable:
+    return type(hf), hf.config.to_json_string(use_diff=False), seed  # type: ignore[union-attr, operator]
+
+
+def _fits(hf: nn.Module) -> bool:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 4 * sum(parameter.numel() for parameter in hf.parameters()) <= SHARE * memory

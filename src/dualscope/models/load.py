@@ -12,6 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.models import hardware, variants
 from dualscope.models.automatic import automatic_dtype
+from dualscope.models.draws import Draws
 from dualscope.models.families import max_positions
 from dualscope.models.files.adapter import adapter_files, merged
 from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
@@ -30,12 +31,13 @@ def load(
     init_seed: int = 0,
     offline: bool = False,
     adapter: str | None = None,
+    draws: Draws | None = None,
 ) -> "Model":
     """A causal language model and its tokenizer: safetensors only, no remote code, in eval mode.
 
     ``name`` is "embedded", a folder, or a name on the hub with an optional ``@revision``; ``device`` one device, or
     several, over which the layers are split (``cuda:0,cuda:1``); ``adapter`` the folder of a LoRA adapter, which is
-    merged into the weights.
+    merged into the weights; ``draws`` remembers what was drawn for variants.
     """
     from dualscope.models.model import Model
 
@@ -65,7 +67,7 @@ def load(
         restore(hf, files)
     if adapter is not None:
         hf, files = merged(hf, adapter, name), [*files, *adapter_files(adapter)]
-    variants.apply(hf, variant, init_seed)
+    variants.apply(hf, variant, init_seed, draws)
     return Model(
         hf.eval(),
         tokenizer,

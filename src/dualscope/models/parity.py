@@ -54,7 +54,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
             session = Session(read=full.shape[1] - 1)
             with capturing(model, session):
                 rows["captured"].append(model.forward(full, keep=1))
-            after = Session(prefix=prefix, start=len(prefix), read=len(own) - 1)
+            after = Session(prefix=prefix, start=len(prefix), read=len(own) - 1, final=len(own) - 1)
             with capturing(model, after):
                 rows["shared"].append(
                     model.forward(torch.tensor([own], device=model.device), len(prefix), keep=1)

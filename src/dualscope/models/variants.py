@@ -5,7 +5,6 @@ same weights on every device and in every precision, and torch's own random stat
 """
 
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 from zlib import crc32
 
@@ -14,11 +13,12 @@ from torch import Tensor, nn
 
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.words import VARIANTS, Variant
-from dualscope.models.draws import PiecewiseDraws
+from dualscope.models.draws import Draws, Weights
 from dualscope.models.families import family_of
 from dualscope.models.model import Model
 from dualscope.models.parts import Part
 
+DRAWN: tuple[Variant, ...] = ("untrained", "trained-embeddings")  # the same draw of a seed for both
 ABOUT: dict[Variant, str] = {
     "trained": "the checkpoint as it is",
     "untrained": "every weight drawn anew from the architecture's own initialiser",
@@ -40,36 +40,29 @@ Known: shuffled, trained, trained-embeddings, untrained.
 
 
 @torch.no_grad()
-def apply(hf: Any, variant: str, init_seed: int = 0) -> None:
-    """Turn a trained module into a variant of itself, in place. Tied embeddings stay tied."""
+def apply(hf: Any, variant: str, init_seed: int = 0, draws: Draws | None = None) -> None:
+    """Turn a trained module into a variant of itself, in place. Tied embeddings stay tied.
+
+    ``draws`` remembers what was drawn: the variants of a seed share it.
+    """
     check(variant)
     if variant == "shuffled":
         _shuffle(hf, init_seed)
-    elif variant != "trained":
+    elif variant in DRAWN:
         kept = _outside_blocks_and_norms(hf) if variant == "trained-embeddings" else set()
-        _redraw(hf, init_seed, kept)
+        _redraw(hf, (draws or Draws()).of(hf, init_seed), kept)
 
 
-def _redraw(hf: Any, seed: int, kept: set[str]) -> None:
-    """Overwrite the parameters with those of a module of the same configuration, built from the seed."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), PiecewiseDraws():
-        torch.manual_seed(seed)
-        # What transformers calls for a model without a checkpoint: the architecture's own initialiser.
-        fresh = type(hf)._from_config(deepcopy(hf.config), dtype=torch.float32)
-        attention = getattr(hf.config, "dualscope_attention", None)
-        if attention is not None:
-            from dualscope.models.attention_kinds import apply as change_attention
-
-            change_attention(fresh, attention)
-        drawn = dict(fresh.named_parameters())
+def _redraw(hf: Any, weights: Weights, kept: set[str]) -> None:
+    """Overwrite the parameters with those of a fresh module of the same configuration."""
     for name, parameter in hf.named_parameters():
         if name in kept:
             continue
-        if name not in drawn:
+        if name not in weights:
             raise InputError(
                 f"the weight '{name}' is not part of {type(hf).__name__}: no variant can redraw it"
             )
-        parameter.copy_(drawn[name].to(parameter.dtype))  # narrowed first: less to bring to the device
+        parameter.copy_(weights[name].to(parameter.dtype))  # narrowed first: less to bring to the device
 
 
 def _outside_blocks_and_norms(hf: nn.Module) -> set[str]:

@@ -15,6 +15,7 @@ from dualscope.models.attention_kinds.kind import AttentionKind
 from dualscope.models.capture import kernel, kinds
 from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
 from dualscope.models.capture.adapters import ADAPTERS
+from dualscope.models.capture.last_layer import final_rows, narrow_mlp, narrowed, widened
 from dualscope.models.capture.records import ReadRow, record_attention, record_mass, record_scores
 from dualscope.models.capture.session import RowIndex, Session, as_rows, at, scaled_at, some
 from dualscope.models.heads import output_projection
@@ -43,7 +44,7 @@ def attention(
 
     ``query``, ``key`` and ``value`` are [batch, (kv_)heads, rows, head_dim]; ``slopes`` comes from adapters.
     """
-    session, layer = module.__dict__[_TAP]
+    session, layer, rows = module.__dict__[_TAP]
     session.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     # Sinks weigh by the log-sum-exp, through which the fused kernels pass no gradient.
@@ -61,7 +62,7 @@ def attention(
     if (kind := kinds.kind_in(module)) is not None:
         out = _by_kind(kind, session, layer, query, key, value, rules)
     else:
-        out = _by_parts(session, layer, query, key, value, rules, attention_mask, s_aux)
+        out = _by_parts(session, layer, query, key, value, rules, attention_mask, s_aux, rows)
     if session.head_scales is not None:
         assert session.read is not None
         out = scaled_at(out, session.read, session.head_scales[:, layer])
@@ -77,21 +78,33 @@ def _by_parts(
     rules: kernel.Rules,
     mask: Tensor | None,
     sinks: Tensor | None,
+    rows: RowIndex | None,
 ) -> Tensor:
-    """Softmax over the context's shared part and the sequence's own: [batch, heads, rows, head_dim]."""
-    own = kernel.own_part(query, key, value, rules, mask, session.hidden)
-    out, lse = own
+    """Softmax over the context's shared part and the sequence's own: [batch, heads, rows, head_dim].
+
+    ``rows``: of each sequence this one alone, zeros elsewhere.
+    """
+    asked, hidden = (query, key, value, mask), session.hidden
+    if rows is not None:
+        asked, hidden = narrowed(query, key, value, mask, rows)
+    out, lse = own = kernel.own_part(*asked[:3], rules, asked[3], hidden)
     if session.prefix is not None:
-        # RowIndex start where the query part does; the prefix's first key stands at position 0.
+        # Rows start where the query part does; the prefix's first key stands at position 0.
         keys, values = session.prefix.keys[layer], session.prefix.values[layer]
-        out, lse = kernel.merge(kernel.shared_part(query, keys, values, rules, session.start), own)
+        ahead = session.start + (rows if isinstance(rows, int) else 0)
+        out, lse = kernel.merge(kernel.shared_part(asked[0], keys, values, rules, ahead), own)
+    if sinks is not None:
+        out = kernel.with_sinks(out, lse, sinks)
+    if rows is not None:
+        out = widened(out.transpose(1, 2), rows, query.shape[-2]).transpose(1, 2)
+        lse = lse.expand(-1, -1, query.shape[-2])  # the chosen row's, wherever it is looked for
     if session.read is not None:
         row = ReadRow(session, layer, query, key, rules, lse, sinks)
         if "mass" in session.want:
             record_mass(row)
         if "attention" in session.want:
             record_attention(row)
-    return out if sinks is None else kernel.with_sinks(out, lse, sinks)
+    return out
 
 
 def _by_kind(
@@ -143,10 +156,13 @@ def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
 def capturing(model: "Model", session: Session) -> Iterator[Session]:
     """Inside, the model's attention is ours and what it does is recorded in the session."""
     kernel.register(NAME, attention, mask)
+    final = final_rows(model, session)
     with ExitStack() as stack:
         stack.enter_context(_implementation(model.hf, "eager" if model.family.needs_mask else NAME))
+        if final is not None:
+            narrow_mlp(model, final, stack)
         for layer, (block, module) in enumerate(zip(model.blocks, model.attentions, strict=True)):
-            module.__dict__[_TAP] = (session, layer)
+            module.__dict__[_TAP] = (session, layer, final if block is model.blocks[-1] else None)
             stack.callback(module.__dict__.pop, _TAP)
             if model.family.adapter:
                 adapted = partial(ADAPTERS[model.family.adapter], module, attention)

@@ -33,6 +33,7 @@ class Session:
     want: frozenset[str] = frozenset()
     unembed: RowIndex | slice | None = None  # the rows whose logits are asked for; None: all
     head_scales: Tensor | None = None  # [batch, layers, heads]: times each head's output at the read row
+    final: RowIndex | None = None  # of each sequence the one row that the last layer is asked for; None: all
     exits: RowIndex | slice = 0  # the rows whose layer outputs "exits" asks for
     acts: RowIndex | slice | None = None  # the rows at which the model's interventions act; None: at none
     query_ids: tuple[str, ...] = ()  # of the sequences of the batch

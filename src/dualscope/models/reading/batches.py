@@ -31,6 +31,13 @@ class Batch:
     prompt_end: RowIndex  # the row that predicts the label
     read: RowIndex  # the row that is recorded
 
+    @property
+    def final(self) -> RowIndex | None:
+        """The one row that is asked for of each sequence; None where the row that is recorded is another one."""
+        if isinstance(self.read, int):
+            return self.read if self.read == self.prompt_end else None
+        return self.read  # lengths are mixed only where both are the same
+
     def part(self, rows: slice) -> "Batch":
         prompt_end, read = (r if isinstance(r, int) else r[rows] for r in (self.prompt_end, self.read))
         return Batch(self.queries[rows], self.tokens[rows], self.lead, prompt_end, read)

@@ -60,7 +60,9 @@ def encoded(model: "Model", tokens: Sequence[int], known: Prefix | None = None) 
         return before
     model.counters["prefixes"] += 1
     model.counters["prefix tokens"] += len(tokens) - shared
-    session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None))
+    session = Session(
+        prefix=before, start=shared, keep=True, unembed=slice(-1, None), final=len(tokens) - shared - 1
+    )
     with model.running(), capturing(model, session):
         model.forward(torch.tensor([tokens[shared:]], device=model.device), shared)
     model.check(session)

@@ -92,6 +92,7 @@ def read_batch(reading: Reading, batch: Batch) -> tuple[dict[str, Tensor], int |
         plain=reading.plain,
         want=want,
         unembed=batch.prompt_end,
+        final=batch.final,
         exits=batch.prompt_end,
         head_scales=None if reading.head_scales is None else reading.head_scales[batch.queries],
         acts=batch.prompt_end,
