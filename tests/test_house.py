@@ -14,6 +14,7 @@ ACROSS = {
     "commands/test_hypotheses.py": "what learners refuse, as the command line says it",
     "commands/test_per_head.py": "rows of single heads, from the command line to the report",
     "learners/test_constructed.py": "models built so that one hypothesis is the truth",
+    "models/test_pretended.py": "the second device that other tests pretend",
     "models/test_tiny.py": "the factory that other tests build on",
     "test_benchmarks.py": "what the benchmarks measure with",
     "test_house.py": "this",

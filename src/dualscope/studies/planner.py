@@ -97,8 +97,8 @@ class Planner:
 
     def _sittings(self) -> Iterator[tuple[Place, TaskEntry, Sitting]]:
         study = self.study
-        for (called, model), variant in product(map(named_model, study.models), study.variants):
-            for init, entry, seed in self._draws(variant):
+        for called, model in map(named_model, study.models):
+            for init, variant, entry, seed in self._draws():
                 dtype = self._dtype(model)
                 place = Place(model, self.weights[model], variant, init, dtype, study.adapter, called)
                 task = self._data[entry.task]
@@ -136,16 +136,16 @@ class Planner:
         check_same_classes(task, other)
         return other.name, other.digest
 
-    def _draws(self, variant: Variant) -> list[tuple[int | None, TaskEntry, int]]:
-        """Init seeds, tasks and seeds; those with the same weights together, so that a model is loaded once."""
-        draws: list[tuple[int | None, TaskEntry, int]] = []
-        for entry in self.study.tasks:
+    def _draws(self) -> list[tuple[int | None, Variant, TaskEntry, int]]:
+        """What has the same weights together, to load a model once; the variants of an init seed too, to draw it once."""
+        draws: list[tuple[int | None, Variant, TaskEntry, int]] = []
+        for variant, entry in product(self.study.variants, self.study.tasks):
             for seed in entry.seeds or self.study.seeds:
                 if variant == "trained":
                     inits: tuple[int | None, ...] = (None,)
                 else:
                     inits = self.study.init_seeds or (seed,)
-                draws += [(init, entry, seed) for init in inits]
+                draws += [(init, variant, entry, seed) for init in inits]
         return sorted(draws, key=lambda draw: -1 if draw[0] is None else draw[0])
 
     def _asked(

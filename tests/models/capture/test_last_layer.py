@@ -16,7 +16,7 @@ from tests.models.tiny import tiny_model
 
 WANT = frozenset({"exits", "mass", "attention", "heads", "layer_inputs", "query_vectors", "context_scores"})
 SEVERAL = ((16,), (19, 16))
-# One after another, grouped heads, side by side with attention, the residual stream added inside, windows, no MLP child.
+# In turn, grouped heads, side by side with attention, the residual stream added inside, windows, no MLP module (2).
 FAMILIES = ["gpt2", "llama", "gpt_neox", "bloom", "gemma2", "opt", "xglm"]
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.capture.session import RowIndex, Session, some
 from dualscope.models.capture.kinds import kind_in
+from dualscope.models.capture.session import RowIndex, Session, some
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

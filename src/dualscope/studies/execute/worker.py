@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError
-from dualscope.models.files.digest import model_digest
 from dualscope.models.files.lineage import lineage
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import Study
+from dualscope.studies.execute.loaded_model import LoadedModel, release_memory
 from dualscope.studies.execute.outcome import (
     CellError,
     Event,
@@ -24,7 +23,7 @@ from dualscope.studies.execute.outcome import (
     report_of,
 )
 from dualscope.studies.execute.work import Work, WorkerSetup, learnings
-from dualscope.studies.plugins import load_plugins, plugins_digest
+from dualscope.studies.plugins import load_plugins
 from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import GIVEN_UP, Run
@@ -33,20 +32,17 @@ from dualscope.studies.run_folder.texts import store_texts
 if TYPE_CHECKING:
     from dualscope.learners import Bench
     from dualscope.models import Model, Trace
-    from dualscope.models.seal import Seal
     from dualscope.tasks import Lesson, Task
 
 
 class Worker:
     """Does work, one piece after another; keeps the model and the zero-shot traces of the last one."""
 
-    def __init__(self, setting: WorkerSetup, claims: Claims) -> None:
+    def __init__(self, setting: WorkerSetup, claims: Claims, ahead: Sequence[Place] = ()) -> None:
         self.setting, self.claims = setting, claims
         self.run = Run.create(setting.run)
-        self._place: Place | None = None
-        self._model: Model | None = None
+        self._loaded = LoadedModel(setting, ahead)
         self._zero_shot: tuple[Any, Trace] | None = None
-        self._seal: Seal | None = None
         self._disk_full = False
 
     def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
@@ -97,9 +93,10 @@ class Worker:
                 self._disk_full = self._disk_full or is_full_disk(error)
                 self._record(cell, error)
                 tell(_failure(cell.id, str(cell), began, error))
-                if self._seal is not None and self._what_changed() is not None:
-                    bench = self._model = self._zero_shot = None  # loaded anew for the next cell
-                _release_memory()
+                if self._loaded.what_changed() is not None:
+                    bench = self._zero_shot = None  # loaded anew for the next cell
+                    self._loaded.drop()
+                release_memory()
             else:
                 tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
 
@@ -118,7 +115,7 @@ class Worker:
             per_query=cell.per_query,
             subset=cell.subset,
         )
-        if self._seal is not None and cell.code and (what := self._what_changed()) is not None:
+        if cell.code and (what := self._loaded.what_changed()) is not None:
             raise CellError(
                 f"{cell.learning.label} left the model changed ({what}), so its numbers are not kept and the model is "
                 "loaded anew: a learner has to leave the weights as it found them"
@@ -152,36 +149,9 @@ class Worker:
     # What cells share
 
     def model(self, place: Place) -> Model:
-        from dualscope.models import Model
-        from dualscope.models.seal import Seal
-
-        if self._model is None or self._place != place:
-            from transformers.utils import logging
-
-            logging.disable_progress_bar()  # the run has bars of its own
-            self._model = self._zero_shot = None
-            _release_memory()
-            # Else the cells' ids would lie about their rows.
-            if model_digest(place.model, self.setting.offline, place.adapter) != place.weights:
-                raise CellError(
-                    f"the files of '{place.name}' changed after the study was planned: run it again"
-                )
-            self._model = Model.load(
-                place.model,
-                device=self.setting.device,
-                dtype=place.dtype,
-                variant=place.variant,
-                init_seed=place.init_seed or 0,
-                offline=self.setting.offline,
-                adapter=place.adapter,
-            )
-            self._place = place
-            self._seal = Seal.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
-        return self._model
-
-    def _what_changed(self) -> str | None:
-        """What a plugin changed in the model and did not put back; None where all is as it was."""
-        return self._seal.broken(self._model.hf) if self._seal and self._model is not None else None
+        if not self._loaded.holds(place):
+            self._zero_shot = None
+        return self._loaded.at(place)
 
     @cached_property
     def _tasks(self) -> dict[str, Task]:
@@ -281,14 +251,6 @@ def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
     chosen = cells[0].metrics
     names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
     return frozenset().union(*(METRICS[name].wants for name in names))
-
-
-def _release_memory() -> None:
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _lineage_of(cell: Cell) -> dict[str, str]:

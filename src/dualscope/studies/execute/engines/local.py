@@ -26,7 +26,7 @@ def do_all(
     if jobs > 1:  # also for one piece: a worker that dies does not take this process with it
         return _Pool(setting, jobs, tell).do_all(works)
     with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
-        worker = Worker(setting, claims)
+        worker = Worker(setting, claims, ahead=[work.place for work in works])
         return [work for work in works if not worker.do(work, tell)]
 
 
