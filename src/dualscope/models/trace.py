@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
+
+from dualscope.models.tensor_stream import stream
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,14 @@ class Trace:
         return self.map(lambda tensor: tensor.to(device))
 
     def save(self, path: Path | str) -> None:
-        """As one safetensors file; query ids, which are text, go to its header."""
+        """As one safetensors file, some queries after others; query ids, which are text, go to its header."""
         tensors = {
             f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
         } | {f"extras.{name}": value for name, value in self.extras.items()}
         header = {"query_ids": "\n".join(self.query_ids)}
         if self.first_window is not None:
             header["first_window"] = str(self.first_window)
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, str(path), header)
+        stream(tensors, path, header)
 
     @classmethod
     def load(cls, path: Path | str) -> "Trace":
