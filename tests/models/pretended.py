@@ -1,10 +1,12 @@
 """A second device that is not there: tensors that say they live on it, hold true numbers, and refuse to be mixed.
 
-A tensor of the pretended device holds a CPU tensor and calls itself one of torch's `meta` device. Inside `SecondDevice`
+A tensor of the pretended device holds a CPU tensor and calls itself one of torch's `meta` device. Inside `second_device`
 operations run on what is held, and one that meets tensors of both devices is refused, as on a real one. Copies from one
 to the other, numbers without dimensions and indices are allowed, as they are there.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,7 +34,7 @@ class Held(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> "Held":
-        made: Held = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Held = torch.Tensor._make_wrapper_subclass(
             cls,
             held.shape,
             strides=held.stride(),
@@ -45,38 +47,36 @@ class Held(Tensor):
         made.held = held
         return made
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Held({self.held!r})"
 
     def tolist(self) -> Any:
         return self.held.tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own is a function in place of a method
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return _run(func, args, kwargs or {})
 
 
-class SecondDevice(TorchDispatchMode):
-    """While active, there is a second device: new tensors may be made on it, and mixing is an error."""
+@contextmanager
+def second_device() -> Iterator[None]:
+    """Inside, there is a second device: new tensors may be made on it, and mixing is an error."""
+    numbers: Any = _Numbers()
+    operations: Any = _Operations()
+    with numbers, operations:
+        yield
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._new = _New()
 
-    def __enter__(self) -> "SecondDevice":
-        self._new.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
-        self._new.__exit__(*raised)
+class _Operations(TorchDispatchMode):
+    """Every operation, also one that has no tensor yet."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(func, args, kwargs or {})
 
 
-class _New(TorchFunctionMode):
+class _Numbers(TorchFunctionMode):
     """Tensors that torch makes of Python's numbers on a meta device would drop them: they are made on the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

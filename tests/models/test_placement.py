@@ -18,7 +18,7 @@ from dualscope.models import Model
 from dualscope.models.placement import split
 from tests.learners import oracle
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
-from tests.models.pretended import SECOND, SecondDevice, move
+from tests.models.pretended import SECOND, move, second_device
 
 FAMILIES = ["gpt2", "llama", "gpt_neox", "xglm", "gemma2", "bloom"]
 LR = 0.3
@@ -74,10 +74,10 @@ def test_blocks_are_shared_out_in_order() -> None:
 
 
 @pytest.fixture
-def second_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def pretending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for where in ("dualscope.models.reading.memory", "dualscope.learners.bench"):
         monkeypatch.setattr(f"{where}.total_memory", lambda _device: 2**34)
-    with SecondDevice():
+    with second_device():
         yield
 
 
@@ -98,7 +98,7 @@ PRETENDED = [
 ]
 
 
-@pytest.mark.usefixtures("second_device")
+@pytest.mark.usefixtures("pretending")
 @pytest.mark.parametrize(("family", "learner"), PRETENDED)
 def test_split_over_a_pretended_device(family: str, learner: str) -> None:
     whole, parted = split_in_pretence(family)
@@ -110,7 +110,7 @@ def test_split_over_a_pretended_device(family: str, learner: str) -> None:
         assert {change.device.type for change in found.delta.values()} == {"meta", "cpu"}
 
 
-@pytest.mark.usefixtures("second_device")
+@pytest.mark.usefixtures("pretending")
 @pytest.mark.parametrize("control", sorted(COMBINATORS))
 def test_controls_split_over_a_pretended_device(control: str) -> None:
     whole, parted = split_in_pretence("llama")
@@ -118,7 +118,7 @@ def test_controls_split_over_a_pretended_device(control: str) -> None:
     assert_same(parted.result(learning).learned, whole.result(learning).learned)
 
 
-@pytest.mark.usefixtures("second_device")
+@pytest.mark.usefixtures("pretending")
 @pytest.mark.parametrize("learner", ["gd", "lcgd"])
 def test_beside_weights_of_16_bits(learner: str) -> None:
     _, parted = split_in_pretence("llama", torch.bfloat16)

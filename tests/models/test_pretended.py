@@ -1,15 +1,18 @@
 """The pretended device refuses what a real one refuses, and computes what the CPU computes."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 import torch
 
-from tests.models.pretended import SECOND, Held, SecondDevice
+from tests.models.pretended import SECOND, Held, second_device
 
 
 @pytest.fixture(autouse=True)
-def second() -> "object":
-    with SecondDevice() as mode:
-        yield mode
+def inside() -> Iterator[None]:
+    with second_device():
+        yield
 
 
 def test_numbers_and_gradients_are_the_cpus() -> None:
@@ -45,10 +48,10 @@ def test_views_and_changes_in_place() -> None:
         lambda here, there: there.index_put_((torch.tensor([0]),), here[0]),
     ],
 )
-def test_mixing_is_refused(mix: "object") -> None:
+def test_mixing_is_refused(mix: Callable[[Any, Any], object]) -> None:
     here, there = torch.ones(2, 2), torch.ones(2, 2).to(SECOND)
     with pytest.raises(RuntimeError, match="same device"):
-        mix(here, there)  # type: ignore[operator]
+        mix(here, there)
 
 
 def test_copies_numbers_and_indices_are_allowed() -> None:

@@ -45,7 +45,7 @@ def stream(tensors: Mapping[str, Tensor], path: Path | str, metadata: Mapping[st
         file.write(text)
         for name in ordered:
             for piece in pieces(tensors[name]):
-                file.write(memoryview(piece.reshape(-1).view(torch.uint8).numpy()))
+                file.write(piece.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def pieces(tensor: Tensor) -> Iterator[Tensor]:
