@@ -1,8 +1,8 @@
 """A second device that is not there: tensors that say they live on it, hold true numbers, and refuse to be mixed.
 
-A tensor of the pretended device holds a CPU tensor and calls itself one of torch's `meta` device. Inside `second_device`
-operations run on what is held, and one that meets tensors of both devices is refused, as on a real one. Copies from one
-to the other, numbers without dimensions and indices are allowed, as they are there.
+A tensor of the pretended device holds a CPU tensor and calls itself one of torch's `meta` device. Inside
+`second_device` operations run on what is held, and one that meets tensors of both devices is refused, as on a real one.
+Copies from one to the other, numbers without dimensions and indices are allowed, as they are there.
 """
 
 from collections.abc import Iterator

@@ -137,7 +137,7 @@ class Planner:
         return other.name, other.digest
 
     def _draws(self) -> list[tuple[int | None, Variant, TaskEntry, int]]:
-        """What has the same weights together, to load a model once; the variants of an init seed too, to draw it once."""
+        """What has the same weights together, to load it once; variants of an init seed too, to draw them once."""
         draws: list[tuple[int | None, Variant, TaskEntry, int]] = []
         for variant, entry in product(self.study.variants, self.study.tasks):
             for seed in entry.seeds or self.study.seeds:
