@@ -47,7 +47,7 @@ class Held(Tensor):
         made.held = held
         return made
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # wraps its own
         return f"Held({self.held!r})"
 
     def tolist(self) -> Any:
@@ -64,7 +64,7 @@ class Held(Tensor):
 def second_device() -> Iterator[None]:
     """Inside, there is a second device: new tensors may be made on it, and mixing is an error."""
     numbers: Any = _Numbers()
-    operations: Any = _Operations()
+    operations: Any = _Operations()  # type: ignore[no-untyped-call]  # torch has no type for it
     with numbers, operations:
         yield
 

@@ -24,7 +24,6 @@ from dualscope.models.readout import read_out
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.models.draws import Draws
     from dualscope.tasks.lesson import Lesson
 
 
@@ -87,7 +86,6 @@ class Model:
         init_seed: int = 0,
         offline: bool = False,
         adapter: str | None = None,
-        draws: "Draws | None" = None,
     ) -> "Model":
         """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``.
 
@@ -108,7 +106,6 @@ class Model:
             init_seed=init_seed,
             offline=offline,
             adapter=adapter,
-            draws=draws,
         )
 
     # What it is made of

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from dualscope.models.tensor_stream import stream
+from dualscope.models.files.tensor_stream import stream
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class LoadedModel:
     def _load(self, place: Place) -> None:
         from transformers.utils import logging
 
-        from dualscope.models import Model
         from dualscope.models.draws import Draws
+        from dualscope.models.load import load
         from dualscope.models.seal import Seal
 
         logging.disable_progress_bar()  # the run has bars of its own
@@ -65,7 +65,7 @@ class LoadedModel:
             raise CellError(f"the files of '{place.name}' changed after the study was planned: run it again")
         self._draws = self._draws or Draws()
         self._draws.settle()  # transformers' settings are the process's: nothing is drawn while it loads
-        self._model = Model.load(
+        self._model = load(
             place.model,
             device=self.setting.device,
             dtype=place.dtype,

@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from dualscope.models import tensor_stream
-from dualscope.models.tensor_stream import NAMES, stream
+from dualscope.models.files import tensor_stream
+from dualscope.models.files.tensor_stream import NAMES, stream
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
