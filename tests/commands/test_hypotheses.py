@@ -10,6 +10,7 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
+from dualscope.models import load as loading
 from dualscope.models.heads import output_projection, written_by_heads
 from tests.models.tiny import tiny_model
 from tests.studies.conftest import write_task
@@ -92,7 +93,7 @@ def test_a_model_whose_output_projection_cannot_be_read(
     task_files: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load = Model.load
+    load = loading.load
 
     def loaded(*args: Any, **options: Any) -> Model:
         model = load(*args, **options)
@@ -100,7 +101,7 @@ def test_a_model_whose_output_projection_cannot_be_read(
             attention.c_proj = Opaque(attention.get_submodule("c_proj"))
         return model
 
-    monkeypatch.setattr(Model, "load", loaded)
+    monkeypatch.setattr(loading, "load", loaded)
     given = {"layer": 0, "which": [[0, 0]]}
     said = refused(task_files[0], {"learners": [{"learner": "function-vector", "options": given}]})
     assert "the output projection of layer 0 is a Opaque, whose weights cannot be cut into heads" in said

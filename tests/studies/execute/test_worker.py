@@ -12,6 +12,7 @@ import torch
 
 from dualscope.learners import LEARNERS, Learned, Learner, Options
 from dualscope.models import Model
+from dualscope.models import load as loading
 from dualscope.studies import RunOutcome, Study, run_study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.provenance import known, record
@@ -164,14 +165,14 @@ def test_a_failure_is_forgotten_once_the_cell_succeeds(
 def test_a_model_that_cannot_be_loaded_fails_its_cells_alone(
     fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    load = Model.load
+    load = loading.load
 
     def sometimes(*arguments: Any, **options: Any) -> Model:
         if options["variant"] == "untrained":
             raise RuntimeError("no such luck")
         return load(*arguments, **options)
 
-    monkeypatch.setattr(Model, "load", sometimes)
+    monkeypatch.setattr(loading, "load", sometimes)
     result = run_study(fields | {"variants": ["untrained", "trained"]}, tmp_path, device="cpu")
     assert {failure.reason for failure in result.failures} == {"RuntimeError: no such luck"}
     assert len(result.failures) == len(result.computed) == 6
