@@ -11,6 +11,7 @@ import torch
 from accelerate import dispatch_model
 
 from dualscope.core.learning import Learning
+from dualscope.core.words import Control
 from dualscope.learners import LEARNERS, Bench
 from dualscope.learners.controls import COMBINATORS
 from dualscope.learners.learner import Learned
@@ -112,7 +113,7 @@ def test_split_over_a_pretended_device(family: str, learner: str) -> None:
 
 @pytest.mark.usefixtures("pretending")
 @pytest.mark.parametrize("control", sorted(COMBINATORS))
-def test_controls_split_over_a_pretended_device(control: str) -> None:
+def test_controls_split_over_a_pretended_device(control: Control) -> None:
     whole, parted = split_in_pretence("llama")
     learning = Learning("gd", control, rate=LR)
     assert_same(parted.result(learning).learned, whole.result(learning).learned)

@@ -8,6 +8,7 @@ import torch
 from dualscope.models import Model
 from dualscope.models import draws as drawing
 from dualscope.models.files.digest import model_digest
+from dualscope.models.variants import DRAWN
 from dualscope.studies.cell import Place
 from dualscope.studies.config import Study
 from dualscope.studies.execute.loaded_model import LoadedModel
@@ -23,7 +24,7 @@ def place(variant: Any, seed: int | None) -> Place:
 
 ALL = [
     place("trained", None),
-    *(place(variant, seed) for seed in (0, 1) for variant in ("untrained", "trained-embeddings")),
+    *(place(variant, seed) for seed in (0, 1) for variant in DRAWN),
 ]
 
 
