@@ -27,6 +27,7 @@ def random_model(shape: str, precision: str = "float32", device: str = "cpu", po
     )  # fmt: skip
     torch.manual_seed(0)
     with torch.device(device):
-        hf = GPT2LMHeadModel(config).to(dtype_of(precision)).eval()
+        hf = GPT2LMHeadModel(config).eval()
+        hf.to(dtype=dtype_of(precision))
     tokenizer = SimpleNamespace(model_max_length=positions)
     return Model(hf, tokenizer, f"random {shape}", precision=precision, digest=f"random {shape}")

@@ -161,7 +161,8 @@ def accepted(schema: dict[str, Any]) -> str:
         values = schema.get("additionalProperties")
         return "mapping" if not isinstance(values, dict) else f"mapping to {accepted(values)}"
     names = {"string": "text", "boolean": "`true`, `false`"}
-    return names.get(schema.get("type", ""), schema.get("type", "any"))
+    kind = str(schema.get("type", "any"))
+    return names.get(kind, kind)
 
 
 def default(value: Any) -> str:
