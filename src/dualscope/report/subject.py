@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,12 +45,17 @@ class ChartSetting:
 class Subject:
     """A model in a run, with the options of its sittings (read position, precision) if they are unusual."""
 
-    def __init__(self, source: ReportedRun, model: str, sitting: str, several_runs: bool) -> None:
+    def __init__(
+        self, source: ReportedRun, model: str, sitting: str, several_runs: bool, alone: bool = False
+    ) -> None:
         self.source, self.model, self.sitting = source, model, sitting
         self._palette: Palette | None = None
-        parts = [source.name] if several_runs else []
-        parts += [model, *([sitting.strip("{}").replace('"', "")] if sitting != "{}" else [])]
-        self.name = ": ".join(parts[:2]) + "".join(f" ({part})" for part in parts[2:])
+        # A model that was read in one way only is told by its name: its precision is among the facts of the run.
+        said = {k: v for k, v in json.loads(sitting).items() if not (alone and k == "dtype")}
+        options = ", ".join(f"{key} {value}" for key, value in said.items())
+        self.name = (
+            (f"{source.name}: " if several_runs else "") + model + (f" ({options})" if options else "")
+        )
 
     @cached_property
     def all_rows(self) -> list[LabelledRow]:
@@ -226,7 +232,11 @@ def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
             taught = [row for row in source.summary if row["role"] != "baseline"]
             pairs = dict.fromkeys((row["model"], sitting_options(row)) for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
-            found += [Subject(source, model, sitting, several) for model, sitting in pairs]
+            sittings = Counter(model for model, _ in pairs)
+            found += [
+                Subject(source, model, sitting, several, alone=sittings[model] == 1)
+                for model, sitting in pairs
+            ]
     shared = Palette(learning for subject in found for learning in subject.learnings.values())
     for subject in found:
         subject._palette = shared
