@@ -65,6 +65,9 @@ FILES = (
 )
 PACKED = ("packed/index/*", "packed/rows/*/*/*", "packed/queries/*/*/*")
 KINDS = [(file, damage) for file in (*FILES, *PACKED) for damage in DAMAGES]
+KINDS.remove(
+    ("packed/index/*", "missing")
+)  # a part without its index is not there: its packing was not finished
 CHOSEN = KINDS if WHOLE else random.Random(3).sample(KINDS, SAMPLE)
 LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothing is deleted
 

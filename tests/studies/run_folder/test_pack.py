@@ -221,6 +221,10 @@ def test_damage_is_said_with_the_files_name(victim: str, damage: str, tmp_path: 
     run = Run.open(tmp_path / "run")
     if (victim, damage) == ("index", "missing"):
         assert len(run.stored()) == 3  # a part without its index is not there: packing was not finished
+        (tmp_path / "run/packed/index/00000002.parquet").unlink()
+        assert Run.open(tmp_path / "run").query("select count(*) n from rows, queries").to_pylist() == [
+            {"n": 0}
+        ]
         return
     with pytest.raises(InputError, match=rf"packed/{victim}.*00000001.*computes what is damaged again"):
         _ = run.rows() if victim == "rows" else run.query("select * from queries")

@@ -8,11 +8,16 @@ import pyarrow as pa
 
 from dualscope.core.errors import InputError
 from dualscope.studies.run_folder.cells import MENDED, Cells
-from dualscope.studies.run_folder.part_files import Kind
+from dualscope.studies.run_folder.part_files import ROWS, Kind
+
+EMPTY: dict[Kind, pa.Schema] = {
+    "rows": ROWS,
+    "queries": pa.schema([("cell", pa.string()), ("query", pa.string())]),
+}
 
 
 def answer(run: Cells, sql: str) -> pa.Table:
-    """Over the views ``rows`` and ``queries``; what a view has no cells for is not there."""
+    """Over the views ``rows`` and ``queries``, which are empty where there are no cells."""
     import duckdb
 
     with duckdb.connect() as database:
@@ -50,8 +55,7 @@ def _offer(run: Cells, database: Any, view: Kind) -> None:
     if packed := every - tables.keys():
         with run.told("packed"):
             sources += run.pack.sources(view, packed)
-    for i, source in enumerate(sources):
+    for i, source in enumerate(sources or [EMPTY[view].empty_table()]):
         database.register(f"{view}_{i}", source)
-    if sources:
-        parts = " union all by name ".join(f"select * from {view}_{i}" for i in range(len(sources)))
-        database.execute(f"create temp view {view} as {parts}")
+    parts = " union all by name ".join(f"select * from {view}_{i}" for i in range(max(1, len(sources))))
+    database.execute(f"create temp view {view} as {parts}")
