@@ -12,8 +12,9 @@ from dualscope.learners import Bench
 from dualscope.learners.altered_lessons import redrawn, relabelled, reordered
 from dualscope.learners.hidden_states.probe import softmax_regression
 from dualscope.learners.nulls import filled, scrambled, unlabelled
-from dualscope.learners.same_length import of_the_same_length
+from dualscope.learners.same_length import as_long_as, of_the_same_length
 from dualscope.tasks import Episode
+from dualscope.tasks.example import Example
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
@@ -165,6 +166,24 @@ def test_nothing_is_cut_where_the_data_have_the_lengths() -> None:
     texts = {example.id: task.prompt(example) for example in task.train}
     encoded = model.tokenizer([texts[d.id] for d in again.demonstrations])["input_ids"]
     assert [tuple(tokens) for tokens in encoded] == [d.prompt for d in again.demonstrations]
+
+
+def test_what_is_too_short_is_made_up_for_by_the_next() -> None:
+    """Two demonstrations of n tokens, and only texts of n - 1 and n + 1 to take: one of each, in any order."""
+    model, task = wrapped("gpt2"), tiny_task(n=400, labels=("Negative", "Positive"))
+    lesson = tiny_lesson(model, shots=2, task=task)
+    own = {example.id for example in lesson.episode.demonstrations}
+    lengths: dict[int, list[Example]] = {}
+    for example in task.train:
+        tokens = model.tokenizer([task.prompt(example)])["input_ids"][0]
+        if example.id not in own:
+            lengths.setdefault(len(tokens), []).append(example)
+    n = next(n for n in sorted(lengths) if len(lengths[n]) > 1 and n + 2 in lengths) + 1
+    shown = tuple(replace(d, prompt=(d.prompt * n)[:n]) for d in lesson.demonstrations)
+    short, long = lengths[n - 1][:2], lengths[n + 1][:1]
+    for candidates in ([*short, *long], [*long, *short]):
+        taken = as_long_as(replace(lesson, demonstrations=shown), candidates, model.tokenizer)
+        assert {example.id for example in taken} == {short[0].id, long[0].id}
 
 
 def test_a_much_longer_redraw_is_cut_from_the_front() -> None:
