@@ -281,7 +281,7 @@ def test_run_as_a_study_is_pasted_and_run(visit: Visit, tmp_path: Path) -> None:
 
 def test_python_and_learners_open(visit: Visit) -> None:
     visit.page.click("#python")
-    assert "Episode.of(" in visit.page.inner_text("#python-code")
+    assert "compare(" in visit.page.inner_text("#python-code")
     visit.page.keyboard.press("Escape")
     visit.page.click("#choose-learners")
     visit.page.check('#dialog input[value="probe"]')
