@@ -113,7 +113,7 @@ def test_another_task_has_other_label_words_whatever_the_order_of_the_list() -> 
         )
 
     sst2 = task("sst2", ("Negative", "Positive"), 10)
-    mr = task("mr", ("negative", "Positive"), 10)
+    mr = task("mr", ("negative", "positive"), 10)
     subj = task("subj", ("objective", "subjective"), 12)
     news = task("news", ("World", "Sports"), 40)
     for tasks in ([sst2, mr, subj, news], [news, subj, mr, sst2], [mr, sst2, news, subj]):
