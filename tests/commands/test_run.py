@@ -255,7 +255,7 @@ def test_a_study_of_failures_lists_them(
     asked = [argument for argument in arguments if argument != "--no-report"]  # there is nothing to report
     result = cli(*asked, "--variant", "trained")
     assert result.code == 1
-    assert "8 failed" in result.out
+    assert "10 failed" in result.out
     assert "Traceback" not in result.out + result.err
 
 

@@ -42,6 +42,7 @@ def test_every_metric_has_its_material(family: str) -> None:
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING]
     in_context = replace(bench_case(bench, "in-context"), heads=measure_heads(bench, every))
     rows = measure(gd, every).rows + measure(in_context, every).rows
+    rows += measure(bench_case(bench, "null-context", None), ["null_learned"]).rows
     vector = replace(gd, own=bench.result(identify("task-vector", {"layer": 1})), others=())
     rows += measure(vector, ["sim_aou", "sim_aou_above"]).rows
     assert not any(row["metric"] == "sim_aou" for row in measure(vector, ["sim_aou"]).rows)

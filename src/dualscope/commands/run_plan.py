@@ -8,8 +8,6 @@ import typer
 from rich.console import Console
 
 from dualscope.core.halving import GRID
-from dualscope.studies.choosing import RateJob
-from dualscope.studies.rates import pieces_at_most
 
 
 def show_plan(runner: Any, as_json: bool) -> None:
@@ -17,8 +15,10 @@ def show_plan(runner: Any, as_json: bool) -> None:
     from rich.table import Table
 
     from dualscope.models.automatic import on_cpu
+    from dualscope.studies.choosing import RateJob
     from dualscope.studies.execute.estimate import Estimator
     from dualscope.studies.provenance import episodes
+    from dualscope.studies.rates import pieces_at_most
 
     plan = runner.plan()
     episodes(plan, runner.resolver, {})  # what the run would refuse is refused now
@@ -81,6 +81,8 @@ def show_plan(runner: Any, as_json: bool) -> None:
 
 def _later(runner: Any, plan: Any) -> list[Any]:
     """The cells that wait for a rate to be chosen: any rate tells how many they are, and what they cost."""
+    from dualscope.studies.choosing import RateJob
+
     waiting = {job.key: GRID[len(GRID) // 2] for job in plan.rates if isinstance(job, RateJob)}
     listed = {cell.id for cell in plan.cells}
     return [cell for cell in runner.plan(waiting).cells if cell.id not in listed] if waiting else []

@@ -70,11 +70,11 @@ def test_each_shared_trace_is_computed_once(
 
         monkeypatch.setattr(kind, "learn", counted)
     loads: Counter[str] = Counter()
-    from dualscope.models import Model
+    from dualscope.models import load as loading
 
-    load = Model.load
+    load = loading.load
     monkeypatch.setattr(
-        Model, "load", lambda *a, **k: loads.update([f"{k['variant']} {k['init_seed']}"]) or load(*a, **k)
+        loading, "load", lambda *a, **k: loads.update([f"{k['variant']} {k['init_seed']}"]) or load(*a, **k)
     )
     study = fields | {
         "variants": ["trained", "untrained"],
