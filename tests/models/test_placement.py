@@ -4,11 +4,11 @@ Everywhere over a pretended second device; where there is a CUDA device, over th
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from accelerate import dispatch_model
 
 from dualscope.core.learning import Learning
 from dualscope.core.words import Control
@@ -16,6 +16,7 @@ from dualscope.learners import LEARNERS, Bench
 from dualscope.learners.controls import COMBINATORS
 from dualscope.learners.learner import Learned
 from dualscope.models import Model
+from dualscope.models.load import load
 from dualscope.models.placement import split
 from tests.learners import oracle
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
@@ -132,11 +133,12 @@ def test_beside_weights_of_16_bits(learner: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("learner", list(LEARNERS))
-def test_split_over_cuda_and_cpu(family: str, learner: str) -> None:
+def test_split_over_cuda_and_cpu(family: str, learner: str, tmp_path: Path) -> None:
     whole, settings = wrapped(family), SETTINGS.get(learner, {})
+    whole.hf.save_pretrained(tmp_path)
+    whole.tokenizer.save_pretrained(tmp_path)
+    parted = load(str(tmp_path), device="cuda:0,cpu", dtype="float64")
+    assert {place.type for place in parted.devices} == {"cuda", "cpu"}
     wanted = Bench(whole, want=WANT, **lessons(whole)).learned(learner, LR, **settings)
-    places = split(whole.hf, [torch.device("cuda:0"), torch.device("cpu")])
-    lesson = lessons(whole)
-    hf = dispatch_model(whole.hf, {name: str(place) for name, place in places.items()}, force_hooks=True)
-    found = Bench(Model(hf, whole.tokenizer), want=WANT, **lesson).learned(learner, LR, **settings)
+    found = Bench(parted, want=WANT, **lessons(whole)).learned(learner, LR, **settings)
     assert_same(found, wanted, learner not in BY_ADAM)

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from dualscope.descent.delta import Delta, acts_beside
 from dualscope.descent.gradients import Dense, Gradient, Outer, squared_norms
 from dualscope.descent.parameters import Slot, is_low, wide
-from dualscope.descent.updates import Projection, beside, projections, shadowed
+from dualscope.descent.updates import Projection, beside, even_tangents, projections, shadowed
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -106,7 +106,7 @@ class Weights:
             slot.add_(full[slot.parameter], self.changes[slot.name])
         with forward_ad.dual_level():
             dual = {name: forward_ad.make_dual(leaf, full[name]) for name, leaf in self.leaves.items()}
-            with shadowed(self.model, dual):
+            with shadowed(self.model, dual), even_tangents(self.model):
                 yield
 
     @torch.no_grad()

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from dualscope.core.errors import InputError
+from dualscope.descent.parameters import is_low
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -160,6 +162,29 @@ def shadowed(model: Model, changes: Mapping[str, Tensor]) -> Iterator[None]:
             module = model.hf.get_submodule(path)
             _check_linear(path, module)
             stack.enter_context(module.register_forward_hook(_again(module, own)))
+        yield
+
+
+@contextmanager
+def even_tangents(model: Model) -> Iterator[None]:
+    """Inside ``with`` a forward-mode tangent has the type of its tensor.
+
+    torch's derivative of a layer norm has the type of its statistics, which on a GPU are float32 at 16 bits: the next
+    product would refuse it.
+    """
+
+    def hook(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> Tensor | None:
+        if not isinstance(output, Tensor):
+            return None
+        primal, tangent = forward_ad.unpack_dual(output)
+        if tangent is None or tangent.dtype == primal.dtype:
+            return None
+        return forward_ad.make_dual(primal, tangent.to(primal.dtype))
+
+    with ExitStack() as stack:
+        for module in model.hf.modules() if is_low(model) else ():
+            if not any(module.children()):
+                stack.enter_context(module.register_forward_hook(hook))
         yield
 
 

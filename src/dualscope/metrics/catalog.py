@@ -37,15 +37,19 @@ DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
 def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[str, ...]:
     """Metrics by their own names; "default" stands for those that are on by default, "all" for every one.
 
-    Where rows of heads are asked for, the metrics of single heads are among the default ones.
+    The metrics of single heads, which take longer than all others together, are in both where rows of heads are asked
+    for, and else in neither.
 
     >>> expand(["default", "kendall"]) == (*DEFAULT, "kendall")
     True
     >>> set(expand(per_head=True)) - set(DEFAULT) == {"induction_score", "indirect_effect"}
     True
+    >>> set(expand(["all"], per_head=True)) - set(expand(["all"])) == {"induction_score", "indirect_effect"}
+    True
     """
-    of_heads = tuple(name for name in METRICS if METRICS[name].per_head) if per_head else ()
-    groups = {"default": DEFAULT + of_heads, "all": tuple(METRICS)}
+    of_heads = tuple(name for name in METRICS if METRICS[name].per_head)
+    every = tuple(name for name in METRICS if per_head or name not in of_heads)
+    groups = {"default": DEFAULT + (of_heads if per_head else ()), "all": every}
     found: dict[str, None] = {}
     for name in ["default"] if names is None else names:
         found.update(dict.fromkeys(groups.get(name) or (METRICS.canonical(name),)))

@@ -56,6 +56,18 @@ def test_several_steps_by_an_explicit_jacobian(family: str) -> None:
     assert oracle.worst(learned.delta, dict(plain)) > 1e-4
 
 
+def test_norms_of_wider_statistics_at_16_bits() -> None:
+    """As on a GPU, where a layer norm at 16 bits keeps float32 statistics, and its derivative has their type."""
+    model = wrapped("gpt2", torch.bfloat16)
+    for module in model.hf.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.float()
+    learned = Bench(model, tiny_lesson(model)).learned("gd-linearized", LR)
+    assert learned.delta is not None
+    assert all(change.dtype == torch.float32 and change.any() for change in learned.delta.values())
+    assert learned.trace.label_logprobs.isfinite().all()
+
+
 def _logits_along(copy: oracle.Copy, tokens: list[int], change: dict[str, Tensor]) -> Tensor:
     """f + J.change by torch.func, with the test's own plain attention."""
     by_name = {id(p): name for name, p in copy.hf.named_parameters()}

@@ -14,7 +14,6 @@ from dualscope.learners import Bench, InContext, ZeroShot
 from dualscope.learners.gradient.course import READ_TWICE
 from dualscope.models import footprint
 from dualscope.studies import Run, Study, run_study
-from dualscope.studies.execute.jobs import suitable_jobs
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.run_folder.storage import GIVEN_UP
 from tests.studies.children import files, finish, rows
@@ -172,12 +171,6 @@ def test_the_study_of_a_run_runs_from_anywhere(
     assert first.complete
     assert again.complete
     assert again.computed == []
-
-
-def test_jobs_that_suit(fields: dict[str, Any]) -> None:
-    assert suitable_jobs(fields["models"], "cpu") >= 1
-    assert suitable_jobs(fields["models"], "cuda") == 1
-    assert suitable_jobs(["owner/not-here"], "cpu") == 1
 
 
 def test_traces_missing_from_a_finished_study_are_made(fields: dict[str, Any], tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,18 +14,40 @@ from dualscope.studies.execute.estimate import shape_of
 SMALL = 50_000_000  # parameters: below this, two threads of one process are slower than two processes
 MOST = 8
 SHARE = 0.25  # of the machine's memory, for all copies of the weights together
+CORES_ON_GPU = 2  # for each process: one launches kernels, one writes and reads files
+BYTES_ON_GPU = 8 * 2**30  # that must be free for each process: libraries, traces, graphs
 
 
 def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
-    """A process a core for small models on a CPU; one where there is an accelerator, or a large model."""
-    if not on_cpu(device):
-        return 1
+    """A process a core for small models on a CPU; one for a large model.
+
+    A small model leaves a GPU idle while Python launches the next kernel: several processes share it, as many as the
+    cores and the free memory allow.
+    """
     shapes = [shape_of(model) for model in models]
     if any(shape is None or shape.parameters > SMALL for shape in shapes):
         return 1
+    if not on_cpu(device):
+        free = free_on_gpu(device)
+        return max(1, min(cores() // CORES_ON_GPU, MOST, free // BYTES_ON_GPU))
     largest = max((4 * shape.parameters for shape in shapes if shape), default=1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(cores(), MOST, int(SHARE * memory / largest)))
+
+
+def free_on_gpu(device: str) -> int:
+    """Bytes that are free on an NVIDIA GPU (`auto`, `cuda`, `cuda:1`), by its driver's tool; else 0."""
+    kind, _, number = device.partition(":")
+    if kind not in ("auto", "cuda") or shutil.which("nvidia-smi") is None:
+        return 0
+    try:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpu = str(int(number or 0)) if visible is None else visible.split(",")[int(number or 0)]
+        command = ["nvidia-smi", "-i", gpu, "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return int(asked.stdout) * 2**20
+    except (subprocess.SubprocessError, OSError, ValueError, IndexError):
+        return 0
 
 
 def cores() -> int:

@@ -1,0 +1,48 @@
+"""How many processes suit: by cores, by models, and by what is free on a GPU."""
+
+from pathlib import Path
+
+import pytest
+
+from dualscope.studies.execute import jobs
+from dualscope.studies.execute.jobs import free_on_gpu, suitable_jobs
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's tool that knows two GPUs: number 0 with 80 GiB free, number 1 with 20; and a machine of 12 cores."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\ncase "$2" in 0) echo 81920;; 1) echo 20480;; *) echo "No devices"; exit 6;; esac\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(jobs, "cores", lambda: 12)
+
+
+def test_on_a_cpu() -> None:
+    assert suitable_jobs(["embedded"], "cpu") == min(jobs.cores(), jobs.MOST)
+    assert suitable_jobs(["owner/not-here"], "cpu") == 1
+
+
+@pytest.mark.usefixtures("gpus")
+def test_small_models_share_a_gpu() -> None:
+    assert suitable_jobs(["embedded"], "cuda") == 6  # two cores each
+    assert suitable_jobs(["embedded"], "cuda:1") == 2  # as much memory as is free
+    assert suitable_jobs(["owner/not-here"], "cuda") == 1
+    assert suitable_jobs(["embedded"], "cuda:2") == 1
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_visible_gpu_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert [free_on_gpu(name) // 2**30 for name in ("auto", "cuda:0", "cuda:1", "cuda:2")] == [20, 20, 80, 0]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert free_on_gpu("cuda") == 0
+
+
+def test_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert suitable_jobs(["embedded"], "cuda") == 1
+    assert free_on_gpu("mps") == 0
