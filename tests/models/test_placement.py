@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm, Gemma2RotaryEmbedding
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
 
 from dualscope.core.learning import Learning
 from dualscope.core.words import Control
@@ -130,6 +134,30 @@ def test_beside_weights_of_16_bits(learner: str) -> None:
     assert found.trace.label_logprobs.cpu().isfinite().all()
 
 
+def _turned(rotary: Any, x: Tensor, position_ids: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    angles = position_ids[..., None].double() * rotary.inv_freq.double()
+    both = torch.cat((angles, angles), -1)
+    return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+
+def _normed(norm: Any, x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
+
+
+def _normed_from_one(norm: Any, x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * (1 + norm.weight)
+
+
+@pytest.fixture
+def all_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms and rotations, which transformers computes in float32 always: a GPU rounds it otherwise than a CPU."""
+    monkeypatch.setattr(LlamaRMSNorm, "forward", _normed)
+    monkeypatch.setattr(Gemma2RMSNorm, "forward", _normed_from_one)
+    for rotary in (LlamaRotaryEmbedding, GPTNeoXRotaryEmbedding, Gemma2RotaryEmbedding):
+        monkeypatch.setattr(rotary, "forward", _turned)
+
+
+@pytest.mark.usefixtures("all_in_float64")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("learner", list(LEARNERS))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dualscope.core.errors import InputError
+from dualscope.studies.config import Study
 from dualscope.studies.patterns import matching
 
 
@@ -45,3 +46,20 @@ def test_braces_multiply() -> None:
 def test_what_matches_nothing_is_said(checkpoints: Path, pattern: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         matching(pattern)
+
+
+def test_patterns_in_a_study_file_and_in_its_options(
+    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the file, or else in the working folder."""
+    file = checkpoints / "runs/study.yaml"
+    file.write_text(
+        "models: [embedded, 'x/checkpoint-{50,9*}', 'runs/x/checkpoint-1*']\ntasks: [embedded-sst2]\n"
+    )
+    steps = [str(checkpoints / f"runs/x/checkpoint-{step}") for step in (50, 900)]
+    assert list(Study.resolve(file=file).models) == ["embedded", *steps, "runs/x/checkpoint-1000"]
+    found = Study.resolve({"models": ["runs/x/*", "runs/x/checkpoint-50"]}, file)
+    assert [Path(model).name for model in found.models] == [f"checkpoint-{n}" for n in (50, 900, 1000)]
+    file.write_text("models: x/step-*\n")
+    with pytest.raises(InputError, match="no folder matches"):
+        Study.resolve(file=file)

@@ -93,10 +93,9 @@ def run(
     from dualscope.studies.execute.progress import Reporter
     from dualscope.studies.execute.runner import Runner, parse_shard
     from dualscope.studies.learner_options import with_options
-    from dualscope.studies.patterns import matching
 
     options: dict[str, Any] = {
-        "models": list(dict.fromkeys(name for one in model for name in matching(one))),
+        "models": model,
         "adapter": adapter,
         "variants": variant,
         "tasks": task,

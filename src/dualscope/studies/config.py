@@ -25,6 +25,7 @@ from dualscope.core.words import (
     Variant,
 )
 from dualscope.studies.paths import anchored
+from dualscope.studies.patterns import all_matching
 from dualscope.studies.preset import read_preset
 
 MOST_CELLS = 500_000
@@ -259,7 +260,12 @@ class Study(Strict):
         """
         written, lines = read_yaml(Path(file)) if file is not None else ({}, {})
         if file is not None:
-            written = anchored(written, Path(file).parent)
+            folder = Path(file).parent
+            if "models" in written:
+                written = {**written, "models": all_matching(written["models"], folder)}
+            written = anchored(written, folder)
+        if options is not None and options.get("models"):
+            options = {**options, "models": all_matching(options["models"])}
         named = written.pop("preset", None)
         if named is not None and not isinstance(named, str):
             raise InputError(f"{file}: preset: {named!r} is not a preset's name")

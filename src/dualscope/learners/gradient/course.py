@@ -166,11 +166,16 @@ def descend(
         with course.run(bench, frozenset()) as (weights, _, _):
             return read_along(weights, few, bench.zero_shot_again) if tangent else model.read(few)
 
-    # In float64 that is never far, and the time is saved; a large model has no room for a second change; the linearised
-    # model is no change of weights, so it is always run again.
+    def along(few: Lesson) -> Trace:
+        """The linearised model is no change of weights, so reading it again takes its own way."""
+        with weights_for(model, delta.slots(model), tangent=True) as weights:
+            weights.changes.update(delta)
+            return read_along(weights, few, bench.zero_shot_again)
+
+    # In float64 training again is never far, and the time is saved; a large model has no room for a second change.
     exact = model.dtype == torch.float64
     large = sum(weight.numel() for weight in model.hf.parameters()) > footprint.TRAINED_TWICE
-    if large and not (exact or tangent):
+    if large and not exact:
         given_up = (*given_up, READ_TWICE)
-    once_more = again if tangent or not (exact or large) else None
+    once_more = (along if tangent else None) if exact or large else again
     return Learned(trace, delta, log, again=once_more, notes=given_up)
