@@ -101,13 +101,32 @@ class Weights:
     @contextmanager
     def along_change(self) -> Iterator[None]:
         """Forward-mode derivatives at the original weights, in the direction of the change so far."""
+        along = self._direction()
+        with forward_ad.dual_level():
+            dual = {name: forward_ad.make_dual(leaf, along[name]) for name, leaf in self.leaves.items()}
+            with shadowed(self.model, dual), even_tangents(self.model):
+                yield
+
+    @contextmanager
+    def at_start(self) -> Iterator[None]:
+        """The original weights, in a graph that knows of a change beside them."""
+        with shadowed(self.model, self.leaves):
+            yield
+
+    def derivative(self, outputs: Tensor) -> Tensor:
+        """Of what was computed ``at_start``, in the direction of the change so far: J.change by two backward passes.
+
+        v -> v^T J is linear, and what it is multiplied by is J: its derivative in v, along the change, is J.change.
+        """
+        along, v = self._direction(), torch.zeros_like(outputs, requires_grad=True)
+        pulled = torch.autograd.grad(outputs, list(self.leaves.values()), v, create_graph=True)
+        return torch.autograd.grad(pulled, v, list(along.values()))[0]
+
+    def _direction(self) -> dict[str, Tensor]:
         full = {name: torch.zeros_like(leaf, requires_grad=False) for name, leaf in self.leaves.items()}
         for slot in self.slots:
             slot.add_(full[slot.parameter], self.changes[slot.name])
-        with forward_ad.dual_level():
-            dual = {name: forward_ad.make_dual(leaf, full[name]) for name, leaf in self.leaves.items()}
-            with shadowed(self.model, dual), even_tangents(self.model):
-                yield
+        return full
 
     @torch.no_grad()
     def move(self, direction: Gradient, size: float = 1.0) -> None:

@@ -9,7 +9,12 @@ from torch.func import functional_call, jvp
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+from dualscope.descent.samples import samples
+from dualscope.descent.trainable import weights_for
 from dualscope.learners import Bench, Delta
+from dualscope.learners.gradient.linearized import forward_mode, two_backward_passes
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
 from dualscope.models.trace import Trace
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
@@ -54,6 +59,21 @@ def test_several_steps_by_an_explicit_jacobian(family: str) -> None:
     plain = bench.learned("gd", LR).delta
     assert plain is not None
     assert oracle.worst(learned.delta, dict(plain)) > 1e-4
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_both_ways_to_the_derivative(family: str) -> None:
+    """Forward mode and two backward passes, at a change that is not zero."""
+    bench = tiny_bench(family, shots=3, queries=2)
+    change = bench.learned("gd", LR).delta
+    assert change is not None
+    tokens = samples(bench.lesson.training, bench.lesson.bos, bench.model.device)[0]
+    with torch.enable_grad(), weights_for(bench.model, change.slots(bench.model), tangent=True) as weights:
+        weights.changes.update(change)
+        with capturing(bench.model, Session(plain=True)):
+            one, other = forward_mode(weights, tokens), two_backward_passes(weights, tokens)
+    assert one[1].abs().max() > 1e-3
+    torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-11)
 
 
 def test_norms_of_wider_statistics_at_16_bits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
@@ -12,7 +13,7 @@ from dualscope.descent.delta import Delta
 from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Sample
-from dualscope.descent.trainable import weights_for
+from dualscope.descent.trainable import Weights, weights_for
 from dualscope.learners.gradient.course import DescentOptions, descend
 from dualscope.learners.gradient.tangent_read import read_along
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner
@@ -47,13 +48,30 @@ class GdLinearized(Learner[DescentOptions]):
 def linearized_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
     """Forward with derivative (a jvp), backward at the original weights (a vjp)."""
     weights, recorder = stride.weights, stride.recorder
-    with weights.along_change():
-        logits, tangent = forward_ad.unpack_dual(weights.model.forward(sample.tokens[None])[0, sample.rows])
-        with torch.no_grad():
-            wide = torch.promote_types(logits.dtype, torch.float32)
-            probabilities = (logits + tangent).to(wide).softmax(-1)
-            wrong = (probabilities - F.one_hot(sample.targets, logits.shape[-1])) / len(sample.targets)
-    # Outside, where nothing carries a derivative any more: the gradient needs none, and some have no formula.
+    by_two_passes = weights.model.device.type == "cuda"
+    logits, tangent = (two_backward_passes if by_two_passes else forward_mode)(weights, sample)
+    with torch.no_grad():
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        probabilities = (logits + tangent).to(wide).softmax(-1)
+        wrong = (probabilities - F.one_hot(sample.targets, logits.shape[-1])) / len(sample.targets)
     gradient, errors = weights.gradient(logits, also=recorder.outputs(), seed=wrong.to(logits.dtype))
     recorder.note(sample, [error / batch for error in errors])
     return gradient
+
+
+def forward_mode(weights: Weights, sample: Sample) -> tuple[Tensor, Tensor]:
+    """Logits at the original weights and their derivative along the change so far: least arithmetic."""
+    with weights.along_change():
+        primal, tangent = forward_ad.unpack_dual(weights.model.forward(sample.tokens[None])[0, sample.rows])
+    # Used outside, where nothing carries a derivative any more: the gradient needs none, and some have no formula.
+    return primal, tangent
+
+
+def two_backward_passes(weights: Weights, sample: Sample) -> tuple[Tensor, Tensor]:
+    """The same on a GPU, where arithmetic is cheap and torch's forward mode is not.
+
+    It goes through Python for every sum with a constant, while the GPU waits.
+    """
+    with weights.at_start():
+        logits = weights.model.forward(sample.tokens[None])[0, sample.rows]
+    return logits, weights.derivative(logits)
