@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dualscope.studies import Run
+from dualscope import Run
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_the_duals_weights_are_those_of_the_exact_update(explorer: Explorer) -> 
 
 
 def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Path) -> None:
-    from dualscope.studies import Run, run_study
+    from dualscope import Run, run_study
     from dualscope.studies.choices import settings_of
     from dualscope.studies.config import Study
 
