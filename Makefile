@@ -28,7 +28,7 @@ demo: $(VENV)/.installed
 	$(BIN)/dualscope run
 
 test: $(VENV)/.installed-dev browser lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(SLOW)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(SLOW)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -75,21 +75,22 @@ def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
 
 def test_metrics_without_accuracy(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("metrics: [sim_aou, snr]")
-    result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:])
+    result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:], "--variant", "trained")
     assert result.code == 0, result.err
     assert "sim_aou" in result.out
 
 
 def test_what_has_no_room_in_the_context_is_said(cli: Callable[..., Any], arguments: list[Any]) -> None:
-    result = cli(*arguments, "--shots", "40", "--seeds", "1")
+    result = cli(*arguments, "--shots", "40", "--seeds", "1", "--variant", "trained")
     assert re.search(r"sst2: \d+ of 40 demonstrations fit", result.out.replace("\n", " ")), result.out
 
 
 def test_shards_are_summed_up_together(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
+    asked = (*arguments, "--variant", "trained")
     for shard in ("1/2", "2/2"):
-        assert cli(*arguments, "--shard", shard).code == 0
+        assert cli(*asked, "--shard", shard).code == 0
     whole = (tmp_path / "run/summary.csv").read_text()
-    cli(*arguments)
+    cli(*asked)
     assert (tmp_path / "run/summary.csv").read_text() == whole
     assert "2" in {line["seeds"] for line in csv.DictReader(whole.splitlines())}
 
@@ -99,9 +100,10 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
 ) -> None:
     from dualscope.report.source import ReportedRun
 
+    asked = (*arguments, "--variant", "trained")
     said = {}
     for queries in ("6", "10", "6"):
-        assert cli(*arguments, "--queries", queries).code == 0
+        assert cli(*asked, "--queries", queries).code == 0
         summary = list(csv.DictReader((tmp_path / "run/summary.csv").read_text().splitlines()))
         source = ReportedRun(tmp_path / "run")
         assert [row["value"] for row in source.summary] == pytest.approx(
@@ -110,7 +112,7 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
         said[queries] = source.superseded
     assert said["10"] > 0
     assert (
-        cli(*arguments, "--shots", "2").code == 0
+        cli(*asked, "--shots", "2").code == 0
     )  # of the first two, neither is of the last run: the newer counts
     source = ReportedRun(tmp_path / "run")
     rows = [
@@ -171,7 +173,7 @@ def test_a_clip_that_never_bites_is_said(
     assert out.count("no step was clipped") == 1
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_no_cell_can_be_computed_with_is_bad_input(
     cli: Callable[..., Any], arguments: list[Any], model_folder: str, tmp_path: Path, jobs: int
 ) -> None:

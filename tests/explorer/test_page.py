@@ -44,6 +44,7 @@ def test_flip_a_label_and_in_contexts_bars_move(visit: Visit) -> None:
     assert after["gd"] != before["gd"]
 
 
+@pytest.mark.slow
 def test_drag_to_reorder(visit: Visit) -> None:
     visit.adopt()
     before = visit.shares("in-context")
@@ -99,6 +100,7 @@ def test_open_a_layer_a_head_and_the_words(visit: Visit) -> None:
     assert visit.store("store.state.view.layer") == 1
 
 
+@pytest.mark.slow
 def test_the_band_is_the_controls_reach(visit: Visit) -> None:
     visit.adopt(task="embedded-sst2")
     controls = visit.store("[...store.answers.controls.values()].map(one => one.likeness.sim_aou.layers)")
@@ -108,6 +110,7 @@ def test_the_band_is_the_controls_reach(visit: Visit) -> None:
     np.testing.assert_allclose(high, np.max(controls, 0))
 
 
+@pytest.mark.slow
 def test_cancel(visit: Visit) -> None:
     page = visit.page
     many = [{"fields": {"text": text}, "label": i % 2} for i, text in enumerate(TEXTS * 20)]
@@ -122,6 +125,7 @@ def test_cancel(visit: Visit) -> None:
     assert sum(visit.shares("gd")) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_load_from_a_task_and_paste(visit: Visit) -> None:
     page = visit.page
     page.select_option("#load-task", "embedded-cb")
@@ -166,7 +170,7 @@ def test_markup_is_text_everywhere(visit: Visit) -> None:
     page.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit = Visit(browser, served, color_scheme=scheme)
 
@@ -181,7 +185,9 @@ def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit.page.close()
 
 
-@pytest.mark.parametrize("width", [390, 980, 1440])
+@pytest.mark.parametrize(
+    "width", [390, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (980, 1440))]
+)
 def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) -> None:
     visit = Visit(browser, served, viewport={"width": width, "height": 800})
     visit.page.click("#layers button:nth-child(2)")
@@ -200,6 +206,7 @@ def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) ->
     visit.page.close()
 
 
+@pytest.mark.slow
 def test_keyboard_alone(visit: Visit) -> None:
     page = visit.page
     press = page.keyboard.press

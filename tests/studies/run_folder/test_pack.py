@@ -164,7 +164,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("call", ["replace", "unlink", "fsync"])
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_kill_at_any_moment_loses_nothing(
     call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
