@@ -1,6 +1,7 @@
 """Changes of weights: kept, saved, applied, and taken back bitwise."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from dualscope.models.model import Model
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
 
 LR = 0.3
-BRIEF: dict[str, dict[str, object]] = {
+BRIEF: dict[str, dict[str, Any]] = {
     "kv-distilled": {"fit": 12, "steps": 10, "batch": 2},
     "kv-aligned": {"fit": 12, "steps": 10, "batch": 2},
     "gd-tuned": {"epochs": 1, "loss": "label", "parameters": "kv"},

@@ -141,11 +141,13 @@ def _turned(rotary: Any, x: Tensor, position_ids: Tensor, *_: Any, **__: Any) ->
 
 
 def _normed(norm: Any, x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
+    found: Tensor = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
+    return found
 
 
 def _normed_from_one(norm: Any, x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * (1 + norm.weight)
+    found: Tensor = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * (1 + norm.weight)
+    return found
 
 
 @pytest.fixture
