@@ -13,7 +13,7 @@ SLOW ?= $(if $(filter true,$(CI)),,-m "not slow")
 # Each test worker computes on one core: more threads only fight each other.
 ONE_THREAD = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test lint format docs bench lock browser clean
+.PHONY: help demo test pytest lint format docs bench lock browser clean
 
 help:
 	@echo "make demo    install, measure the embedded model, print tables and write a report"
@@ -27,8 +27,12 @@ help:
 demo: $(VENV)/.installed
 	$(BIN)/dualscope run
 
-test: $(VENV)/.installed-dev browser lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(SLOW)
+# Lint and types take one core for a minute: the tests have the others meanwhile.
+test: $(VENV)/.installed-dev browser
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: $(VENV)/.installed-dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(SLOW)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -24,7 +24,8 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.lessons import LENGTHS, TASKS
 from benchmarks.shapes import SHAPES, VOCABULARY, random_model
 from benchmarks.timing import machine, save, show
-from dualscope.studies import Run, Study, run_study
+from dualscope import Run, run_study
+from dualscope.studies import Study
 from dualscope.tasks import Task
 
 FEWEST = 64  # examples of a split: shorter ones are repeated

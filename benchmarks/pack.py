@@ -28,7 +28,7 @@ from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
 from dualscope.studies.run_folder.packing import pack
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 VARIANTS = ("trained", "untrained", "trained-embeddings")
 LEARNERS = (
@@ -111,19 +111,19 @@ def write(place: Path, shape: tuple[int, int, int]) -> int:
 
 def glob(place: Path) -> int:
     """What has to be read before anything can be said of loose cells: the rows of each."""
-    run = Run.open(place)
+    run = RunFolder.open(place)
     return sum(run.rows([cell]).num_rows for cell in run.stored())
 
 
 def opened(place: Path) -> int:
-    run = Run.open(place)
+    run = RunFolder.open(place)
     assert not run.loose()
     return len(run.stored())
 
 
 def asked(place: Path) -> int:
     sql = "select model, avg(value) from rows where metric = 'sim_aou' and layer is null group by 1"
-    return Run.open(place).query(sql).num_rows
+    return RunFolder.open(place).query(sql).num_rows
 
 
 def findings(place: Path) -> int:
@@ -144,7 +144,7 @@ def reported(place: Path) -> int:
 
 def _step(name: str, place: Path, shape: tuple[int, int, int]) -> dict[str, Any]:
     def packed() -> int:
-        return pack(Run.open(place), Run.open(place)).cells
+        return pack(RunFolder.open(place), RunFolder.open(place)).cells
 
     todo: dict[str, Callable[[], int]] = {
         "write": lambda: write(place, shape),

@@ -19,8 +19,9 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+from dualscope import run_study
 from dualscope.report import write_report
-from dualscope.studies import Study, run_study
+from dualscope.studies import Study
 
 ARGUMENTS = "--no-sandbox --disable-gpu --disable-background-networking --no-first-run --disable-sync"
 OPENINGS = 5

@@ -102,9 +102,9 @@ def main() -> None:
     settings = parser.parse_args()
     text = PAGE.read_text(encoding="utf-8")
     if settings.run:
-        from dualscope.studies.run_folder.storage import Run
+        from dualscope.studies.run_folder.storage import RunFolder
 
-        rows = [row for folder in settings.run for row in Run.open(folder).rows().to_pylist()]
+        rows = [row for folder in settings.run for row in RunFolder.open(folder).rows().to_pylist()]
         text = fill(text, "figures", f"{figures(rows)}\n\n{sizes(rows)}")
     if settings.guard:
         text = fill(

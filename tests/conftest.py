@@ -1,5 +1,6 @@
 """What several tests share: tokenizers trained here and now, a tiny task, the command line, outside data."""
 
+import gc
 import json
 import os
 import shutil
@@ -29,6 +30,12 @@ TEMPLATE = "Sentence: {sentence} Label:"
 
 settings.register_profile("dualscope", deadline=None)  # a busy machine is no failure
 settings.load_profile("dualscope")
+
+
+def pytest_collection_finish() -> None:
+    """All that was imported stays: collecting garbage, which a study does often, need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,27 @@ from typing import Any
 
 import pytest
 
-from dualscope.studies import Run
+from dualscope import Run
 
 
 @pytest.fixture(scope="module")
 def command(model_folder: str, task_files: tuple[str, str]) -> tuple[Any, ...]:
     return (
         *("run", "--model", model_folder, "--task", task_files[0], "--task", task_files[1], "--shots", 4),
-        *("--queries", 12, "--lr", 0.1, "--learner", "gd", "--device", "cpu", "--jobs", 1),
+        *(
+            "--queries",
+            12,
+            "--lr",
+            0.1,
+            "--learner",
+            "gd",
+            "--variant",
+            "trained",
+            "--device",
+            "cpu",
+            "--jobs",
+            1,
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """``--per-head``: rows of single heads, and their figures in the report."""
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,27 +11,29 @@ import pytest
 from dualscope.report.charts.chart import Tabs
 from dualscope.report.data import Data
 from dualscope.report.sections import heads
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 
-@pytest.fixture(scope="module")
-def asked() -> tuple[str, ...]:
-    small = {"--seeds": "2", "--shots": "4", "--queries": "6", "--lr": "0.1", "--jobs": "1"}
-    plain = {"--variant": "trained", "--learner": "gd", "--device": "cpu"}
-    return tuple(part for pair in {**small, **plain}.items() for part in pair)
+@pytest.fixture
+def ran(
+    cli: Callable[..., Any], model_folder: str, task_files: tuple[str, str], tmp_path: Path
+) -> Callable[[str], Path]:
+    """The folder of a small run with one more option."""
+
+    def run(option: str) -> Path:
+        small = {"--seeds": "2", "--shots": "4", "--queries": "6", "--lr": "0.1", "--jobs": "1"}
+        plain = {"--variant": "trained", "--learner": "gd", "--device": "cpu", "--out": str(tmp_path / "run")}
+        subject = {"--model": model_folder, "--task": task_files[0]}
+        result = cli("run", *chain(*{**subject, **small, **plain}.items()), option)
+        assert result.code == 0, result.err
+        return tmp_path / "run"
+
+    return run
 
 
-def test_a_run_with_heads(
-    cli: Callable[..., Any],
-    model_folder: str,
-    task_files: tuple[str, str],
-    tmp_path: Path,
-    asked: tuple[str, ...],
-) -> None:
-    out = tmp_path / "run"
-    result = cli("run", "--model", model_folder, "--task", task_files[0], *asked, "--per-head", "--out", out)
-    assert result.code == 0, result.err
-    rows = [row for row in Run.open(out).rows().to_pylist() if row["head"] is not None]
+def test_a_run_with_heads(ran: Callable[[str], Path]) -> None:
+    out = ran("--per-head")
+    rows = [row for row in RunFolder.open(out).rows().to_pylist() if row["head"] is not None]
     of = {
         metric: [row for row in rows if row["metric"] == metric]
         for metric in ("induction_score", "indirect_effect", "sim_am")
@@ -55,15 +58,7 @@ def test_a_run_with_heads(
     assert "heads-indirect_effect" in page
 
 
-def test_a_run_without_heads_has_no_such_section(
-    cli: Callable[..., Any],
-    model_folder: str,
-    task_files: tuple[str, str],
-    tmp_path: Path,
-    asked: tuple[str, ...],
-) -> None:
-    out = tmp_path / "run"
-    run = ("run", "--model", model_folder, "--task", task_files[0], *asked, "--no-report", "--out", out)
-    assert cli(*run).code == 0
+def test_a_run_without_heads_has_no_such_section(ran: Callable[[str], Path]) -> None:
+    out = ran("--no-report")
     assert heads.section(Data([out])) is None
-    assert all(row["head"] is None for row in Run.open(out).rows().to_pylist())
+    assert all(row["head"] is None for row in RunFolder.open(out).rows().to_pylist())

@@ -91,7 +91,7 @@ def test_results_of_other_settings_are_not_replaced(tmp_path: Path) -> None:
 def test_an_interrupted_save_leaves_no_rows_of_other_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dualscope.studies.run_folder.storage import Run
+    from dualscope.studies.run_folder.storage import RunFolder
 
     first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))
     save(some_results(), first, tmp_path, seconds=1)
@@ -99,7 +99,7 @@ def test_an_interrupted_save_leaves_no_rows_of_other_settings(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Run, "write_json", interrupt)
+    monkeypatch.setattr(RunFolder, "write_json", interrupt)
     with pytest.raises(KeyboardInterrupt):
         save(some_results(), second, tmp_path, seconds=1)
     assert not (tmp_path / "regression.parquet").exists()

@@ -34,7 +34,10 @@ def draws(rng: np.random.Generator, seeds: int, spread: tuple[float, float, floa
     )
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 8, 10])
+SEEDS = [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (5, 8)), 10]
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
 def test_intervals_cover_what_they_say(seeds: int) -> None:
     rng = np.random.default_rng(seeds)
     for spread in SPREADS:
@@ -43,7 +46,7 @@ def test_intervals_cover_what_they_say(seeds: int) -> None:
         assert covered >= 0.93, (spread, covered)
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 8, 10])
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("tasks", [1, 6])
 def test_false_answers_are_as_rare_as_the_rule_says(seeds: int, tasks: int) -> None:
     """Of studies in which there is nothing, those in which some task is called above the control."""

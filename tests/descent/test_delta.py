@@ -1,6 +1,7 @@
 """Changes of weights: kept, saved, applied, and taken back bitwise."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,12 @@ from dualscope.models.model import Model
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
 
 LR = 0.3
+BRIEF: dict[str, dict[str, Any]] = {
+    "kv-distilled": {"fit": 12, "steps": 10, "batch": 2},
+    "kv-aligned": {"fit": 12, "steps": 10, "batch": 2},
+    "gd-tuned": {"epochs": 1, "loss": "label", "parameters": "kv"},
+}
+"""What takes long otherwise; a rate is left open to be chosen."""
 
 
 def state(model: Model) -> dict[str, object]:
@@ -52,7 +59,7 @@ def test_the_model_is_left_bitwise_as_it_was(family: str, name: str) -> None:
     bench.model.hf.train()
     next(bench.model.hf.parameters()).requires_grad_(False)
     before = state(bench.model)
-    bench.learned(name, LR)
+    bench.learned(name, LR, **BRIEF.get(name, {}))
     assert_same(before, state(bench.model))
 
 

@@ -11,6 +11,7 @@ def test_there_are_no_others() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_and_shows_as_much_as_it_is_shown_with(name: str) -> None:
     import nbformat

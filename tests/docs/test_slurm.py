@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dualscope.studies import Run
+from dualscope import Run
 
 SCRIPT = Path(__file__).parents[2] / "examples/slurm/study.sbatch"
 STUDY = """

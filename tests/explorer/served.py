@@ -55,6 +55,12 @@ class Answer:
         return {event["learner"]: event for event in found}
 
 
+def refused(answer: Answer, status: int) -> None:
+    assert answer.status == status
+    assert b"Traceback" not in answer.body
+    assert b'"learned"' not in answer.body
+
+
 @dataclass
 class Served:
     """Where the explorer runs. ``ask`` is a proper request of its page, unless told otherwise."""

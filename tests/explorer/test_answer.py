@@ -1,8 +1,6 @@
 """The page's numbers are the library's: compare()'s, a study's, and an exact dual's."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +70,7 @@ def test_the_page_and_compare_agree(explorer: Explorer, rate: float) -> None:
 
 
 def test_they_agree_after_edits(explorer: Explorer) -> None:
-    """Flip the last label, drop a demonstration, add one, change the query: each screen is told as if it were new."""
+    """Flip the last label, add a demonstration, drop one and turn them round, ask more: each screen is as if new."""
     shown = state()["demonstrations"]
     flipped = [*shown[:2], {**shown[2], "label": 0}]
     longer = [*shown, {"fields": {"text": "it was the worst scene."}, "label": 0}]
@@ -81,9 +79,7 @@ def test_they_agree_after_edits(explorer: Explorer) -> None:
     for more in (
         {"demonstrations": flipped},
         {"demonstrations": longer},
-        {"demonstrations": shown[:2]},
-        {"demonstrations": list(reversed(shown))},
-        {"queries": asked},
+        {"demonstrations": list(reversed(shown[1:])), "queries": asked},
     ):
         same(computed(explorer, **more), compared(**more))
 
@@ -164,7 +160,7 @@ def test_the_duals_weights_are_those_of_the_exact_update(explorer: Explorer) -> 
 
 
 def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Path) -> None:
-    from dualscope.studies import Run, run_study
+    from dualscope import Run, run_study
     from dualscope.studies.choices import settings_of
     from dualscope.studies.config import Study
 
@@ -198,17 +194,17 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
 
 
 @pytest.mark.parametrize("task", [None, "embedded-sst2"])
-def test_the_python_it_shows_runs_and_agrees(explorer: Explorer, tmp_path: Path, task: str | None) -> None:
+def test_the_python_it_shows_runs_and_agrees(
+    explorer: Explorer, capsys: pytest.CaptureFixture[str], task: str | None
+) -> None:
     """Also what learners choose for themselves: on the task's other examples, or leaving one demonstration out."""
     more: dict[str, Any] = {"task": task, "learners": ["gd", "task-vector"], "queries": LONG}
     code = share(explorer, State.model_validate(state(**more)))["python"]
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    exec(compile(code, "the page's own code", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out.splitlines()
     page = computed(explorer, **more)
     for name in ("zero-shot", "in-context", "gd", "task-vector"):
-        line = next(line for line in done.stdout.splitlines() if line.startswith(f"{name} ["))
+        line = next(line for line in printed if line.startswith(f"{name} ["))
         found = torch.tensor(eval(line.removeprefix(f"{name} ")))  # our own output
         assert (found - torch.tensor(page[name]["probabilities"])).abs().max() <= CLOSE, name
 

@@ -1,94 +1,16 @@
 """The explorer in a real browser: everything that a visitor does, and nothing that leaves the machine."""
 
-import json
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dualscope.studies import Run
 from tests.explorer.served import TEXTS, Served, state
+from tests.explorer.visit import Visit
 
 pytestmark = pytest.mark.browser
-PATIENCE = 180_000  # milliseconds, for machines that do something else as well
 SCRIPT = "<script>document.title='caught'</script><img src=x onerror=\"document.title='caught'\">"
 IMAGE = "<img src=x onerror=document.title='caught'>"
-
-
-class Visit:
-    """A page that was opened, what a visitor does on it, and whatever went wrong meanwhile."""
-
-    def __init__(self, browser: Any, served: Served, **settings: Any) -> None:
-        self.served, self.complaints = served, list[str]()
-        self.requests: list[str] = []
-        self.page = browser.new_page(**settings)
-        self.page.set_default_timeout(PATIENCE)
-        self.page.on("console", lambda message: self._console(message))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(served.address)
-        self.settle()
-
-    def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning", "trace"):
-            self.complaints.append(message.text)
-
-    def settle(self) -> None:
-        self.page.wait_for_selector("html[data-ready]", state="attached")
-        self.page.wait_for_selector("html[data-settled]", state="attached")
-
-    def until(self, expression: str) -> None:
-        """Not playwright's own waiting, which evaluates text: the page's policy forbids that."""
-        for _ in range(PATIENCE // 20):
-            if self.page.evaluate(expression):
-                return
-            self.page.wait_for_timeout(20)
-        pytest.fail(f"never came true: {expression}")
-
-    def store(self, expression: str) -> Any:
-        """Something of the page's own store."""
-        return self.page.evaluate(f"import('/page/store.js').then(store => {expression})")
-
-    def adopt(self, **more: Any) -> None:
-        self.page.evaluate(
-            "given => import('/page/store.js').then(store => store.adopt(given))", state(**more)
-        )
-        self.settle()
-
-    def shares(self, learner: str) -> list[float]:
-        found = self.page.eval_on_selector_all(
-            f'[data-learner="{learner}"] .bar', "all => all.map(one => Number(one.dataset.share))"
-        )
-        assert found
-        return list(found)
-
-    def texts(self) -> list[str]:
-        return list(
-            self.page.eval_on_selector_all("#demonstrations textarea", "all => all.map(one => one.value)")
-        )
-
-    def is_clean(self) -> None:
-        assert self.complaints == []
-        away = [
-            url for url in self.requests if not url.startswith((self.served.origin + "/", "data:", "blob:"))
-        ]
-        assert away == []
-
-    def overflow(self) -> int:
-        return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
-
-
-@pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
-    found = Visit(browser, served, accept_downloads=True)
-    yield found
-    found.is_clean()
-    found.page.close()
 
 
 def test_type_three_demonstrations_and_a_query(visit: Visit) -> None:
@@ -122,6 +44,7 @@ def test_flip_a_label_and_in_contexts_bars_move(visit: Visit) -> None:
     assert after["gd"] != before["gd"]
 
 
+@pytest.mark.slow
 def test_drag_to_reorder(visit: Visit) -> None:
     visit.adopt()
     before = visit.shares("in-context")
@@ -177,6 +100,7 @@ def test_open_a_layer_a_head_and_the_words(visit: Visit) -> None:
     assert visit.store("store.state.view.layer") == 1
 
 
+@pytest.mark.slow
 def test_the_band_is_the_controls_reach(visit: Visit) -> None:
     visit.adopt(task="embedded-sst2")
     controls = visit.store("[...store.answers.controls.values()].map(one => one.likeness.sim_aou.layers)")
@@ -186,6 +110,7 @@ def test_the_band_is_the_controls_reach(visit: Visit) -> None:
     np.testing.assert_allclose(high, np.max(controls, 0))
 
 
+@pytest.mark.slow
 def test_cancel(visit: Visit) -> None:
     page = visit.page
     many = [{"fields": {"text": text}, "label": i % 2} for i, text in enumerate(TEXTS * 20)]
@@ -200,96 +125,7 @@ def test_cancel(visit: Visit) -> None:
     assert sum(visit.shares("gd")) == pytest.approx(1)
 
 
-def test_save_reload_and_open_give_the_same_numbers(visit: Visit, browser: Any, tmp_path: Path) -> None:
-    visit.adopt(rate=0.3, steps=2)
-    numbers = "store.onScreen().map(name => [name, store.answers.learned.get(name)?.probabilities])"
-    before = visit.store(numbers)
-    with visit.page.expect_download() as download:
-        visit.page.click("#save")
-    file = tmp_path / "saved.json"
-    download.value.save_as(file)
-    assert json.loads(file.read_text())["rate"] == 0.3
-    visit.page.wait_for_selector("html[data-address=whole]", state="attached")
-    visit.until("location.hash.length > 20")
-    visit.page.reload()
-    visit.settle()
-    assert visit.store(numbers) == before
-    other = Visit(browser, visit.served)
-    assert other.store(numbers) != before
-    other.page.set_input_files("#file", file)
-    other.until("document.getElementById('rate-exact').value === '0.3'")
-    other.settle()
-    assert other.store(numbers) == before
-    other.is_clean()
-    other.page.close()
-
-
-@pytest.mark.parametrize(
-    "content", ["nonsense", "[]", '{"version": 1}', '{"version": 1, "model": "/etc/passwd"}']
-)
-def test_a_strangers_file_is_told_in_words(visit: Visit, tmp_path: Path, content: str) -> None:
-    file = tmp_path / "strange.json"
-    file.write_text(content)
-    before = visit.store("store.state")
-    visit.page.set_input_files("#file", file)
-    visit.page.wait_for_selector("#trouble:not([hidden])")
-    assert visit.store("store.state") == before
-
-
-def test_a_state_too_long_for_the_address_leaves_it_empty(visit: Visit) -> None:
-    rng = np.random.default_rng(0)
-    long = "".join(chr(0x4E00 + int(i)) for i in rng.integers(0, 5000, 3900))
-    visit.page.fill("#queries textarea", long)
-    visit.page.wait_for_selector("html[data-address=none]", state="attached")
-    assert visit.page.evaluate("location.hash") == ""
-    assert "Save" in visit.page.inner_text("#too-long")
-    visit.settle()
-    visit.page.fill("#queries textarea", "we saw the marvel.")
-    visit.settle()
-    visit.page.wait_for_selector("html[data-address=whole]", state="attached")
-    assert visit.page.is_hidden("#too-long")
-
-
-def test_run_as_a_study_is_pasted_and_run(visit: Visit, tmp_path: Path) -> None:
-    visit.adopt(task="embedded-sst2")
-    visit.page.click("#study")
-    (tmp_path / "typed.yaml").write_text(visit.page.inner_text("#study-task"))
-    (tmp_path / "study.yaml").write_text(visit.page.inner_text("#study-study"))
-    command = shlex.split(visit.page.inner_text("#study-command"))
-    assert command[:3] == ["dualscope", "run", "study.yaml"]
-    done = subprocess.run(
-        [sys.executable, "-m", "dualscope.cli", *command[1:], "--no-report"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    rows = Run.open(tmp_path / "runs" / "typed").table(metric="sim_aou").to_pylist()
-    for name in ("gd", "lcgd"):
-        mine = [
-            r
-            for r in rows
-            if r["learner"] == name and r["seed"] == 0 and r["layer"] is not None and r["head"] is None
-        ]
-        mine = [r for r in mine if not r.get("control") and r["reference"] == "in-context"]
-        wanted = [row["value"] for row in sorted(mine, key=lambda row: row["layer"])]
-        found = visit.store(f"store.answers.learned.get('{name}').likeness.sim_aou.layers")
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
-    visit.page.keyboard.press("Escape")
-
-
-def test_python_and_learners_open(visit: Visit) -> None:
-    visit.page.click("#python")
-    assert "compare(" in visit.page.inner_text("#python-code")
-    visit.page.keyboard.press("Escape")
-    visit.page.click("#choose-learners")
-    visit.page.check('#dialog input[value="probe"]')
-    visit.page.keyboard.press("Escape")
-    visit.settle()
-    assert sum(visit.shares("probe")) == pytest.approx(1)
-
-
+@pytest.mark.slow
 def test_load_from_a_task_and_paste(visit: Visit) -> None:
     page = visit.page
     page.select_option("#load-task", "embedded-cb")
@@ -334,7 +170,7 @@ def test_markup_is_text_everywhere(visit: Visit) -> None:
     page.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit = Visit(browser, served, color_scheme=scheme)
 
@@ -349,7 +185,9 @@ def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit.page.close()
 
 
-@pytest.mark.parametrize("width", [390, 980, 1440])
+@pytest.mark.parametrize(
+    "width", [390, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (980, 1440))]
+)
 def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) -> None:
     visit = Visit(browser, served, viewport={"width": width, "height": 800})
     visit.page.click("#layers button:nth-child(2)")
@@ -368,6 +206,7 @@ def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) ->
     visit.page.close()
 
 
+@pytest.mark.slow
 def test_keyboard_alone(visit: Visit) -> None:
     page = visit.page
     press = page.keyboard.press

@@ -5,7 +5,7 @@ import numpy as np
 from dualscope.core.learning import Learning
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import verdict
-from tests.findings.test_verdict import QUERIES, evidence, put
+from tests.findings.made import QUERIES, evidence, put
 
 
 def said(**levels: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dualscope.studies import Run
+from dualscope import Run
 from dualscope.studies.provenance import known
 from tests.hostile.test_generated import told
 

@@ -15,8 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
+from dualscope import Run, run_study
 from dualscope.commands.resumable import ended_like_interrupted
-from dualscope.studies import Run, run_study
 from dualscope.studies.run_folder import packing
 from tests.studies.children import CONTEXT, files, finish, rows
 

@@ -15,7 +15,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.owner import Owner
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 NOBODY = 65534
 HOLD = """
@@ -97,7 +97,7 @@ def test_two_users(tmp_path: Path) -> None:
 
     def refused() -> int:
         try:
-            Run.create(mine / "run")
+            RunFolder.create(mine / "run")
         except InputError as error:
             return 0 if "not yours to write to" in str(error) else 1
         return 2

@@ -1,9 +1,10 @@
-"""On a model that really learns: turning every label round turns round what is preferred, on queries it never saw."""
+"""What a learner is: on a model that really learns, turning every label round turns round what is preferred."""
 
 import pytest
 from torch import Tensor
 
-from dualscope.learners import Bench
+from dualscope.core.errors import InputError
+from dualscope.learners import LEARNERS, Bench, Learner, Options
 from dualscope.models.model import Model
 from dualscope.models.trace import Trace
 from dualscope.tasks import Episode, Task, make_lesson
@@ -37,3 +38,13 @@ def test_flipped_labels_flip_the_preference(benches: dict[str, Bench], learner: 
     assert (gold - before).mean() > 1
     assert (flipped - before).mean() < -1
     assert flipped.mean() < 0 < gold.mean()
+
+
+def test_a_learner_that_cannot_learn_is_refused(forget: None) -> None:
+    with pytest.raises(InputError, match=r"learner 'idle' has no method learn\(bench, lr, options\)"):
+
+        @LEARNERS.register("idle")
+        class Idle(Learner[Options]):
+            """Has no method of its own."""
+
+    assert "idle" not in LEARNERS

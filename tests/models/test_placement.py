@@ -26,6 +26,7 @@ from tests.learners import oracle
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 from tests.models.pretended import SECOND, move, second_device
 
+BASIC = ("zero-shot", "in-context", "gd", "lcgd")
 FAMILIES = ["gpt2", "llama", "gpt_neox", "xglm", "gemma2", "bloom"]
 LR = 0.3
 WANT = frozenset({"exits", "mass", "kendall", "dual", "direct"})
@@ -96,11 +97,10 @@ def split_in_pretence(family: str, dtype: torch.dtype = torch.float64) -> tuple[
 
 
 PRETENDED = [
-    (family, learner)
+    pytest.param(family, learner, marks=[] if family == "llama" or learner in BASIC else pytest.mark.slow)
     for family in FAMILIES
     for learner in LEARNERS
-    if learner not in NO_FORWARD_MODE
-    and (family in ("gpt2", "llama") or learner in ("zero-shot", "in-context", "gd", "lcgd"))
+    if learner not in NO_FORWARD_MODE and (family in ("gpt2", "llama") or learner in BASIC)
 ]
 
 
@@ -141,11 +141,13 @@ def _turned(rotary: Any, x: Tensor, position_ids: Tensor, *_: Any, **__: Any) ->
 
 
 def _normed(norm: Any, x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
+    found: Tensor = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
+    return found
 
 
 def _normed_from_one(norm: Any, x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * (1 + norm.weight)
+    found: Tensor = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps) * (1 + norm.weight)
+    return found
 
 
 @pytest.fixture

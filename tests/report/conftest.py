@@ -27,7 +27,7 @@ def page(plain_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def evil_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of the embedded model on a data set whose text, labels and template are hostile."""
-    from dualscope.studies import run_study
+    from dualscope import run_study
 
     folder = tmp_path_factory.mktemp("evil")
     rows = [{"text": f"{EVIL} {i}", "label": i % 2} for i in range(40)]

@@ -13,7 +13,7 @@ from dualscope.core.learning import ALIASES, IN_CONTEXT, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.core.words import CONTROL_ROLES
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 LAYERED = ("sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_am", "sim_am_delta")
 Level = Callable[[str, str], float]
@@ -53,7 +53,7 @@ def make_run(
 
     Learners of ``explained`` have no attention outputs, only that share of ICL's change of the predictions.
     """
-    run = Run.create(folder)
+    run = RunFolder.create(folder)
     rng = np.random.default_rng(0)
     number = 0
 
@@ -115,7 +115,7 @@ def make_run(
     return folder
 
 
-def write_texts(run: Run, tasks: Sequence[str], labels: Sequence[str], names: Sequence[str]) -> None:
+def write_texts(run: RunFolder, tasks: Sequence[str], labels: Sequence[str], names: Sequence[str]) -> None:
     """As a run keeps them."""
     for number, task in enumerate(tasks):
         about = json.dumps({"task": task, "labels": list(labels)})

@@ -7,39 +7,10 @@ from typing import Any
 import pytest
 
 from dualscope.report import write_report
+from tests.report.look import Look
 from tests.report.made import make_run
 
 pytestmark = pytest.mark.browser
-
-
-class Look:
-    """A page that was opened, and whatever went wrong while it was."""
-
-    def __init__(self, browser: Any, path: Path, **settings: Any) -> None:
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page = browser.new_page(**settings)
-        self.page.on("console", lambda message: self._console(message))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.url = path.as_uri()
-        self.page.goto(self.url)
-        self.page.wait_for_selector("html[data-ready]", state="attached")
-
-    def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def see_everything(self) -> None:
-        """Scroll to every chart that is shown, so that it is drawn."""
-        for plot in self.page.query_selector_all(".plot"):
-            if plot.is_visible():
-                plot.scroll_into_view_if_needed()
-                plot.wait_for_selector("svg.main-svg", state="attached")
-
-    def is_clean(self) -> None:
-        assert self.complaints == []
-        assert [url for url in self.requests if not url.startswith(("data:", "blob:"))] == [self.url]
 
 
 @pytest.fixture
@@ -104,6 +75,7 @@ def test_tasks_are_filtered(look: Look) -> None:
     look.is_clean()
 
 
+@pytest.mark.slow
 def test_series_are_switched_off_and_on(look: Look) -> None:
     look.see_everything()
     key = "#accuracies [data-series='gd']"
@@ -114,6 +86,7 @@ def test_series_are_switched_off_and_on(look: Look) -> None:
     assert "gd" in look.page.evaluate(names)
 
 
+@pytest.mark.slow
 def test_light_and_dark(browser: Any, page: Path) -> None:
     look = Look(browser, page, color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -151,6 +124,7 @@ def test_csv_has_the_numbers(look: Look) -> None:
     assert gd.split(",")[2] == "1"
 
 
+@pytest.mark.slow
 def test_long_tables_come_when_asked_for(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["<i>a</i>", "b"], layers=60, seeds=1)
     look = Look(browser, write_report([run], tmp_path / "long.html"))
@@ -190,6 +164,7 @@ def test_hostile_names_are_only_text(browser: Any, tmp_path: Path) -> None:
     look.page.close()
 
 
+@pytest.mark.slow
 def test_prints_every_chart(look: Look) -> None:
     look.page.emulate_media(media="print")
     look.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -221,6 +196,7 @@ def test_the_answer_comes_first(look: Look) -> None:
     look.is_clean()
 
 
+@pytest.mark.slow
 def test_charts_are_saved_one_by_one(look: Look) -> None:
     look.page.query_selector("#layers-sim_aou .plot").scroll_into_view_if_needed()
     look.page.wait_for_selector("#layers-sim_aou svg.main-svg", state="attached")
@@ -235,6 +211,7 @@ def test_charts_are_saved_one_by_one(look: Look) -> None:
     look.is_clean()
 
 
+@pytest.mark.slow
 def test_task_chips_stay_in_view(look: Look) -> None:
     look.page.query_selector("#provenance").scroll_into_view_if_needed()
     look.page.wait_for_timeout(100)
@@ -242,7 +219,7 @@ def test_task_chips_stay_in_view(look: Look) -> None:
     assert 0 <= box["y"] < 120
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_ten_thousand_queries_are_looked_through(browser: Any, tmp_path: Path, scheme: str) -> None:
     run = make_run(
         tmp_path / "run", tasks=["sst2"], variants=["trained"], seeds=1, queries=10_000, texts=True
@@ -274,6 +251,7 @@ def test_ten_thousand_queries_are_looked_through(browser: Any, tmp_path: Path, s
     look.page.close()
 
 
+@pytest.mark.slow
 def test_a_phone_shows_every_column(browser: Any, page: Path) -> None:
     """A wide table is a list of cards there: every number of a row is inside the screen."""
     look = Look(browser, page, viewport={"width": 390, "height": 844})
@@ -289,6 +267,7 @@ def test_a_phone_shows_every_column(browser: Any, page: Path) -> None:
     look.page.close()
 
 
+@pytest.mark.slow
 def test_models_are_compared_on_one_page(browser: Any, tmp_path: Path) -> None:
     runs = [make_run(tmp_path / f"m{n}", model=f"m{n}", layers=n, seeds=3, parameters=10**n) for n in (3, 6)]
     look = Look(browser, write_report(runs, tmp_path / "two.html"))
@@ -300,6 +279,7 @@ def test_models_are_compared_on_one_page(browser: Any, tmp_path: Path) -> None:
     look.page.close()
 
 
+@pytest.mark.slow
 def test_paper_shows_every_column(look: Look) -> None:
     look.page.set_viewport_size({"width": 720, "height": 1000})  # a sheet of A4 less its margins
     look.page.emulate_media(media="print")

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualscope import Model, Task, compare
+from dualscope import Model, Task, compare, run_study
 from dualscope.core.errors import InputError
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import ALL_TASKS, recalled, summarise
-from dualscope.studies import run_study
 
 
 def test_compare_agrees_with_a_study(fields: dict[str, Any], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import multiprocessing
 from pathlib import Path
 from typing import Any
 
-from dualscope.studies import Run, run_study
+from dualscope import Run, run_study
 
 # A server that has imported what a run imports, and forks: a child computes at once, and can be killed while it does.
 CONTEXT = multiprocessing.get_context("forkserver")

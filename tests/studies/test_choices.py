@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dualscope.studies import choices, run_study
-from dualscope.studies.run_folder.storage import Run
+from dualscope import run_study
+from dualscope.studies import choices
+from dualscope.studies.run_folder.storage import RunFolder
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_layer_is_chosen_once_and_kept(
     assert result.complete, result.failures
     # Two seeds, and the same learner under a control: one choice for each task.
     assert sorted(job.task for job in counted) == ["kinds", "moods"]
-    run = Run.open(tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
     found = choices.chosen(run)
     assert {job.key for job in counted} == set(found)
     for choice in found.values():

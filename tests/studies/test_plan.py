@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from dualscope import run_study
 from dualscope.core.errors import InputError
-from dualscope.studies import Study, run_study
+from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.provenance import known
 

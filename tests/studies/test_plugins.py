@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from dualscope import run_study
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import LEARNERS
 from dualscope.metrics import METRICS
 from dualscope.report.data import Data
 from dualscope.report.sections import plugin_metrics
-from dualscope.studies import Study, run_study
+from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
 
 REPOSITORY = Path(__file__).parents[2]

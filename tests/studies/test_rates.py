@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from dualscope import run_study
 from dualscope.learners.rate import Trial
-from dualscope.studies import run_study
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 
 def test_a_search_goes_on_where_it_was(
@@ -34,7 +34,7 @@ def test_a_search_goes_on_where_it_was(
     assert result.complete, result.failures
     assert len(asked) == len(set(asked))  # no piece was computed twice
     whole = run_study(study, tmp_path / "other", device="cpu")
-    rows = [Run.open(tmp_path / name).read_json(_choice(tmp_path / name)) for name in ("run", "other")]
+    rows = [RunFolder.open(tmp_path / name).read_json(_choice(tmp_path / name)) for name in ("run", "other")]
     assert rows[0]["rate"] == rows[1]["rate"]
     assert rows[0]["curve"] == rows[1]["curve"]
     assert {cell.learning.rate for cell in whole.cells if cell.learning.name == "gd"} == {rows[0]["rate"]}

@@ -5,9 +5,10 @@ from typing import Any
 
 import yaml
 
+from dualscope import run_study
 from dualscope.core.learning import Learning
 from dualscope.findings.stored import stored_cells, verdicts
-from dualscope.studies import Study, run_study
+from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.provenance import known
 from dualscope.studies.resolve import other_task

@@ -192,6 +192,6 @@ def test_a_study_in_chat(model: Path, tmp_path: Path, cli: Cli) -> None:
 
 
 def rows_of(place: Path) -> list[dict[str, Any]]:
-    from dualscope.studies.run_folder.storage import Run
+    from dualscope.studies.run_folder.storage import RunFolder
 
-    return Run.open(place).rows().to_pylist()  # type: ignore[no-any-return]
+    return RunFolder.open(place).rows().to_pylist()  # type: ignore[no-any-return]

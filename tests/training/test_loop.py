@@ -17,18 +17,9 @@ from safetensors.torch import load_file
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.models.files.lineage import Lineage, lineage
-from dualscope.studies.patterns import matching
 from dualscope.training.checkpoint import save_checkpoint
-from dualscope.training.loop import train
 from dualscope.training.settings import Settings
-
-SMALL = Settings(steps=8, short_steps=4, batch=2, length=128, layers=2, width=32, heads=2, warmup=2)
-
-
-def small_train(out: Path, settings: Settings = SMALL, save_every: int = 3) -> dict[str, torch.Tensor]:
-    train(settings, out, save_every=save_every, evaluate_every=0, sequences=2)
-    return load_file(out / "model.safetensors")
+from tests.training.small import SMALL, small_train
 
 
 def test_trains_and_loads(tmp_path: Path) -> None:
@@ -66,25 +57,6 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> N
         assert torch.equal(tensor, resumed[name]), name
 
 
-def test_checkpoints_are_kept(tmp_path: Path) -> None:
-    """From the untrained model on; each is a model, and the same whether or not the training was interrupted."""
-    settings = replace(SMALL, balance=(4.0, 0.5))
-    train(settings, tmp_path / "a", save_every=0, evaluate_every=0, keep_every=4, sequences=2)
-    names = sorted(folder.name for folder in (tmp_path / "a").glob("checkpoint*"))
-    assert names == ["checkpoint-0", "checkpoint-4", "checkpoint-8"]
-    final, last, first = (
-        load_file(tmp_path / "a" / name / "model.safetensors")
-        for name in (".", "checkpoint-8", "checkpoint-0")
-    )
-    assert all(torch.equal(final[name], last[name]) for name in final)
-    assert not torch.equal(final["transformer.wte.weight"], first["transformer.wte.weight"])
-    kept = tmp_path / "a" / "checkpoint-4"
-    assert json.loads((kept / "training.json").read_text())["steps_done"] == 4
-    assert lineage(str(kept)) == Lineage("a", 4)
-    assert Model.load(str(kept), device="cpu").max_positions == 128
-    assert [Path(name).name for name in matching(str(tmp_path / "a" / "checkpoint-*"))] == names
-
-
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     small_train(tmp_path)
     with pytest.raises(InputError, match=r"seed 0, and 1 was asked for"):
@@ -118,15 +90,6 @@ def test_a_killed_training_goes_on(cli: Callable[..., Any], tmp_path: Path) -> N
     assert cli(*command).code == 0
     facts = json.loads((out / "training.json").read_text())
     assert 0 < saved < facts["steps_done"] == 60
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [("steps", 0, "at least 1"), ("heads", 5, "multiple"), ("length", 32, "two examples")],
-)
-def test_impossible_settings_are_refused(field: str, value: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        Settings(**{field: value})
 
 
 def test_a_finished_model_of_other_settings_is_not_overwritten(tmp_path: Path) -> None:
@@ -196,51 +159,6 @@ def test_an_interruption_promises_only_what_was_saved(
     assert ("goes on from there" in capsys.readouterr().err) == saved
 
 
-def test_a_checkpoint_under_its_old_name_is_found(tmp_path: Path) -> None:
-    """Killed between the two renames."""
-    from dualscope.training.checkpoint import load_state
-
-    small_train(tmp_path)
-    (tmp_path / "checkpoint").rename(tmp_path / "checkpoint.old")
-    state = load_state(tmp_path / "checkpoint")
-    assert state is not None
-    assert state["step"] == 6
-    assert (tmp_path / "checkpoint").is_dir()
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def without(path: Path, key: str) -> None:
-    path.write_text(
-        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key})
-    )
-
-
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "state cut": lambda folder: cut(folder / "state.json"),
-    "state gone": lambda folder: (folder / "state.json").unlink(),
-    "state a list": lambda folder: (folder / "state.json").write_text("[]"),
-    "no step": lambda folder: without(folder / "state.json", "step"),
-    "no settings": lambda folder: without(folder / "state.json", "settings"),
-    "weights cut": lambda folder: cut(folder / "weights.safetensors"),
-    "weights of nothing": lambda folder: (folder / "weights.safetensors").write_bytes(
-        (folder / "optimizer.safetensors").read_bytes()
-    ),
-    "optimizer gone": lambda folder: (folder / "optimizer.safetensors").unlink(),
-    "a file": lambda folder: folder.rename(folder.with_name("moved")) and folder.write_bytes(b""),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_explained(damage: str, tmp_path: Path) -> None:
-    small_train(tmp_path)
-    DAMAGES[damage](tmp_path / "checkpoint")
-    with pytest.raises(InputError, match=r"not a whole checkpoint .*delete it to start again"):
-        small_train(tmp_path)
-
-
 def test_a_place_that_cannot_be_written_is_refused_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,24 +179,6 @@ def test_weights_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("lr", value) for value in (float("inf"), float("nan"), 0.0)),
-        *(("minutes", value) for value in (float("inf"), float("nan"))),
-        *(
-            ("balance", value)
-            for value in ((float("nan"), 1.0), (1.0, float("nan")), (1e9, 1.0), (1.0, 1e-9))
-        ),
-        *(("seed", value) for value in (-1, 2**32)),
-        ("short_steps", -1),
-    ],
-)
-def test_numbers_out_of_bounds_are_refused(field: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"{field} must be"):
-        replace(SMALL, **{field: value})
-
-
-@pytest.mark.parametrize(
     "option",
     [
         ("--out", ""),
@@ -294,15 +194,3 @@ def test_bad_options_exit_with_2(cli: Callable[..., Any], option: tuple[str, str
     result = cli("train", "--device", "cpu", "--out", str(tmp_path / "model"), "--steps", "1", *option)
     assert result.code == 2
     assert not (tmp_path / "model").exists()
-
-
-def test_the_rate_rises_then_falls() -> None:
-    settings = Settings(steps=100, warmup=10, lr=1.0, minutes=1)
-    assert settings.rate(0, 0) == pytest.approx(0.1)
-    assert settings.rate(9, 0) == pytest.approx(1.0)
-    assert settings.rate(50, 0.5) == pytest.approx(0.51)
-    assert settings.rate(100, 1) == pytest.approx(0.02)
-    assert settings.progress(0, 0) == 0
-    assert settings.progress(50, 6) == 0.5
-    assert settings.progress(0, 30) == 0.5
-    assert settings.progress(0, 60) == settings.progress(0, 90) == settings.progress(100, 0) == 1

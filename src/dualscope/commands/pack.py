@@ -26,12 +26,12 @@ def pack(
     from rich.progress import Progress
 
     from dualscope.studies.run_folder.packing import pack as pack_run
-    from dualscope.studies.run_folder.storage import Run
+    from dualscope.studies.run_folder.storage import RunFolder
 
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder or a URL, or leave the option out")
-    source = Run.open(run)
-    target = source if out is None else Run.create(out)
+    source = RunFolder.open(run)
+    target = source if out is None else RunFolder.create(out)
     console = Console(stderr=True)
     bars = Progress(console=console, transient=True, disable=not console.is_terminal)
     with resumable(str(target.folder)), bars:

@@ -27,31 +27,6 @@ class MetricRow(TypedDict):
     n: int
 
 
-class CellColumns(TypedDict):
-    """Which cell a row belongs to."""
-
-    model: str
-    variant: Variant
-    init_seed: int | None
-    task: str
-    seed: int
-    order: int
-    shots: int
-    shots_used: int | None
-    learner: str
-    control: Control | None
-    role: Role
-    lr: float | None
-    demo_labels: DemoLabels
-    corrupt: Corrupt
-    queries_from: str | None
-    options: str
-
-
-class Row(CellColumns, MetricRow):
-    """A row of a run."""
-
-
 class SummaryColumns(TypedDict):
     """Which cells a row of a summary is over: all but their draws (seed, order, the weights' draw)."""
 
@@ -67,6 +42,19 @@ class SummaryColumns(TypedDict):
     corrupt: Corrupt
     queries_from: str | None
     options: str
+
+
+class CellColumns(SummaryColumns):
+    """Which cell a row belongs to."""
+
+    init_seed: int | None
+    seed: int
+    order: int
+    shots_used: int | None
+
+
+class Row(CellColumns, MetricRow):
+    """A row of a run."""
 
 
 class SummaryRow(SummaryColumns):
@@ -97,7 +85,11 @@ class ExperimentRow(TypedDict):
     n: int
 
 
-CELL_COLUMNS = tuple(CellColumns.__annotations__)
+CELL_COLUMNS = (
+    *("model", "variant", "init_seed", "task", "seed", "order", "shots", "shots_used", "learner", "control"),
+    *("role", "lr", "demo_labels", "corrupt", "queries_from", "options"),
+)
+"""In the order of the files, which stays as it is: files that were written before have it too."""
 COLUMNS = (*CELL_COLUMNS, *MetricRow.__annotations__)
 SUMMARY_KEYS = tuple(SummaryColumns.__annotations__)
 SUMMARY_COLUMNS = tuple(SummaryRow.__annotations__)

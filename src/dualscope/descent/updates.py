@@ -179,7 +179,8 @@ def even_tangents(model: Model) -> Iterator[None]:
         primal, tangent = forward_ad.unpack_dual(output)
         if tangent is None or tangent.dtype == primal.dtype:
             return None
-        return forward_ad.make_dual(primal, tangent.to(primal.dtype))
+        even: Tensor = forward_ad.make_dual(primal, tangent.to(primal.dtype))
+        return even
 
     with ExitStack() as stack:
         for module in model.hf.modules() if is_low(model) else ():

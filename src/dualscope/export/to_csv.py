@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.csv
 
 from dualscope.export.tracked import TrackedStudy
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 
 def to_csv(study: TrackedStudy, folder: Path | None, tell: Callable[[str], None]) -> list[str]:
@@ -30,7 +30,7 @@ def to_csv(study: TrackedStudy, folder: Path | None, tell: Callable[[str], None]
         list(_curves(study, params)),
     )
     tell("all rows")
-    pyarrow.csv.write_csv(Run.open(study.place).rows(), folder / "rows.csv")
+    pyarrow.csv.write_csv(RunFolder.open(study.place).rows(), folder / "rows.csv")
     return [f"written: {folder / name}" for name in ("runs.csv", "curves.csv", "rows.csv")]
 
 

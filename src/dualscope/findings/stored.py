@@ -13,7 +13,7 @@ from dualscope.findings.evidence import Evidence
 from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import verdict
 from dualscope.studies.cell import Cell
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 FILE = "verdict.json"
 
@@ -27,7 +27,7 @@ class StoredCell:
     reference: str | None  # the label of what it was compared with
 
 
-def stored_cells(run: Run, cells: Sequence[Cell]) -> list[StoredCell]:
+def stored_cells(run: RunFolder, cells: Sequence[Cell]) -> list[StoredCell]:
     """Those of a study's cells that are there."""
     stored = run.stored()
     return [
@@ -37,7 +37,7 @@ def stored_cells(run: Run, cells: Sequence[Cell]) -> list[StoredCell]:
     ]
 
 
-def verdicts(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[dict[str, Any]]:
+def verdicts(run: RunFolder, cells: Sequence[StoredCell], keep: bool = True) -> list[dict[str, Any]]:
     """For each model and setting (shots, labels): what it is, the sentences, and the answers in full.
 
     What is stored is taken where it is of the same cells; with ``keep`` what is reached anew is stored.

@@ -19,14 +19,14 @@ from dualscope.core.query_columns import column_name
 from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, Row, SummaryColumns, SummaryRow
 from dualscope.core.statistics import ratio
 from dualscope.findings.stored import StoredCell
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"
 SAME_OVER_TASKS = {*SUMMARY_KEYS, "metric", "reference"} - {"task", "lr"}
 FILE, STAMP = "summary.csv", "summary_of.json"
 
 
-def summarise(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[SummaryRow]:
+def summarise(run: RunFolder, cells: Sequence[StoredCell], keep: bool = True) -> list[SummaryRow]:
     """The summary of a study's stored cells; the stored one where it is of the same cells."""
     ids = [cell.id for cell in cells]
     rows = recalled(run, ids)
@@ -37,7 +37,7 @@ def summarise(run: Run, cells: Sequence[StoredCell], keep: bool = True) -> list[
     return rows
 
 
-def recalled(run: Run, cells: Iterable[str]) -> list[SummaryRow] | None:
+def recalled(run: RunFolder, cells: Iterable[str]) -> list[SummaryRow] | None:
     """The stored summary where it is whole and of these cells."""
     try:
         data = run.folder.read(FILE)
@@ -53,7 +53,7 @@ def stamp_of(cells: Iterable[str]) -> str:
     return fingerprint([SUMMARY_KEYS, *sorted(cells)])
 
 
-def compute(run: Run, cells: Sequence[StoredCell]) -> list[SummaryRow]:
+def compute(run: RunFolder, cells: Sequence[StoredCell]) -> list[SummaryRow]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
     groups: dict[tuple[Any, ...], list[StoredCell]] = {}
     for cell in cells:
@@ -89,7 +89,7 @@ def _aggregates(table: pa.Table) -> pa.Table:
 
 
 def _summarise_group(
-    run: Run, key: SummaryColumns, members: Sequence[tuple[StoredCell, list[Row]]]
+    run: RunFolder, key: SummaryColumns, members: Sequence[tuple[StoredCell, list[Row]]]
 ) -> Iterator[tuple[SummaryRow, Estimate]]:
     """Every metric of the cells that differ in nothing but their draw."""
     tables = [run.queries(cell.id) for cell, _ in members]
@@ -164,7 +164,7 @@ def _mean_over_tasks(parts: Sequence[tuple[SummaryRow, Estimate]]) -> SummaryRow
     }
 
 
-def write(run: Run, rows: Sequence[SummaryRow], cells: Iterable[str]) -> None:
+def write(run: RunFolder, rows: Sequence[SummaryRow], cells: Iterable[str]) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, SUMMARY_COLUMNS, lineterminator="\n")
     writer.writeheader()

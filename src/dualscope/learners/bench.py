@@ -17,6 +17,7 @@ from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Re
 from dualscope.learners.spare import asking_first, spare_of
 from dualscope.models.hardware import total_memory
 from dualscope.models.parity import assure, check_tokens
+from dualscope.models.parts import Part
 from dualscope.models.reading.other_order import other_order
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
@@ -283,11 +284,9 @@ class Bench:
 
     def _with_direct(self, learned: Learned) -> Learned:
         delta, trace = learned.delta, learned.trace
-        if (
-            "direct" not in self.want
-            or delta is None
-            or not all(name.startswith("layers.") for name in delta)
-        ):
+        if "direct" not in self.want or delta is None:
+            return learned
+        if not all(isinstance(slot, Part) for slot in delta.slots(self.model)):
             return learned
         extras = trace.extras | {"direct_attn_out": direct_attn_out(self.model, self.lesson, delta)}
         return replace(learned, trace=replace(trace, extras=extras))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,27 +34,34 @@ class Chance(Options):
     draw: int = Field(0, ge=0, description="which random draw")
 
 
-class Combinator:
-    """Runs a learner on a lesson that was altered, or with what it changed replaced."""
+class Combinator(ABC):
+    """Runs a learner in such a way that what it learned, or that it learned, is not the reason for the result."""
 
     options: ClassVar[type[Options]] = Options
     needs_other: ClassVar[bool] = False  # a lesson of another task
 
-    def learn(
-        self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Options
-    ) -> Learned:
+    @abstractmethod
+    def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
+        """What the learner leaves under this control, whose own options are ``own``."""
+
+
+class OnAlteredLesson(Combinator):
+    """Runs a learner on another lesson that asks the same queries."""
+
+    @abstractmethod
+    def alter(self, bench: Bench, own: Any) -> Lesson:
+        """The lesson to learn from instead."""
+
+    def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
         altered = bench.with_lesson(self.alter(bench, own))
         return replace(learner.learn(altered, lr, options), shots_used=altered.lesson.shots_used)
-
-    def alter(self, bench: Bench, own: Any) -> Lesson:
-        raise NotImplementedError
 
 
 COMBINATORS: Registry[type[Combinator]] = Registry("control")
 
 
 @COMBINATORS.register("redraw")
-class Redraw(Combinator):
+class Redraw(OnAlteredLesson):
     """The same learner from another draw of demonstrations: how alike can anything be?"""
 
     options = Again
@@ -63,7 +71,7 @@ class Redraw(Combinator):
 
 
 @COMBINATORS.register("reorder")
-class Reorder(Combinator):
+class Reorder(OnAlteredLesson):
     """The same demonstrations in another order."""
 
     options = Again
@@ -73,7 +81,7 @@ class Reorder(Combinator):
 
 
 @COMBINATORS.register("random-labels")
-class RandomLabels(Combinator):
+class RandomLabels(OnAlteredLesson):
     """The same demonstrations with labels drawn at random."""
 
     def alter(self, bench: Bench, own: Options) -> Lesson:
@@ -81,7 +89,7 @@ class RandomLabels(Combinator):
 
 
 @COMBINATORS.register("other-task")
-class OtherTask(Combinator):
+class OtherTask(OnAlteredLesson):
     """Another task's demonstrations."""
 
     needs_other = True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from dualscope.core.errors import InputError
@@ -86,7 +88,7 @@ class Result:
         return self.learned.trace
 
 
-class Learner(Generic[O]):
+class Learner(ABC, Generic[O]):
     """A way to learn from demonstrations. Subclasses are registered by name and have no state.
 
     It takes all that it is taught from ``bench.lesson``, so that it can be run under any control.
@@ -112,9 +114,9 @@ class Learner(Generic[O]):
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
 
+    @abstractmethod
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
         """Learn from ``bench.lesson``, and leave the trace of its queries. The model is as before afterwards."""
-        raise NotImplementedError
 
     def read(self, bench: Bench, change: Change, options: O, few: bool = False) -> Trace:
         """The queries (or the few that are read twice), with a change of the kind that this learner makes."""
@@ -129,7 +131,7 @@ class Learner(Generic[O]):
 
     def choose(self, benches: Sequence[Bench], options: O) -> Choice:
         """Choose what is open, over the benches of several seeds; see `dualscope.learners.choice`."""
-        raise NotImplementedError
+        raise InputError(f"the learner '{self.name}' leaves settings open: it needs a method choose")
 
     def needs_other(self, options: O) -> bool:
         """Whether the bench has to hold a lesson of another task."""
@@ -153,6 +155,8 @@ class _Learners(Registry[type[Learner[Any]]]):
             raise InputError(
                 f"learner '{name}' is the name of {learner} under {control}; choose another name"
             )
+        if isabstract(item):
+            raise InputError(f"learner '{name}' has no method learn(bench, lr, options)")
         super().add(name, item, aliases)
         item.name = name
         return item

@@ -1,5 +1,6 @@
 """The experiments' common shape: settings in, results out."""
 
+from abc import abstractmethod
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -84,9 +85,9 @@ class Experiment(BaseModel):
             self.conclude(results)
         return results
 
+    @abstractmethod
     def carry_out(self, results: Results, place: Workplace) -> None:
         """Train and measure."""
-        raise NotImplementedError
 
     def conclude(self, results: Results) -> None:
         """What follows from rows alone, for experiments whose arms or seeds may be measured apart and joined."""

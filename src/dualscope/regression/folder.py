@@ -12,7 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.rows import EXPERIMENT_COLUMNS
 from dualscope.regression.results import Results
 from dualscope.studies.provenance import software
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:
     from dualscope.regression.experiment import Experiment
@@ -40,7 +40,7 @@ def save(
     ``quick`` is kept beside the checks, which then decide nothing: there were too few steps and seeds. ``about``:
     what else is known of how it was computed (the machine, the date).
     """
-    run = Run.create(place)
+    run = RunFolder.create(place)
     run.folder.remove(ROWS)
     run.folder.write(SETTINGS, _settings(results.experiment, experiment))
     kept = results.as_dict()
@@ -67,7 +67,7 @@ WHERE = ("device", "compiled")
 
 def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
     """Before minutes are spent: whether the folder can be written to, and holds nothing else."""
-    run = Run.create(place)
+    run = RunFolder.create(place)
     if run.folder.exists("study.yaml"):
         raise InputError(f"--out {place}: holds a study's run; give a folder of its own")
     there = _stored(run, place)
@@ -84,7 +84,7 @@ def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
                 )
 
 
-def _stored(run: Run, place: str | Path) -> dict[str, Any]:
+def _stored(run: RunFolder, place: str | Path) -> dict[str, Any]:
     """The settings in a folder; empty where there are none."""
     if not run.folder.exists(SETTINGS):
         return {}

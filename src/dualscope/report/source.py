@@ -22,7 +22,7 @@ from dualscope.studies import choices
 from dualscope.studies.provenance import known
 from dualscope.studies.rates import chosen
 from dualscope.studies.run_folder.cell_files import Broken
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 Document = dict[str, Any]
 """A JSON or YAML file of a run, as it was written."""
@@ -35,11 +35,11 @@ class ReportedRun:
 
     def __init__(self, place: str | Path, name: str | None = None) -> None:
         folder = Folder.at(place)
-        self.run = Run(folder)
+        self.run = RunFolder(folder)
         self.has_regression = folder.exists(REGRESSION)
         self.has_cells = bool(self.run.stored() or self.run.pack.broken)
         if not self.has_cells and not self.has_regression:
-            Run.open(place)  # says what is wrong, where it is no run at all
+            RunFolder.open(place)  # says what is wrong, where it is no run at all
             raise InputError(f"{place}: no cell of this run is finished, so there is nothing to report yet")
         self.name = name or str(folder).rstrip("/").rpartition("/")[2]
 

@@ -15,14 +15,13 @@ from dualscope.report.data import Data
 from dualscope.report.terminal import number
 from dualscope.results.plot import new_figure
 from dualscope.studies.config import Study
-from dualscope.studies.execute.runner import RunOutcome
-from dualscope.studies.execute.runner import run_study as _run_study
-from dualscope.studies.run_folder.storage import Run as RunFolder
+from dualscope.studies.execute.runner import RunOutcome, execute_study
+from dualscope.studies.run_folder.storage import RunFolder
 
 SHOWN = ("accuracy", "sim_aou", "sim_am_delta")
 
 
-class HeldRun(RunFolder):
+class Run(RunFolder):
     """A run folder, on disk or behind an fsspec URL: ``Run.open("runs/quick")``.
 
     ``verdict`` is the answer in words, ``plot()`` a metric layer by layer, and a notebook shows a table.
@@ -109,10 +108,6 @@ class HeldRun(RunFolder):
         return f"<p>{said}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"
 
 
-Run = HeldRun
-"""What people call it; the folder that it is has the same name where runs are computed."""
-
-
 def _setting(setting: Mapping[str, Any]) -> str:
     labels = setting["demo_labels"]
     return f"{setting['shots']} shots" + (f", {labels} labels" if labels != "gold" else "")
@@ -134,5 +129,5 @@ def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any)
     Raises:
         InputError: A field or a file of the study cannot be used. A cell that fails is in ``failures``, not raised.
     """
-    outcome = _run_study(study, out, **options)
+    outcome = execute_study(study, out, **options)
     return replace(outcome, run=Run(outcome.run.folder))

@@ -1,8 +1,11 @@
 """Studies: grids that resume, scale out and never lose a result."""
 
 from dualscope.studies.config import Study
-from dualscope.studies.execute.runner import RunOutcome, run_study
+from dualscope.studies.execute.runner import RunOutcome, execute_study
 from dualscope.studies.preset import preset_names
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
-__all__ = ["Run", "RunOutcome", "Study", "preset_names", "run_study"]
+# Version 0.1 called them so, and its documentation took them from here; today `dualscope` itself has both names.
+Run, run_study = RunFolder, execute_study
+
+__all__ = ["Run", "RunFolder", "RunOutcome", "Study", "execute_study", "preset_names", "run_study"]

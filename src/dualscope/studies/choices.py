@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dualscope.core.canonical import canonical
 from dualscope.core.words import DemoLabels
 from dualscope.studies.choosing import Choosing
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:
     from dualscope.models import Model
@@ -37,7 +37,7 @@ class ChoiceJob(Choosing):
             f"{self.place.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
         )
 
-    def is_stored(self, run: Run) -> bool:
+    def is_stored(self, run: RunFolder) -> bool:
         return is_choice(run.recall(self.path))
 
     def compute(self, model: Model, task: Task) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
-def chosen(run: Run) -> dict[str, dict[str, Any]]:
+def chosen(run: RunFolder) -> dict[str, dict[str, Any]]:
     """What was chosen in this run so far, by the job's key. A damaged choice is none: it is chosen again."""
     names = run.folder.names("choices", ".json")
     found = {name.removesuffix(".json"): run.recall(f"choices/{name}") for name in names}
@@ -100,6 +100,6 @@ def is_choice(choice: dict[str, Any]) -> bool:
     )
 
 
-def settings_of(run: Run) -> dict[str, str]:
+def settings_of(run: RunFolder) -> dict[str, str]:
     """The chosen settings as JSON, by the job's key."""
     return {key: canonical(choice["settings"]) for key, choice in chosen(run).items()}

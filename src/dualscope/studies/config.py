@@ -46,11 +46,8 @@ def _as_rates(value: Any) -> Any:
         rates = tuple(float(part) for part in parts if not isinstance(part, str) or part.strip())
     except (TypeError, ValueError):
         rates = ()
-    if (
-        not rates
-        or any(isinstance(part, bool) for part in parts)
-        or not all(0 < rate < math.inf for rate in rates)
-    ):
+    numbers = rates and not any(isinstance(part, bool) for part in parts)
+    if not numbers or not all(0 < rate < math.inf for rate in rates):
         raise ValueError(f"expected auto, recorded, or rates above 0 such as 0.1,0.3; found {value!r}")
     return rates
 
@@ -261,9 +258,8 @@ class Study(Strict):
         written, lines = read_yaml(Path(file)) if file is not None else ({}, {})
         if file is not None:
             folder = Path(file).parent
-            if "models" in written:
-                written = {**written, "models": all_matching(written["models"], folder)}
-            written = anchored(written, folder)
+            models = {"models": all_matching(written["models"], folder)} if "models" in written else {}
+            written = anchored({**written, **models}, folder)
         if options is not None and options.get("models"):
             options = {**options, "models": all_matching(options["models"])}
         named = written.pop("preset", None)

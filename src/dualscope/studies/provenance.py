@@ -17,7 +17,7 @@ from dualscope.core.words import Precision
 from dualscope.studies.cell import Sitting
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
@@ -32,7 +32,7 @@ TOGETHER = ("weights", "automatic", "tasks", "other_tasks", "episodes", "names",
 
 
 def record(
-    run: Run,
+    run: RunFolder,
     resolver: Resolver,
     plan: Plan,
     weights: Mapping[str, str],
@@ -61,14 +61,14 @@ def record(
     )
 
 
-def note_devices(run: Run, cells: Sequence[str]) -> None:
+def note_devices(run: RunFolder, cells: Sequence[str]) -> None:
     """Add the devices that cells were computed on, as their files say."""
     found = {run.notes(cell).get("device", "?") for cell in cells}
     if found - set(known(run).get("devices", [])):
         _keep(run, {"devices": sorted(found)})
 
 
-def known(run: Run) -> dict[str, Any]:
+def known(run: RunFolder) -> dict[str, Any]:
     """All that is known of a run: every process keeps a file of its own, so that none overwrites another's.
 
     What is damaged is left out: the next run writes it again.
@@ -93,7 +93,7 @@ def _checked(part: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _keep(run: Run, facts: Mapping[str, Any]) -> None:
+def _keep(run: RunFolder, facts: Mapping[str, Any]) -> None:
     """A file of these facts (one that says the same is the same file), then all of them together for people."""
     run.write_json(f"{PARTS}/{fingerprint(facts)}.json", {**facts, AT: datetime.now(UTC).isoformat()})
     while True:

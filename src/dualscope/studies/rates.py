@@ -19,7 +19,7 @@ from dualscope.models.files.source import find
 from dualscope.studies.cell import Place
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:
     from dualscope.models import Model
@@ -60,7 +60,7 @@ class RatePiece:
             f"{self.first} to {self.last - 1}"
         )
 
-    def is_stored(self, run: Run) -> bool:
+    def is_stored(self, run: RunFolder) -> bool:
         return _is_piece(run.recall(self.path))
 
     def compute(self, model: Model, task: Task) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class RatePiece:
         return {"right": score.right, "nll": nll, "n": score.n, "examples": len(trial.examples)}
 
 
-def pending(run: Run, job: RateJob) -> list[RatePiece]:
+def pending(run: RunFolder, job: RateJob) -> list[RatePiece]:
     """What a search still has to compute of its present round; none where a rate is chosen, which is then stored."""
     scores: dict[tuple[float, int, int], Score] = {}
     done: dict[tuple[float, int], Score] = {}
@@ -138,7 +138,7 @@ def _answer(
     }
 
 
-def chosen(run: Run) -> dict[str, dict[str, Any]]:
+def chosen(run: RunFolder) -> dict[str, dict[str, Any]]:
     """What was chosen in this run so far, by the job's key. A damaged choice is none: it is chosen again."""
     names = run.folder.names("rates", ".json")
     found = {name.removesuffix(".json"): run.recall(f"rates/{name}") for name in names}

@@ -8,8 +8,8 @@ import torch
 
 from dualscope.models import Model
 from dualscope.models.attention_kinds import apply
+from tests.models.attention_kinds.test_install import kind_of
 from tests.models.lessons import random_lesson
-from tests.models.test_attention_kinds import kind_of
 from tests.models.tiny import tiny_model
 
 KINDS: list[dict[str, Any]] = [

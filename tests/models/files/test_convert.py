@@ -34,8 +34,7 @@ def _assert_same(folder: Path, hf: torch.nn.Module) -> None:
         assert torch.equal(a, b), name
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "xglm"])
-@pytest.mark.parametrize("head_first", [False, True])
+@pytest.mark.parametrize(("family", "head_first"), [("gpt2", True), ("llama", False), ("xglm", False)])
 def test_weights_survive(tmp_path: Path, family: str, head_first: bool) -> None:
     hf = pickled(tmp_path / "old", family, head_first)
     convert(str(tmp_path / "old"), tmp_path / "new")
@@ -109,10 +108,10 @@ def test_a_refused_pickle_leaves_nothing_and_can_be_mended(tmp_path: Path) -> No
         with pytest.raises(InputError, match="cannot be read safely"):
             convert(str(tmp_path / "old"), out)
         assert not out.exists() or not any(out.iterdir())
-        (tmp_path / "old" / "pytorch_model.bin").write_bytes(whole)
-        assert convert(str(tmp_path / "old"), out) == [out / "model.safetensors"]
-        assert not list(out.glob(".*"))
-        _assert_same(out, hf)
+    (tmp_path / "old" / "pytorch_model.bin").write_bytes(whole)
+    assert convert(str(tmp_path / "old"), out) == [out / "model.safetensors"]
+    assert not list(out.glob(".*"))
+    _assert_same(out, hf)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ def test_in_context_is_far_above_rounding() -> None:
     assert rows["snr_low_layers"] == 0
 
 
+@pytest.mark.slow
 def test_sensitive_training_is_seen() -> None:
     """Linearised GD diverges at this rate: float32 and float64 end elsewhere, and no reading alone would tell."""
     narrow, wide = embedded("float32", 32), embedded("float64", 32)

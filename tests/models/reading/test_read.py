@@ -37,7 +37,13 @@ def assert_same(trace: object, wanted: dict[str, Tensor], tolerance: float) -> N
         assert relative(value, wanted[name]) <= tolerance, name
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(torch.float64, id="float64"),
+        pytest.param(torch.float32, id="float32", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 class TestAgainstOracle:
     def test_in_context(self, family: str, dtype: torch.dtype) -> None:

@@ -12,7 +12,7 @@ from dualscope.report.charts.chart import Chart, Matrix, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.sections import hypotheses, verdict
 from dualscope.report.table import Number, Table
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 from tests.report.made import make_run
 from tests.report.test_sections import named
 
@@ -45,7 +45,7 @@ CHOICE = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_run(tmp_path_factory.mktemp("runs") / "rivals", tasks=["sst2"], seeds=4, explained=SHARES)
-    Run.open(folder).write_json("choices/made.json", CHOICE)
+    RunFolder.open(folder).write_json("choices/made.json", CHOICE)
     return folder
 
 

@@ -89,7 +89,7 @@ def _before_a_terminal(command: list[str]) -> tuple[int, str]:
 
 def test_the_counter_and_the_time_left_stay(fields: dict[str, Any], tmp_path: Path) -> None:
     study = tmp_path / "a-study-with-quite-a-long-name.yaml"
-    study.write_text(yaml.safe_dump(fields))
+    study.write_text(yaml.safe_dump(fields | {"seeds": 1}))
     command = [
         sys.executable,
         "-m",

@@ -7,13 +7,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dualscope import Run, run_study
 from dualscope.core.rows import COLUMNS
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import Bench, InContext, ZeroShot
 from dualscope.learners.gradient.course import READ_TWICE
 from dualscope.models import footprint
-from dualscope.studies import Run, Study, run_study
+from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.run_folder.storage import GIVEN_UP
 from tests.studies.children import files, finish, rows

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualscope.studies import Run
+from dualscope import Run
 from tests.studies.children import CONTEXT, files, finish, rows, start
 
 

@@ -17,7 +17,7 @@ from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
 from dualscope.studies.run_folder import packing
 from dualscope.studies.run_folder.packing import pack
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 MODELS = ("owner/model@step1000", "tiny")
 NAMES = [f"{i:020x}" for i in (7, 3, 9, 1, 4, 8)]
@@ -27,9 +27,9 @@ def row(**own: Any) -> dict[str, Any]:
     return {**dict.fromkeys(COLUMNS), "task": "sst2", "learner": "gd", "metric": "accuracy", "n": 3, **own}
 
 
-def made(place: str | Path) -> Run:
+def made(place: str | Path) -> RunFolder:
     """Cells of two models whose tables of queries differ: in columns, in what a column is, one has none."""
-    run = Run.create(place)
+    run = RunFolder.create(place)
     run.folder.write("study.yaml", b"models: [tiny]\n")
     for i, name in enumerate(NAMES):
         rows = [
@@ -49,7 +49,7 @@ def made(place: str | Path) -> Run:
     return run
 
 
-def told(run: Run) -> dict[str, Any]:
+def told(run: RunFolder) -> dict[str, Any]:
     """All that a run says of its cells."""
     found: dict[str, Any] = {"rows": repr(run.rows().to_pydict()), "stored": sorted(run.stored())}
     for cell in run.stored():
@@ -69,12 +69,12 @@ PLACES = ["local", "memory://dualscope-pack"]
 
 
 @pytest.fixture(params=PLACES)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
     return made(tmp_path / "run" if request.param == "local" else f"{request.param}/{tmp_path.name}")
 
 
 @pytest.mark.parametrize("size", [1, 2, 5000])
-def test_a_packed_run_says_the_same(run: Run, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_run_says_the_same(run: RunFolder, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "CELLS_A_PART", size)
     before = told(run)
     result = pack(run, run)
@@ -82,7 +82,7 @@ def test_a_packed_run_says_the_same(run: Run, size: int, monkeypatch: pytest.Mon
     assert result.parts == {1: 6, 2: 4, 5000: 2}[size]
     assert run.loose() == set()
     assert run.folder.names("queries") == []
-    again = Run.open(str(run.folder))
+    again = RunFolder.open(str(run.folder))
     assert told(again) == before
     assert again.unreadable(again.stored()) == {}
     assert pack(again, again).cells == 0
@@ -104,14 +104,14 @@ def test_the_data_set_is_read_by_anybody(tmp_path: Path) -> None:
     assert counted == [(MODELS[0], "sst2", 3), (MODELS[1], "sst2", 3)]
 
 
-def test_what_is_stored_again_counts(run: Run) -> None:
+def test_what_is_stored_again_counts(run: RunFolder) -> None:
     """Loose before packed, and the later part before the earlier: also in SQL."""
     pack(run, run)
     for value, packed in ((10.0, False), (11.0, True)):
         run.store(NAMES[0], [row(model=MODELS[0], value=value)], pa.table({"query": ["x"]}))
         if packed:
             assert pack(run, run).cells == 1
-        run = Run.open(str(run.folder))
+        run = RunFolder.open(str(run.folder))
         assert run.rows([NAMES[0]])["value"].to_pylist() == [value]
         assert run.rows()["value"].to_pylist().count(value) == 1
         sql = f"select value from rows where cell = '{NAMES[0]}'"
@@ -120,25 +120,25 @@ def test_what_is_stored_again_counts(run: Run) -> None:
         assert run.stored() == set(NAMES)
 
 
-def test_discarded_cells_are_gone_and_others_stay(run: Run) -> None:
+def test_discarded_cells_are_gone_and_others_stay(run: RunFolder) -> None:
     pack(run, run)
     run.discard(NAMES[:2])
-    for one in (run, Run.open(str(run.folder))):
+    for one in (run, RunFolder.open(str(run.folder))):
         assert one.stored() == set(NAMES[2:])
         assert one.query("select distinct cell from rows").num_rows == 4
         assert not one.has(NAMES[0])
 
 
-def test_another_place_is_a_run_by_itself(run: Run, tmp_path: Path) -> None:
+def test_another_place_is_a_run_by_itself(run: RunFolder, tmp_path: Path) -> None:
     before = told(run)
-    target = Run.create(tmp_path / "elsewhere")
+    target = RunFolder.create(tmp_path / "elsewhere")
     assert pack(run, target).cells == 6
     assert run.loose() == set(NAMES)  # nothing was taken away
-    assert told(Run.open(tmp_path / "elsewhere")) == before
+    assert told(RunFolder.open(tmp_path / "elsewhere")) == before
     assert pack(run, target).there == 6
-    third = Run.create(tmp_path / "third")
+    third = RunFolder.create(tmp_path / "third")
     assert pack(target, third).cells == 6  # from packed to packed
-    assert told(Run.open(tmp_path / "third")) == before
+    assert told(RunFolder.open(tmp_path / "third")) == before
     third.folder.write("study.yaml", b"another\n")
     with pytest.raises(InputError, match="another study"):
         pack(run, third)
@@ -149,7 +149,7 @@ def test_another_place_is_a_run_by_itself(run: Run, tmp_path: Path) -> None:
 
 
 def test_tables_that_do_not_go_together_have_parts_of_their_own(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run")
+    run = RunFolder.create(tmp_path / "run")
     for name, values in (("a", [1]), ("b", ["x"]), ("c", [2])):
         run.store(name, [row(model="m")], pa.table({"query": ["q"], "own": values}))
     run.store("d", [row(model="m")], pa.table({"query": ["q"], "cell": [1]}))
@@ -164,7 +164,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("call", ["replace", "unlink", "fsync"])
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_kill_at_any_moment_loses_nothing(
     call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,18 +189,18 @@ def test_a_kill_at_any_moment_loses_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(owner, call, deadly)
             try:
-                pack(Run.open(place), Run.open(place))
+                pack(RunFolder.open(place), RunFolder.open(place))
             except Killed:
                 pass
             else:
                 break
-        found = told(Run.open(place))
+        found = told(RunFolder.open(place))
         assert found == before, (call, number)
         for claim in (place / "claims").glob("*"):
             claim.unlink()  # of the dead
-        pack(Run.open(place), Run.open(place))
-        assert Run.open(place).loose() == set()
-        assert told(Run.open(place)) == before
+        pack(RunFolder.open(place), RunFolder.open(place))
+        assert RunFolder.open(place).loose() == set()
+        assert told(RunFolder.open(place)) == before
     assert number > 6  # it was killed at every one
 
 
@@ -218,11 +218,11 @@ def test_damage_is_said_with_the_files_name(victim: str, damage: str, tmp_path: 
             data[at] ^= 0x5A
         garbled = bytes(data)
         file.write_bytes({"cut": garbled[:100], "garbled": garbled, "of another": other.read_bytes()}[damage])
-    run = Run.open(tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
     if (victim, damage) == ("index", "missing"):
         assert len(run.stored()) == 3  # a part without its index is not there: packing was not finished
         (tmp_path / "run/packed/index/00000002.parquet").unlink()
-        assert Run.open(tmp_path / "run").query("select count(*) n from rows, queries").to_pylist() == [
+        assert RunFolder.open(tmp_path / "run").query("select count(*) n from rows, queries").to_pylist() == [
             {"n": 0}
         ]
         return
@@ -288,9 +288,9 @@ def bucket() -> Iterator[str]:
 def test_a_pack_in_a_bucket(bucket: str, tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     before = told(run)
-    target = Run.create(f"{bucket}/mine")
+    target = RunFolder.create(f"{bucket}/mine")
     assert pack(run, target).cells == 6
-    there = Run.open(f"{bucket}/mine")
+    there = RunFolder.open(f"{bucket}/mine")
     assert told(there) == before
     there.store("e" * 20, [row(model="m", value=3.0)], pa.table({"query": ["q"]}))
     assert pack(there, there).cells == 1  # also where it is

@@ -15,31 +15,31 @@ from dualscope.core.folder import Folder
 from dualscope.core.owner import Owner, _started
 from dualscope.core.rows import COLUMNS
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 ROW = {**dict.fromkeys(COLUMNS), "model": "m", "task": "t", "learner": "gd", "metric": "accuracy", "n": 3}
 PLACES = ["local", "memory://dualscope-test"]
 
 
 @pytest.fixture(params=PLACES)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
     """A run in a folder, and one behind an fsspec URL."""
     place = tmp_path / "run" if request.param == "local" else f"{request.param}/{tmp_path.name}"
-    run = Run.create(place)
+    run = RunFolder.create(place)
     queries = pa.table({"query": ["a", "b"], "accuracy": [1.0, 0.0]})
     run.store("b", [ROW | {"value": 0.5}], queries=queries, notes={"seconds": "1.5"})
     run.store("a", [ROW | {"value": float("nan"), "layer": 0}], queries=queries)
     return run
 
 
-def test_rows_come_in_the_order_of_ids_with_the_documented_columns(run: Run) -> None:
+def test_rows_come_in_the_order_of_ids_with_the_documented_columns(run: RunFolder) -> None:
     assert run.rows().column_names == list(COLUMNS)
     assert run.rows()["layer"].to_pylist() == [0, None]
     assert run.stored() == {"a", "b"}
     assert run.notes("b") == {"seconds": "1.5"}
 
 
-def test_queries_and_exports(run: Run) -> None:
+def test_queries_and_exports(run: RunFolder) -> None:
     assert run.query("select count(*) as n from rows where metric = 'accuracy'").to_pylist() == [{"n": 2}]
     assert run.query("select avg(accuracy) as a from queries").to_pylist() == [{"a": 0.5}]
     assert run.table(learner="gd", layer=None).num_rows == 1
@@ -52,15 +52,15 @@ def test_queries_and_exports(run: Run) -> None:
 def test_a_query_reads_its_own_run_alone(tmp_path: Path, name: str) -> None:
     """Names that a shell would take for patterns of ``run1``."""
     for value, place in ((1.0, "run1"), (2.0, name)):
-        Run.create(tmp_path / place).store(
+        RunFolder.create(tmp_path / place).store(
             "a", [ROW | {"value": value}], queries=pa.table({"query": [place]})
         )
-    run = Run.open(tmp_path / name)
+    run = RunFolder.open(tmp_path / name)
     assert run.query("select cell, value from rows").to_pylist() == [{"cell": "a", "value": 2.0}]
     assert run.query("select cell, query from queries").to_pylist() == [{"cell": "a", "query": name}]
 
 
-def test_failures_are_kept_until_the_cell_is_stored(run: Run) -> None:
+def test_failures_are_kept_until_the_cell_is_stored(run: RunFolder) -> None:
     run.fail("c", "why\n\ntraceback")
     assert run.failures() == {"c": "why\n\ntraceback"}
     run.store("c", [ROW])
@@ -68,7 +68,7 @@ def test_failures_are_kept_until_the_cell_is_stored(run: Run) -> None:
 
 
 def test_a_damaged_file_is_found(tmp_path: Path) -> None:
-    run = Run.create(tmp_path)
+    run = RunFolder.create(tmp_path)
     run.store("a", [ROW | {"value": float(i)} for i in range(500)])
     file = tmp_path / "cells/a.parquet"
     whole = bytearray(file.read_bytes())
@@ -108,13 +108,13 @@ def test_sweeping_takes_what_the_dead_left_and_no_more(tmp_path: Path) -> None:
 
 def test_opening_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run folder"):
-        Run.open(tmp_path)
+        RunFolder.open(tmp_path)
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(InputError, match="is a file"):
-        Run.create(file)
+        RunFolder.create(file)
     with pytest.raises(InputError, match="cannot be made"):
-        Run.create(file / "run")
+        RunFolder.create(file / "run")
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dualscope.studies import run_study
-from dualscope.studies.run_folder.storage import Run
+from dualscope import run_study
+from dualscope.studies.run_folder.storage import RunFolder
 from dualscope.studies.run_folder.texts import stored_texts
 from dualscope.tasks import Episode, Task
 
@@ -12,7 +12,7 @@ STUDY = {"tasks": ["embedded-sst2"], "learners": ["gd"], "lr": [0.1], "shots": 2
 
 def test_texts_are_kept_once_and_are_the_prompts(tmp_path: Path) -> None:
     run_study(STUDY, tmp_path / "run")
-    (found,) = stored_texts(Run.open(tmp_path / "run"))
+    (found,) = stored_texts(RunFolder.open(tmp_path / "run"))
     task = Task.load("embedded-sst2")
     episode = Episode.draw(task, shots=2, seed=1, queries=5)
     assert found.task == "embedded-sst2"
@@ -22,4 +22,4 @@ def test_texts_are_kept_once_and_are_the_prompts(tmp_path: Path) -> None:
 
 def test_no_texts(tmp_path: Path) -> None:
     run_study({**STUDY, "texts": False, "seeds": 1}, tmp_path / "run")
-    assert stored_texts(Run.open(tmp_path / "run")) == []
+    assert stored_texts(RunFolder.open(tmp_path / "run")) == []

@@ -19,7 +19,7 @@ from dualscope.studies.choosing import RateJob
 from dualscope.studies.execute.work import Work
 from dualscope.studies.rates import pieces_at_most
 from dualscope.studies.resolve import Resolver
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 FLOPS = 40e9  # of a small CPU; a guess until cells of the same kind are stored
 CHARACTERS_A_TOKEN = 4.0
@@ -67,7 +67,11 @@ class Estimator:
     """Seconds and bytes of cells: from cells of the same kind that are stored, else from arithmetic."""
 
     def __init__(
-        self, run: Run, cells: Sequence[Cell], resolver: Resolver, device: Literal["cpu", "cuda"] = "cpu"
+        self,
+        run: RunFolder,
+        cells: Sequence[Cell],
+        resolver: Resolver,
+        device: Literal["cpu", "cuda"] = "cpu",
     ) -> None:
         self.run, self.cells, self.resolver, self.device = run, cells, resolver, device
         self._shapes: dict[str, Shape | None] = {}

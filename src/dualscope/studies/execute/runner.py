@@ -27,7 +27,7 @@ from dualscope.studies.planner import Planner
 from dualscope.studies.rates import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 POLL = 0.5  # seconds between looks at what another process is computing
 
@@ -36,7 +36,7 @@ POLL = 0.5  # seconds between looks at what another process is computing
 class RunOutcome:
     """How a run of a study went."""
 
-    run: Run
+    run: RunFolder
     cells: list[Cell]
     computed: list[str] = field(default_factory=list)
     failures: list[Outcome] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Runner:
         self.engine = ENGINES[engine]
         self.shard, self.offline, self.device = shard, offline, device
         self.tell, self.begin = tell, begin
-        self.run = Run.create(out)
+        self.run = RunFolder.create(out)
         known = provenance.known(self.run)
         memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
@@ -270,19 +270,8 @@ class Runner:
         return missing
 
 
-def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:
-    """Run a study from Python, or what is missing of it. Options are the `Runner`'s: ``jobs``, ``device``, ``engine``.
-
-    >>> import tempfile
-    >>> from dualscope import run_study
-    >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
-    >>> outcome = run_study(study, tempfile.mkdtemp() + "/run")
-    >>> outcome.complete, len(outcome.computed)  # zero-shot, in-context, gd
-    (True, 3)
-
-    Raises:
-        InputError: A field or a file of the study cannot be used. A cell that fails is in ``failures``, not raised.
-    """
+def execute_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:
+    """Compute a study, or what is missing of it. Options are the `Runner`'s: ``jobs``, ``device``, ``engine``."""
     study = study if isinstance(study, Study) else Study.build(study)
     return Runner(study, out, **options).execute()
 

@@ -26,7 +26,7 @@ from dualscope.studies.execute.work import Work, WorkerSetup, learnings
 from dualscope.studies.plugins import load_plugins
 from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import GIVEN_UP, Run
+from dualscope.studies.run_folder.storage import GIVEN_UP, RunFolder
 from dualscope.studies.run_folder.texts import store_texts
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Worker:
 
     def __init__(self, setting: WorkerSetup, claims: Claims, ahead: Sequence[Place] = ()) -> None:
         self.setting, self.claims = setting, claims
-        self.run = Run.create(setting.run)
+        self.run = RunFolder.create(setting.run)
         self._loaded = LoadedModel(setting, ahead)
         self._zero_shot: tuple[Any, Trace] | None = None
         self._disk_full = False

@@ -28,7 +28,7 @@ from dualscope.studies.run_folder.cell_files import (
 from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.part_files import ENTRIES, INDEX, PART, ROWS, SCHEMAS, file_of
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 CELLS_A_PART = 5000
 BYTES_A_PART = 32 * 2**20  # of Arrow tables
@@ -59,7 +59,9 @@ class _Member:
         return int(self.rows.nbytes + (0 if self.queries is None else self.queries.nbytes))
 
 
-def pack(run: Run, target: Run, tell: Callable[[int, int], None] = lambda _done, _total: None) -> Packed:
+def pack(
+    run: RunFolder, target: RunFolder, tell: Callable[[int, int], None] = lambda _done, _total: None
+) -> Packed:
     """Pack a run where it is (``target`` is the same), or into another place, which is then a run by itself."""
     in_place = str(target.folder) == str(run.folder)
     if not in_place:
@@ -76,7 +78,7 @@ def pack(run: Run, target: Run, tell: Callable[[int, int], None] = lambda _done,
     return result
 
 
-def _check_free(run: Run, target: Run) -> None:
+def _check_free(run: RunFolder, target: RunFolder) -> None:
     theirs = target.folder.read("study.yaml") if target.folder.exists("study.yaml") else None
     if theirs is not None and theirs != run.folder.read("study.yaml"):
         raise InputError(f"--out {target.folder}: holds another study; give a place that is empty")
@@ -87,7 +89,7 @@ def _check_free(run: Run, target: Run) -> None:
         )
 
 
-def _pack_all(run: Run, target: Run, in_place: bool, tell: Callable[[int, int], None]) -> Packed:
+def _pack_all(run: RunFolder, target: RunFolder, in_place: bool, tell: Callable[[int, int], None]) -> Packed:
     result = Packed()
     wanted = run.loose() if in_place else run.stored()
     partitions: dict[Partition, list[str]] = {}
@@ -123,7 +125,7 @@ def _pack_all(run: Run, target: Run, in_place: bool, tell: Callable[[int, int], 
     return result
 
 
-def _partition(run: Run, cell: str) -> Partition:
+def _partition(run: RunFolder, cell: str) -> Partition:
     try:
         data = run.folder.read(f"cells/{cell}.parquet")
     except FileNotFoundError:
@@ -134,7 +136,7 @@ def _partition(run: Run, cell: str) -> Partition:
     return (first[0]["model"], first[0]["task"]) if first else (None, None)
 
 
-def _member(run: Run, cell: str) -> _Member:
+def _member(run: RunFolder, cell: str) -> _Member:
     """A cell with all that is to be known of it. A loose one's files are read once."""
     pack = run.known
     entry = pack.entry(cell) if cell in pack else None
@@ -160,14 +162,14 @@ def _member(run: Run, cell: str) -> _Member:
     return _Member(cell, own, asked, facts)
 
 
-def _loose(run: Run, name: str) -> bytes | None:
+def _loose(run: RunFolder, name: str) -> bytes | None:
     try:
         return run.folder.read(name)
     except FileNotFoundError:
         return None
 
 
-def _is_there(target: Run, member: _Member) -> bool:
+def _is_there(target: RunFolder, member: _Member) -> bool:
     """Packed before, and the same."""
     if member.cell not in target.known:
         return False
@@ -175,7 +177,9 @@ def _is_there(target: Run, member: _Member) -> bool:
     return all(getattr(entry, name) == member.facts[name] for name in ("rows_sha256", "queries_sha256"))
 
 
-def _flush(target: Run, in_place: bool, partition: Partition, members: list[_Member], result: Packed) -> None:
+def _flush(
+    target: RunFolder, in_place: bool, partition: Partition, members: list[_Member], result: Packed
+) -> None:
     for alike in _alike(members):
         _write_part(target, partition, alike)
         result.cells, result.parts = result.cells + len(alike), result.parts + 1
@@ -206,7 +210,7 @@ def _bare(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.remove_metadata() for one in schema])
 
 
-def _write_part(target: Run, partition: Partition, members: list[_Member]) -> None:
+def _write_part(target: RunFolder, partition: Partition, members: list[_Member]) -> None:
     part, about = target.pack.next_part(), {}
     schemas: dict[bytes, int] = {}
     entries, first, first_query = [], 0, 0
@@ -238,7 +242,7 @@ def _write_part(target: Run, partition: Partition, members: list[_Member]) -> No
     target.pack.refresh()
 
 
-def _write(target: Run, name: str, table: pa.Table, about: dict[str, str]) -> None:
+def _write(target: RunFolder, name: str, table: pa.Table, about: dict[str, str]) -> None:
     target.folder.write(name, parquet_bytes(table.replace_schema_metadata(about)))
 
 

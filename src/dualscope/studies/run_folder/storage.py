@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 GIVEN_UP = "given up"  # noted where memory was short and something was done in another way, or not
 
 
-class Run(Cells):
+class RunFolder(Cells):
     """A run folder, on disk or behind an fsspec URL.
 
     >>> import tempfile
-    >>> run = Run.create(tempfile.mkdtemp() + "/run")
+    >>> run = RunFolder.create(tempfile.mkdtemp() + "/run")
     >>> row = {**dict.fromkeys(COLUMNS), "model": "m", "metric": "accuracy", "value": 0.5}
     >>> run.store("0123", [row])
     >>> run.table(metric="accuracy").select(["model", "value"]).to_pylist()
@@ -41,7 +41,7 @@ class Run(Cells):
     """
 
     def __repr__(self) -> str:
-        return f"Run.open({str(self.folder)!r})"
+        return f"{type(self).__name__}.open({str(self.folder)!r})"
 
     @classmethod
     def create(cls, place: str | Path) -> Self:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.strangers import reading
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:
     from dualscope.tasks import Lesson
@@ -28,7 +28,7 @@ class Texts:
     by_query: dict[str, str]
 
 
-def store_texts(run: Run, lesson: Lesson) -> None:
+def store_texts(run: RunFolder, lesson: Lesson) -> None:
     """Keep an episode's queries as they were read, label words with them; nothing where they are there already."""
     episode = lesson.episode
     asked = episode.asked or episode.task
@@ -44,7 +44,7 @@ def store_texts(run: Run, lesson: Lesson) -> None:
     run.folder.write(name, bytes(sink.getvalue()))
 
 
-def stored_texts(run: Run) -> list[Texts]:
+def stored_texts(run: RunFolder) -> list[Texts]:
     """All that a run keeps; none where it was made without (``--no-texts``)."""
     found = []
     for name in sorted(run.folder.names(FOLDER, ".parquet")):

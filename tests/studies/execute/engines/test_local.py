@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dualscope.studies import Run, run_study
+from dualscope import Run, run_study
 from dualscope.studies.execute.outcome import Event, Outcome
 
 DEADLY = '''

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualscope import run_study
 from dualscope.core.owner import Owner
-from dualscope.studies import Study, run_study
+from dualscope.studies import Study
 from dualscope.studies.execute.engines import gpus
 from dualscope.studies.execute.engines import ray as engine
 from dualscope.studies.execute.estimate import Estimator
@@ -204,7 +205,7 @@ class Sleeps(Learner):
 RUN = """
 import json, os, sys, threading, time
 import psutil
-from dualscope.studies import run_study
+from dualscope import run_study
 
 def kill() -> None:
     while not os.path.isdir(sys.argv[2] + "/cells"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from dualscope.core.folder import Folder
 from dualscope.studies.execute.outcome import Event, Outcome
 from dualscope.studies.execute.work import Work
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 ATTEMPTS = 2
 
@@ -21,7 +21,7 @@ class Queue:
     def __init__(self, works: Sequence[Work], tell: Callable[[Event], None], run: str) -> None:
         self._waiting = list(works)
         self._tell = tell
-        self._run = Run(Folder.at(run))
+        self._run = RunFolder(Folder.at(run))
         self._lost: Counter[Work] = Counter()
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ from dualscope.studies.execute.outcome import Event, Outcome
 from dualscope.studies.execute.work import Work, WorkerSetup
 from dualscope.studies.execute.worker import Worker
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import Run
+from dualscope.studies.run_folder.storage import RunFolder
 
 LOOK, SILENCE, FAREWELL = 5.0, 20.0, 5.0  # seconds: between looks, for an answer, for a shutdown
 
@@ -81,7 +81,7 @@ def do_all(
             tell,
         )
     except (ClusterLost, ray.exceptions.RaySystemError, ConnectionError) as error:
-        run = Run(Folder.at(setting.run))
+        run = RunFolder(Folder.at(setting.run))
         for work in open_:
             left = [(cell.id, str(cell)) for cell in work.cells if not run.has(cell.id)]
             for key, about in left if work.cells else [(work.sitting.key, str(work.sitting))]:

@@ -1,0 +1,46 @@
+"""``dualscope run --dry-run``: what would be done, in numbers, and what is refused before."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
+    plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
+    assert len(plan["cells"]) == 22
+    assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
+    for cell in plan["cells"]:
+        parts = cell["memory"]
+        assert cell["bytes"] == sum(parts.values()) - min(parts["activations"], parts["graphs"])
+        assert 0 < parts["weights"] < 2**20
+        assert parts["libraries"] > 2**28
+        assert bool(parts["changes"]) == (" gd" in cell["cell"])
+    assert not (tmp_path / "run/cells").exists()
+    said = cli(*arguments, "--dry-run").out
+    assert "22 of 22 listed cells to do" in said
+    assert re.search(
+        r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
+    )
+    searched = " ".join(cli(*arguments, "--dry-run", "--lr", "auto").out.split())
+    assert re.search(r"learning rate over 2 seeds: up to 54 pieces, about [\d.]+ s", searched)
+    assert re.search(r"then \d+ cells at the rates that are chosen, about [\d.]+ s", searched)
+    counted = json.loads(cli(*arguments, "--dry-run", "--lr", "auto", "--json").out)
+    assert len(counted["cells"]) + counted["cells_after_rates"] == 22
+    assert [search["pieces"] for search in counted["rates"]] == [54]
+    refused = cli(*arguments, "--dry-run", "--shots", "81")
+    assert (refused.code, refused.out) == (2, "")
+    assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err
+
+
+def test_corrupted_labels_on_one_side(cli: Callable[..., Any], tmp_path: Path) -> None:
+    arguments = ["run", "--task", "embedded-sst2", "--seeds", "1", "--queries", "4", "--shots", "2"]
+    arguments += ["--variant", "trained", "--out", str(tmp_path / "run"), "--dry-run", "--json"]
+    refused = cli(*arguments, "--corrupt", "icl")
+    assert refused.code == 2
+    assert "--demo-labels flipped or random" in refused.err
+    wrong = cli(*arguments, "--demo-labels", "flipped", "--corrupt", "ilc")
+    assert wrong.code == 2
+    assert "corrupt" in wrong.err
+    assert cli(*arguments, "--demo-labels", "flipped", "--corrupt", "icl").code == 0
