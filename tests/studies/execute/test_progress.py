@@ -35,6 +35,7 @@ def _show(terminal: bool) -> str:
 
 def test_plain_lines() -> None:
     assert _show(terminal=False).splitlines() == [
+        "planning",
         "2 of 3 to do",
         "[2/3] cell [a]: 1.2 s",
         "[3/3] FAILED cell b: no [luck]",

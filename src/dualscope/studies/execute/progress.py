@@ -20,6 +20,8 @@ from rich.table import Column
 
 from dualscope.studies.execute.outcome import Event, Outcome, Started, Waiting
 
+PLANNING = "planning"  # said at once: data and tokenizers are read before it is known how much there is to do
+
 
 class Reporter:
     """Hears of events and shows them."""
@@ -53,6 +55,9 @@ class Reporter:
                 transient=True,
             )
             self._bars.start()
+            self._overall = self._bars.add_task(PLANNING, total=None)
+        elif not self.quiet:
+            self._line(PLANNING)
         return self
 
     def __exit__(
