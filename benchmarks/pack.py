@@ -196,7 +196,7 @@ def main() -> None:
             name,
         ]
         said = subprocess.run(
-            command, check=True, capture_output=True, text=True, env=dict(os.environ)
+            command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
         ).stdout
         print(said, end="", flush=True)
         found.append(json.loads(said.strip().splitlines()[-1]))

@@ -38,6 +38,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # else libraries that count their objects call them leaked at the end
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Data sets and models that are not part of the project; the test skips where they are absent."""

@@ -1,5 +1,6 @@
 """What a stranger installs: the wheel, in an environment of its own, outside the tree."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -42,7 +43,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[object], folder: Path) -> str:
-    result = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
+    ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the wheel alone
+    result = subprocess.run(list(map(str, command)), cwd=folder, env=ours, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

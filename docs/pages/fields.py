@@ -94,7 +94,8 @@ Exactly one of:
 
 
 def page() -> str:
-    from dualscope.studies.config import ControlEntry, LearnerEntry, Study, TaskEntry
+    from dualscope.studies.config import Study
+    from dualscope.studies.entries import ControlEntry, LearnerEntry, TaskEntry
     from dualscope.tasks.config import GeneratorSource, HubSource, SourceConfig, Splits, TaskConfig
 
     return PAGE.format(

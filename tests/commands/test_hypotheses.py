@@ -24,7 +24,7 @@ def refused(
 
     def run(task: str, more: dict[str, Any]) -> str:
         study = {"models": [model_folder], "tasks": [task], "seeds": 1, "shots": 4, "queries": 6, "lr": [0.1]}
-        (tmp_path / "study.yaml").write_text(json.dumps(study | more))
+        (tmp_path / "study.yaml").write_text(json.dumps(study | {"controls": []} | more))
         out = ("--out", tmp_path / "run", "--no-report", "--device", "cpu", "--jobs", 1)
         result = cli("run", tmp_path / "study.yaml", *out)
         said = " ".join(result.err.split())

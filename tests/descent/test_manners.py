@@ -39,7 +39,7 @@ def short_of_memory(bench: Bench, patch: pytest.MonkeyPatch, passes: int, foreve
     return calls
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", pytest.param("gpt_neox", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("learner", "options"), [("gd", {}), ("gd", {"full_batch": True}), ("lcgd", {})])
 @pytest.mark.usefixtures("beside")
 def test_a_checkpointed_run_is_the_same(

@@ -57,6 +57,7 @@ def test_links_of_pages_hold_in_the_repository_too(page: Path) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_no_page_is_wider_than_a_phone(site: Path, browser: Any) -> None:
     """Wide tables and code scroll in boxes of their own."""
     page = browser.new_page(viewport={"width": 390, "height": 800})

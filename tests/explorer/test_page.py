@@ -54,6 +54,7 @@ def test_drag_to_reorder(visit: Visit) -> None:
     assert visit.shares("in-context") != before
 
 
+@pytest.mark.slow
 def test_scrub_the_rate_and_the_steps(visit: Visit) -> None:
     visit.adopt()
     before = {learner: visit.shares(learner) for learner in ("in-context", "gd", "lcgd")}
@@ -170,7 +171,8 @@ def test_markup_is_text_everywhere(visit: Visit) -> None:
     page.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit = Visit(browser, served, color_scheme=scheme)
 
@@ -185,9 +187,8 @@ def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit.page.close()
 
 
-@pytest.mark.parametrize(
-    "width", [390, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (980, 1440))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 980, 1440])
 def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) -> None:
     visit = Visit(browser, served, viewport={"width": width, "height": 800})
     visit.page.click("#layers button:nth-child(2)")

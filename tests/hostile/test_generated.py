@@ -21,7 +21,7 @@ from dualscope.models.files.digest import model_digest
 from dualscope.models.load import load_tokenizer
 from dualscope.studies.config import Study
 from dualscope.studies.execute.estimate import shape_of
-from dualscope.studies.execute.runner import parse_shard
+from dualscope.studies.plan import parse_shard
 from dualscope.tasks import Task, TaskConfig
 from dualscope.tasks.sources import read_rows
 from tests.hostile.inputs import data_files

@@ -47,32 +47,39 @@ def test_a_vector_is_found_where_it_is(benches: list[Bench]) -> None:
 
 
 TUNED = {"rate": 0.01, "epochs": 3, "loss": "label", "parameters": "kv", "optimiser": "adam"}
+TRUE = ("task-vector", {"mode": "add"})
 HYPOTHESES: list[tuple[str, dict[str, object]]] = [
-    ("task-vector", {"mode": "add"}),  # the truth of this model
     ("task-vector", {}),
-    ("function-vector", {"heads": 2}),
     ("kernel", {}),
     ("probe", {}),
     ("gd", {}),
-    ("gd-all", {}),
     ("lcgd", {}),
+]
+LONGER: list[tuple[str, dict[str, object]]] = [
+    ("function-vector", {"heads": 2}),
+    ("gd-all", {}),
     ("gd-linearized", {}),
     ("gd-tuned", TUNED),
 ]
 
 
-def test_what_is_taught_wrongly_explains_nothing_or_as_much(benches: list[Bench]) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [TRUE, *HYPOTHESES, *(pytest.param(*one, marks=pytest.mark.slow) for one in LONGER)],
+)
+def test_what_is_taught_wrongly_explains_nothing_or_as_much(
+    benches: list[Bench], name: str, options: dict[str, object]
+) -> None:
     """All that a context tells here is which label is more frequent. Descent far enough learns that too; some learners
     have much of it from any labels, and then no more from the right ones.
     """
-    for name, options in HYPOTHESES:
-        own, *wrong = (
-            fmean(explained(bench, name, control, **options) for bench in benches)
-            for control in (None, "random-labels", "other-task")
-        )
-        assert max(wrong) < 0.2 or own - max(wrong) < 0.2, name
-        assert (own >= 0.99) == ((name, options) == HYPOTHESES[0]), name
-        assert own < 0.99 or max(wrong) < 0.2
+    own, *wrong = (
+        fmean(explained(bench, name, control, **options) for bench in benches)
+        for control in (None, "random-labels", "other-task")
+    )
+    assert max(wrong) < 0.2 or own - max(wrong) < 0.2
+    assert (own >= 0.99) == ((name, options) == TRUE)
+    assert own < 0.99 or max(wrong) < 0.2
 
 
 def share_explained(icl: Tensor, zero: Tensor, said: Tensor) -> float:

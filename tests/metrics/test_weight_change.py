@@ -10,7 +10,7 @@ from dualscope.learners import Bench, identify
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.weight_change import similarity
 from dualscope.models.context_patch import ContextPatch
-from dualscope.models.mlp import matrix
+from dualscope.models.files.low_rank import matrix
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 
 

@@ -96,8 +96,15 @@ def split_in_pretence(family: str, dtype: torch.dtype = torch.float64) -> tuple[
     return Bench(whole, want=WANT, **lessons(whole)), Bench(model, want=WANT, **lessons(whole))
 
 
+OTHER_CONTROLS = sorted(set(COMBINATORS) - {"redraw", "random-update"})
+ALIKE = ("kv-aligned", "static-patch", "gd-matched", "lcgd-clipped", "gd-tuned", "zero-shot-offset")
+"""Each does with its tensors what another does."""
 PRETENDED = [
-    pytest.param(family, learner, marks=[] if family == "llama" or learner in BASIC else pytest.mark.slow)
+    pytest.param(
+        family,
+        learner,
+        marks=[] if learner == "gd" or (family == "llama" and learner not in ALIKE) else pytest.mark.slow,
+    )
     for family in FAMILIES
     for learner in LEARNERS
     if learner not in NO_FORWARD_MODE and (family in ("gpt2", "llama") or learner in BASIC)
@@ -117,7 +124,10 @@ def test_split_over_a_pretended_device(family: str, learner: str) -> None:
 
 
 @pytest.mark.usefixtures("pretending")
-@pytest.mark.parametrize("control", sorted(COMBINATORS))
+@pytest.mark.parametrize(
+    "control",
+    ["redraw", "random-update", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHER_CONTROLS)],
+)
 def test_controls_split_over_a_pretended_device(control: Control) -> None:
     whole, parted = split_in_pretence("llama")
     learning = Learning("gd", control, rate=LR)

@@ -1,5 +1,6 @@
 """A tiny model in a folder, two small tasks and a study of them: what every test of studies runs."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
         hf, tokenizer = tiny_model("gpt2", seed=0, n_layer=2)
     hf.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    gc.freeze()  # what was imported for it stays, too
     return str(folder)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dualscope import run_study
@@ -34,6 +35,7 @@ def written(folder: Path, fields: dict[str, Any]) -> Study:
     return Study.resolve(file=folder / "study.yaml")
 
 
+@pytest.mark.usefixtures("forget")
 def test_own_controls_are_used_by_the_verdict(
     fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -80,6 +82,7 @@ def test_own_controls_are_used_by_the_verdict(
     assert {answer["learning"]["learner"] for answer in found["answers"]} == {"lcgd", "gd-redraw-mine"}
 
 
+@pytest.mark.usefixtures("forget")
 def test_a_learner_without_a_rate_faces_what_one_with_a_rate_does(
     fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from dualscope.commands.offline import OFFLINE
 from dualscope.core.errors import InputError
+from dualscope.core.words import ADAPTER_MODES, AdapterMode
 
 if TYPE_CHECKING:
     from dualscope.models import Model
@@ -48,8 +49,11 @@ def doctor(
         ),
     ] = None,
     adapter: Annotated[
-        str | None, typer.Option(help="A folder with a LoRA adapter (peft), merged into the weights.")
+        str | None, typer.Option(help="A folder with a LoRA adapter (peft) for the model.")
     ] = None,
+    adapter_mode: Annotated[
+        str, typer.Option(help="merged (into the weights) or active (a path of its own beside them).")
+    ] = "merged",
     offline: bool = OFFLINE,
 ) -> None:
     """Compare the captured model with the plain one, a shared context with a full one, and this precision with
@@ -63,7 +67,14 @@ def doctor(
     reference: Logits | None = None
     for precision in dict.fromkeys(("float32", dtype)):
         try:
-            loaded = Model.load(model, device=device, dtype=precision, offline=offline, adapter=adapter)
+            loaded = Model.load(
+                model,
+                device=device,
+                dtype=precision,
+                offline=offline,
+                adapter=adapter,
+                adapter_mode=_mode(adapter, adapter_mode),
+            )
         except InputError:
             if precision == dtype:
                 raise
@@ -108,6 +119,15 @@ def _examine(model: "Model", reference: "Logits | None") -> "tuple[list[Finding]
         *_throughput(model, lesson),
     ]
     return findings, found
+
+
+def _mode(adapter: str | None, asked: str) -> AdapterMode:
+    found: AdapterMode | None = next((mode for mode in ADAPTER_MODES if mode == asked), None)
+    if found is None:
+        raise InputError(f"--adapter-mode {asked}: expected {' or '.join(ADAPTER_MODES)}")
+    if found == "active" and adapter is None:
+        raise InputError("--adapter-mode active: there is no adapter; name its folder with --adapter DIR")
+    return found
 
 
 def _probe(model: "Model") -> "Lesson":
@@ -194,6 +214,7 @@ def _memory(model: "Model", lesson: "Lesson") -> list[Finding]:
         demonstration_tokens=max(len(d.prompt) + len(d.label) + 1 for d in lesson.training),
         changes=1 + (shape.parameters <= TRAINED_TWICE and model.precision != "float64"),
         device="cuda" if model.device.type == "cuda" else "cpu",
+        memory=total_memory(model.device),
     )
     need = footprint(shape, model.dtype.itemsize, task)
     asked = f"{task.queries} queries, {task.context_tokens} tokens of context"
@@ -203,6 +224,7 @@ def _memory(model: "Model", lesson: "Lesson") -> list[Finding]:
             f"{in_words(need.total)} of {in_words(total_memory(model.device))} on {model.device}",
         ),
         *(Finding(f"  {name}", in_words(size)) for name, size in need.parts.items()),
+        *([Finding("  traces in files, not in memory", in_words(need.files))] if need.files else []),
         Finding("queries in a batch", str(batch_size(model, own, len(lesson.context)))),
     ]
 

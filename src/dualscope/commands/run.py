@@ -27,8 +27,9 @@ def run(
         help="embedded, a folder (NAME=FOLDER to name it), or a hub name (name@revision); in quotes also several: "
         f"'x@step{{1000,4000}}', 'runs/x/checkpoint-*'. {MANY}",
     ),
-    adapter: str | None = typer.Option(
-        None, help="A folder with a LoRA adapter (peft), which is merged into the model's weights."
+    adapter: str | None = typer.Option(None, help="A folder with a LoRA adapter (peft) for the model."),
+    adapter_mode: str | None = typer.Option(
+        None, help="merged (into the weights; if not given) or active (a path of its own beside them)."
     ),
     variant: list[str] = typer.Option(
         [], "--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}"
@@ -84,6 +85,11 @@ def run(
         help="Rows for every attention head, with its induction score and indirect effect.",
     ),
     offline: bool = OFFLINE,
+    evict: bool = typer.Option(
+        False,
+        "--evict",
+        help="Remove each hub model from the hub cache once all its cells are stored; never a folder.",
+    ),
     dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
     no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
@@ -91,12 +97,14 @@ def run(
     """Run a study, or what is missing of it. Without options: the preset `quick`."""
     from dualscope.studies.config import Study
     from dualscope.studies.execute.progress import Reporter
-    from dualscope.studies.execute.runner import Runner, parse_shard
+    from dualscope.studies.execute.runner import Runner
     from dualscope.studies.learner_options import with_options
+    from dualscope.studies.plan import parse_shard
 
     options: dict[str, Any] = {
         "models": model,
         "adapter": adapter,
+        "adapter_mode": adapter_mode,
         "variants": variant,
         "tasks": task,
         "learners": learner,
@@ -145,6 +153,7 @@ def run(
             jobs=jobs,
             shard=parse_shard(shard),
             fetch=not dry_run,
+            evict=evict,
             tell=reporter.tell,
             begin=reporter.begin,
         )

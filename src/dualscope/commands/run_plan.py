@@ -1,20 +1,22 @@
 """What ``dualscope run --dry-run`` says: the cells, with their estimated time and memory."""
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import typer
 from rich.console import Console
 
+from dualscope.core.errors import InputError
 from dualscope.core.halving import GRID
+from dualscope.models.automatic import on_cpu
 
 
 def show_plan(runner: Any, as_json: bool) -> None:
     """Every cell, whether it is stored, and what is estimated for it; for people or as JSON."""
     from rich.table import Table
 
-    from dualscope.models.automatic import on_cpu
     from dualscope.studies.choosing import RateJob
     from dualscope.studies.execute.estimate import Estimator
     from dualscope.studies.provenance import episodes
@@ -24,7 +26,8 @@ def show_plan(runner: Any, as_json: bool) -> None:
     episodes(plan, runner.resolver, {})  # what the run would refuse is refused now
     stored = runner.run.stored()
     device: Literal["cpu", "cuda"] = "cpu" if on_cpu(runner.setting.device) else "cuda"
-    estimator = Estimator(runner.run, plan.cells, runner.resolver, device)
+    total = _memory_here(runner.setting.device)
+    estimator = Estimator(runner.run, plan.cells, runner.resolver, device, total)
     memory = {cell.id: estimator.memory(cell) for cell in plan.cells}
     lines = [
         {
@@ -34,6 +37,7 @@ def show_plan(runner: Any, as_json: bool) -> None:
             "seconds": estimator.seconds(cell),
             "bytes": found.total if (found := memory[cell.id]) else None,
             "memory": found.parts if found else None,
+            "files": found.files if found else None,
         }
         for cell in plan.cells
     ]
@@ -73,10 +77,24 @@ def show_plan(runner: Any, as_json: bool) -> None:
         parts = ", ".join(f"{name} {_size(size)}" for name, size in largest.parts.items() if size)
         where = "on the GPU" if device == "cuda" else "a process"
         console.print(f"up to {_size(largest.total)} {where}: {parts}", markup=False)
+    if files := max((need.files for need in needs), default=0):
+        console.print(f"traces of up to {_size(files)} more are kept in files, in TMPDIR or else /var/tmp")
     if device == "cpu" and runner.jobs > 1:
         console.print(f"{runner.jobs} processes share the work, and each needs that memory")
     for note in plan.notes:
         console.print(note, markup=False)
+
+
+def _memory_here(device: str) -> int | None:
+    """Bytes of the device that would compute; None where this machine has no such device."""
+    if on_cpu(device):  # without torch
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    from dualscope.models.hardware import resolve_all, total_memory
+
+    try:
+        return total_memory(resolve_all(device)[0])
+    except InputError:
+        return None
 
 
 def _later(runner: Any, plan: Any) -> list[Any]:

@@ -20,7 +20,10 @@ drawn, they have another one again, as in the published code."""
 Precision = Literal["float64", "float32", "tf32", "bfloat16", "float16"]
 AskedPrecision = Literal["auto"] | Precision
 """``auto``: float64 for a small model on a CPU, else float32."""
+AdapterMode = Literal["merged", "active"]
+"""Whether a LoRA adapter is added to the weights, or stays a path of its own beside them."""
 
+ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 ROLES: tuple[Role, ...] = get_args(Role)
 CONTROL_ROLES: dict[Control, Role] = {

@@ -16,7 +16,8 @@ from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import RowIndex, Session, at
 from dualscope.models.parts import Part
 from dualscope.models.reading.batches import Batch, batches_of
-from dualscope.models.reading.memory import halving
+from dualscope.models.reading.mapped import room_for
+from dualscope.models.reading.memory import halving, tensor_limit
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -50,9 +51,10 @@ def direct_attn_out(model: Model, lesson: Lesson, delta: Delta) -> Tensor:
             again.watch(layer, attention, attention.get_submodule(model.family.output), stack)
         for batch in batches_of(model, lesson, None, None):
             for part, out in halving(model, batch, read):
+                out = out.to(wide(model.dtype))
                 if found is None:
-                    found = out.new_empty(len(lesson.queries), *out.shape[1:], dtype=wide(model.dtype))
-                found[torch.tensor(part.queries, device=out.device)] = out.to(found.dtype)
+                    found = room_for(out, len(lesson.queries), tensor_limit(model))
+                found[torch.tensor(part.queries, device=found.device)] = out.to(found.device)
     assert found is not None, "a lesson has queries"
     return found
 

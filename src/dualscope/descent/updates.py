@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from dualscope.core.errors import InputError
 from dualscope.descent.parameters import is_low
+from dualscope.models.files.low_rank import silenced
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -208,7 +209,8 @@ def _again(module: nn.Module, own: Mapping[str, Tensor]) -> Callable[..., Tensor
             return None
         running = True
         try:
-            change = functional_call(module, {**rest, **own}, tuple(a.to(dtype) for a in args))
+            with silenced(module):
+                change = functional_call(module, {**rest, **own}, tuple(a.to(dtype) for a in args))
         finally:
             running = False
         found: Tensor = (output.to(dtype) + change).to(output.dtype)

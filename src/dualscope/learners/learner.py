@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -73,6 +73,16 @@ class Reread:
 
     zero_shot: Trace
     trace: Trace
+
+    def only(self, queries: Collection[str]) -> Reread | None:
+        """Those of them that are among these; None where none is."""
+        kept = [i for i, query in enumerate(self.trace.query_ids) if query in queries]
+        ids = tuple(self.trace.query_ids[i] for i in kept)
+
+        def cut(trace: Trace) -> Trace:
+            return replace(trace.map(lambda tensor: tensor[kept]), query_ids=ids)
+
+        return Reread(cut(self.zero_shot), cut(self.trace)) if kept else None
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,13 @@ def visible(zero_shot: Trace, layers: slice = slice(None)) -> Tensor:
 
     Inside a query's own tokens, NaN in the zero-shot trace is a sliding window's mask.
     """
-    scores = zero_shot.attn_scores[:, layers]
+    scores = zero_shot.attn_scores[:, layers].to(zero_shot.device)
     return own_tokens(zero_shot.lengths, scores.shape[-1]) & ~scores.isnan()
 
 
 def seen_scores(trace: Trace, own: Tensor, layers: slice = slice(None)) -> Tensor:
     """Scores in float64 with zeros where nothing is seen (a NaN elsewhere stays, and makes the cosine NaN)."""
-    scores = wide(trace.attn_scores[:, layers])
+    scores = wide(trace.attn_scores[:, layers].to(trace.device))
     return scores.masked_fill(~own.to(scores.device), 0)
 
 

@@ -17,6 +17,7 @@ from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
 from dualscope.metrics.metric import family
 from dualscope.metrics.values import PerQuery, Values
+from dualscope.models.trace import Trace
 
 RandomDraw = Literal["gaussian", "uniform-text", "uniform-code"]
 ROUNDING = 1e-12  # of float64 sums over a width
@@ -146,10 +147,15 @@ _PAIRS = {
 }
 
 
+def outputs(trace: Trace, layers: slice) -> Tensor:
+    """Some layers' attention outputs in float64, on the trace's device also where they are kept in a file."""
+    return wide(trace.attn_out[:, layers].to(trace.device))
+
+
 def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, Learning, Tensor]]:
     """(metric, reference, [queries, layers of the chunk])."""
     # widened once here; `wide` in the formulas then has nothing left to do
-    z, c, g = (wide(t.attn_out[:, at]) for t in (case.zero_shot, case.reference, case.trace))
+    z, c, g = (outputs(t, at) for t in (case.zero_shot, case.reference, case.trace))
     bias = None if case.output_bias is None else case.output_bias[at]
     reference = case.against.learning
     for name in names:
@@ -162,10 +168,11 @@ def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, 
         elif name in _DRAWS:
             yield name, reference, sim_aou_random(z, c, case.seed, _DRAWS[name], at.start)
         elif name == "sim_aou_direct":
-            yield name, reference, sim_aou(z, c, case.trace.extras["direct_attn_out"][:, at])
+            direct = case.trace.extras["direct_attn_out"][:, at].to(case.trace.device)
+            yield name, reference, sim_aou(z, c, direct)
         else:
             for null in case.nulls:
-                n = wide(null.trace.attn_out[:, at])
+                n = outputs(null.trace, at)
                 yield (
                     name,
                     null.learning,
@@ -198,8 +205,8 @@ def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 def _alone(case: Case, _names: frozenset[str]) -> Iterator[Values]:
-    z, g = case.zero_shot.attn_out, case.trace.attn_out
-    chunks = [change_norm(z[:, at], g[:, at]) for at in layer_slices(z)]
+    z, g = case.zero_shot, case.trace
+    chunks = [change_norm(outputs(z, at), outputs(g, at)) for at in layer_slices(z.attn_out)]
     yield PerQuery("change_norm", torch.cat(chunks, 1), ZERO_SHOT)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
 from dualscope.learners.learner import Learned, Reread, Result
+from dualscope.models.reading.mapped import rows_of
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Case:
         ids = tuple(self.zero_shot.query_ids[i] for i in rows.tolist())
 
         def cut(trace: Trace) -> Trace:
-            return replace(trace.map(lambda tensor: tensor[rows.to(tensor.device)]), query_ids=ids)
+            return replace(trace.map(lambda tensor: rows_of(tensor, rows)), query_ids=ids)
 
         def cut_result(result: Result) -> Result:
             return replace(result, learned=replace(result.learned, trace=cut(result.trace)))
@@ -130,4 +131,5 @@ class Case:
             own=cut_result(self.own),
             against=cut_result(self.against),
             others=tuple(map(cut_result, self.others)),
+            reread=None if self.reread is None else self.reread.only(ids),
         )

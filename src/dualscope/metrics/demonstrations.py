@@ -119,10 +119,11 @@ def _taus(case: Case, names: frozenset[str]) -> Iterator[Values]:
     some = slice(0, KENDALL_QUERIES)
 
     def in_context(extra: str) -> Tensor:  # [queries, layers, tokens]
-        return case.reference.extras[extra][some][..., places.context].double()
+        return case.reference.extras[extra][some].to(case.reference.device)[..., places.context].double()
 
     def update(record: str, extra: str) -> Tensor:
-        return attention_of_update(records[record][:, places.training], extras[extra][some]).to(icl)
+        now = extras[extra][some].to(case.trace.device)
+        return attention_of_update(records[record][:, places.training], now).to(icl)
 
     icl = in_context("context_scores")
     hidden = icl.isnan()  # behind a window

@@ -16,9 +16,9 @@ from dualscope.core.learning import ZERO_SHOT
 from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.learners.learner import Reread
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
-from dualscope.metrics.attention_output import across, centered, of_heads, without
+from dualscope.metrics.attention_output import across, centered, of_heads, outputs, without
 from dualscope.metrics.case import Case
-from dualscope.metrics.cosine import layer_slices, unit, wide
+from dualscope.metrics.cosine import layer_slices, unit
 from dualscope.metrics.metric import family
 from dualscope.metrics.values import Logged, PerQuery, Values
 from dualscope.models.trace import Trace
@@ -61,10 +61,10 @@ Found = tuple[str, Tensor, Tensor]  # metric, change and noise [queries read twi
 
 
 def _outputs(case: Case, reread: Reread, rows: Tensor, at: slice) -> Iterator[Found]:
-    z, g = (wide(trace.attn_out[:, at]) for trace in (case.zero_shot, case.trace))
+    z, g = (outputs(trace, at) for trace in (case.zero_shot, case.trace))
     rows = rows.to(z.device)
     once = (g - z)[rows]
-    twice = wide(reread.trace.attn_out[:, at]) - wide(reread.zero_shot.attn_out[:, at])
+    twice = outputs(reread.trace, at) - outputs(reread.zero_shot, at)
     noise = once - twice.to(once.device)
     yield "snr", once, noise
     # Among a few queries, one's own share of the mean has to be made up for.

@@ -17,6 +17,9 @@ TRAINED_TWICE = 10**9
 BATCH_TOKENS = {"cpu": 4096, "cuda": 8192}  # about as many are read at once, however many queries they are
 WIDENED = {"cpu": 2**18, "cuda": 2**24}  # numbers of a tensor that metrics look at at once, in float64
 HELD = 9  # such tensors at once, at most
+KEPT = (
+    64  # a tensor of a trace may take this part of the memory beside the weights; a larger one goes to a file
+)
 LIBRARIES = 600 * 2**20  # of a process that computes on the CPU: Python, torch, transformers, Arrow
 
 
@@ -76,6 +79,9 @@ class Demand:
     traces: int = 3  # that are held at once: zero-shot, in-context, and the learner's own
     changes: int = 1  # of weights, held at once: the learner's own, its second training's, other learners'
     device: Literal["cpu", "cuda"] = "cuda"  # a GPU keeps changes beside the weights, and records its steps
+    memory: int | None = (
+        None  # bytes that the device has in all; None: not known, and all traces are held in it
+    )
 
     @property
     def batch(self) -> int:
@@ -93,8 +99,9 @@ class Footprint:
     gradients: int
     activations: int  # of a batch that is read, of a step, or of the metrics: whichever needs most
     graphs: int  # the steps of a training run, recorded; gone before queries are read
-    traces: int
+    traces: int  # what of them is in memory
     libraries: int
+    files: int = 0  # what of the traces is in files, of which a layer at a time is looked at: not memory
 
     @property
     def total(self) -> int:
@@ -103,7 +110,8 @@ class Footprint:
 
     @property
     def parts(self) -> dict[str, int]:
-        return {part.name: getattr(self, part.name) for part in fields(self)}
+        """Of the memory."""
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.name != "files"}
 
 
 def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
@@ -120,18 +128,34 @@ def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
     # There is a copy of the weights too, to put them back.
     in_place = trains and not on_gpu and itemsize >= FULL
     step = training_bytes(shape, itemsize, -(-task.demonstration_tokens // STEP) * STEP) if trains else 0
-    trace = shape.layers * (2 * shape.width + shape.heads * task.query_tokens) * wide
+    weights = shape.parameters * itemsize
+    outputs, scores = (
+        task.queries * shape.layers * size * wide for size in (shape.width, shape.heads * task.query_tokens)
+    )
+    tensors = (outputs, outputs, scores)  # the second one: the residual stream
+    limit = sum(tensors) if task.memory is None else largest_tensor(task.memory, weights)
+    in_memory = sum(size for size in tensors if size <= limit)
     work = max(reading_bytes(shape, itemsize, task), metric_bytes(shape, task))
     return Footprint(
-        weights=shape.parameters * itemsize,
+        weights=weights,
         context=2 * shape.layers * shape.kv_width * task.context_tokens * itemsize,
         changes=learned * (trains * task.changes * wide + in_place * itemsize),
         gradients=learned * wide if in_place else 0,
         activations=work if on_gpu else max(work, step),
         graphs=step if on_gpu else 0,
-        traces=task.traces * task.queries * trace,
+        traces=task.traces * in_memory,
         libraries=0 if on_gpu else LIBRARIES,
+        files=task.traces * (sum(tensors) - in_memory),
     )
+
+
+def largest_tensor(memory: int, weights: int) -> int:
+    """Bytes of one tensor of a trace that is still kept in memory: of what the device has, never of what is free.
+
+    >>> largest_tensor(memory=64 * 2**30, weights=32 * 2**30) == 2**29
+    True
+    """
+    return max(memory - weights, memory // 4) // KEPT
 
 
 def reading_bytes(shape: Shape, itemsize: int, task: Demand) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
+from dualscope.models.files.low_rank import matrix
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -37,6 +38,5 @@ def written_by_heads(model: Model, layer: int, heads: Tensor) -> Tensor:
             f"{model.name}: the output projection of layer {layer} is a {type(projection).__name__}, whose weights "
             "cannot be cut into heads; load the model with plain weights"
         )
-    weight = weight if isinstance(projection, nn.Linear) else weight.T  # GPT-2's Conv1D keeps [in, out]
-    slices = weight.detach().to(heads.dtype).unflatten(1, heads.shape[-2:])  # [width, heads, head_dim]
+    slices = matrix(projection).to(heads.dtype).unflatten(1, heads.shape[-2:])  # [width, heads, head_dim]
     return torch.einsum("...hd,whd->...hw", heads, slices)

@@ -10,11 +10,12 @@ import torch
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
+from dualscope.core.words import AdapterMode
 from dualscope.models import hardware, variants
 from dualscope.models.automatic import automatic_dtype
 from dualscope.models.draws import Draws
 from dualscope.models.families import max_positions
-from dualscope.models.files.adapter import adapter_files, merged
+from dualscope.models.files.adapter import adapted, adapted_name, adapter_files
 from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement
 from dualscope.models.precision import dtype_of, name_of
@@ -31,13 +32,14 @@ def load(
     init_seed: int = 0,
     offline: bool = False,
     adapter: str | None = None,
+    adapter_mode: AdapterMode = "merged",
     draws: Draws | None = None,
 ) -> "Model":
     """A causal language model and its tokenizer: safetensors only, no remote code, in eval mode.
 
     ``name`` is "embedded", a folder, or a name on the hub with an optional ``@revision``; ``device`` one device, or
     several, over which the layers are split (``cuda:0,cuda:1``); ``adapter`` the folder of a LoRA adapter, which is
-    merged into the weights; ``draws`` remembers what was drawn for variants.
+    ``merged`` into the weights or stays ``active`` beside them; ``draws`` remembers what was drawn for variants.
     """
     from dualscope.models.model import Model
 
@@ -66,12 +68,19 @@ def load(
 
         restore(hf, files)
     if adapter is not None:
-        hf, files = merged(hf, adapter, name), [*files, *adapter_files(adapter)]
+        if variant == "shuffled" and adapter_mode == "active":
+            raise InputError(
+                f"adapter '{adapter}': the variant 'shuffled' mixes the weights that it is merged into; leave "
+                "out one of --variant shuffled and --adapter-mode active"
+            )
+        # Weights that are drawn anew know nothing of it either way.
+        mode = "merged" if variant in variants.DRAWN else adapter_mode
+        hf, files = adapted(hf, adapter, name, mode), [*files, *adapter_files(adapter)]
     variants.apply(hf, variant, init_seed, draws)
     return Model(
         hf.eval(),
         tokenizer,
-        name=name if adapter is None else f"{name}+{Path(adapter).name}",
+        name=name if adapter is None else adapted_name(name, adapter, adapter_mode),
         revision=source.commit(),
         variant=variant,
         init_seed=init_seed,

@@ -45,12 +45,6 @@ def is_linear(module: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding)
 
 
-def matrix(module: nn.Module) -> Tensor:
-    """A projection's weight as [out, in]."""
-    weight: Tensor = module.get_parameter("weight").detach()
-    return weight if isinstance(module, nn.Linear) else weight.T
-
-
 def mlps_of(model: Model) -> list[Mlp]:
     """One a block. A block of another build (a mixture of experts) is refused in words."""
     seen, without = _watch(model, silent=False), _watch(model, silent=True)

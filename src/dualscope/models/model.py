@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
+from dualscope.core.words import AdapterMode
 from dualscope.models import precision as precisions
 from dualscope.models.capture.activations import stepwise, without_jvp
 from dualscope.models.capture.intervention import Intervention
@@ -86,6 +87,7 @@ class Model:
         init_seed: int = 0,
         offline: bool = False,
         adapter: str | None = None,
+        adapter_mode: AdapterMode = "merged",
     ) -> "Model":
         """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``.
 
@@ -98,15 +100,7 @@ class Model:
         """
         from dualscope.models.load import load
 
-        return load(
-            name,
-            device=device,
-            dtype=dtype,
-            variant=variant,
-            init_seed=init_seed,
-            offline=offline,
-            adapter=adapter,
-        )
+        return load(name, device, dtype, variant, init_seed, offline, adapter, adapter_mode)
 
     # What it is made of
 

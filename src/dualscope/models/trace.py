@@ -10,11 +10,13 @@ from safetensors import safe_open
 from torch import Tensor
 
 from dualscope.models.files.tensor_stream import stream
+from dualscope.models.reading.mapped import is_in_file
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything that metrics see of a learner. All tensors live on one device.
+    """Everything that metrics see of a learner. All tensors live on one device, but for large ones that memory has no
+    room for: these are in files (`dualscope.models.reading.mapped`), and a part of one is taken to ``device``.
 
     Scores are right-aligned: a query's last token stands in the last column, and the columns before its first
     token are NaN, so that traces of the same queries line up whatever stood before the query.
@@ -45,6 +47,16 @@ class Trace:
     )
     first_window: int | None = None  # how many tokens layer 0 sees, its own among them; None: all
     extras: dict[str, Tensor] = field(default_factory=dict)  # what was asked for beyond the above
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is computed with."""
+        return self.lengths.device
+
+    @property
+    def is_in_files(self) -> bool:
+        """Whether memory has no room for all of it."""
+        return any(map(is_in_file, (self.attn_out, self.attn_scores, self.residual, *self.extras.values())))
 
     @property
     def predictions(self) -> Tensor:

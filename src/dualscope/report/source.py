@@ -27,6 +27,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 Document = dict[str, Any]
 """A JSON or YAML file of a run, as it was written."""
 REGRESSION = "regression.parquet"
+COMPARES = pa.array(["explained", "jaccard", "sim_aou"])  # metrics that name what a cell was compared with
 KEPT = 10_000  # cells whose rows stay in memory
 
 
@@ -136,7 +137,8 @@ class ReportedRun:
         import pyarrow.parquet as pq
 
         with reading(self.run.folder.path(REGRESSION), "run the experiment again"):
-            return list(pq.read_table(pa.BufferReader(self.run.folder.read(REGRESSION))).to_pylist())
+            file = pq.ParquetFile(pa.BufferReader(self.run.folder.read(REGRESSION)))
+            return list(file.read(use_threads=False).to_pylist())
 
     @cached_property
     def regression_settings(self) -> Document:
@@ -158,7 +160,5 @@ def _columns(table: pa.Table) -> CellColumns:
 
 def _reference(table: pa.Table) -> str | None:
     """What the cell was compared with: named by every row of a metric that compares."""
-    found = table.filter(pc.is_in(table["metric"], pa.array(["explained", "jaccard", "sim_aou"])))[
-        "reference"
-    ]
-    return next((name for name in found.unique().to_pylist() if name), None)
+    compares = pc.is_in(table["metric"], COMPARES)
+    return next((name for name in table["reference"].filter(compares).to_pylist() if name), None)

@@ -10,6 +10,7 @@ from dualscope.core.canonical import canonical, fingerprint
 from dualscope.core.learning import Learning
 from dualscope.core.rows import CellColumns
 from dualscope.core.words import (
+    AdapterMode,
     Corrupt,
     DemoLabels,
     GdDemonstrations,
@@ -19,6 +20,7 @@ from dualscope.core.words import (
     Role,
     Variant,
 )
+from dualscope.models.files.adapter import adapted_name
 from dualscope.models.files.lineage import named_step
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 DEFINITIONS = 4
 """Raised when a definition changes so that stored numbers would no longer be what the code computes."""
+
+
+UNSEEN = ("adapter", "adapter_mode", "called")  # of a place: its name and the weights' hash know of them
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class Place:
     init_seed: int | None = None
     dtype: Precision = "float32"
     adapter: str | None = None
-    """The folder of a LoRA adapter that is merged into the weights; their hash knows of it."""
+    """The folder of a LoRA adapter; the weights' hash knows of it, and of whether it is merged into them."""
+    adapter_mode: AdapterMode = "merged"
     called: str | None = None
     """What rows are to call the model, where somebody named it."""
 
@@ -63,13 +69,11 @@ class Place:
         if is_path and named_step(last) is not None and above not in ("", ".", "..", "~"):
             last = f"{above}/{last}"
         own = last if is_path else self.model
-        return own if self.adapter is None else f"{own}+{self.adapter.rstrip('/').rpartition('/')[2]}"
+        return own if self.adapter is None else adapted_name(own, self.adapter, self.adapter_mode)
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key not in ("adapter", "called")} | {
-            "model": self.name
-        }
+        return {key: value for key, value in asdict(self).items() if key not in UNSEEN} | {"model": self.name}
 
 
 @dataclass(frozen=True)

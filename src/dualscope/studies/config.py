@@ -12,118 +12,41 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError
-from dualscope.core.options import Seed, Seeds, Strict, as_seeds, gathered
+from dualscope.core.options import Seed, Seeds, Strict, as_seeds
 from dualscope.core.words import (
-    CONTROL_ROLES,
+    AdapterMode,
     AskedPrecision,
-    Control,
     Corrupt,
     DemoLabels,
     GdDemonstrations,
     GdOrder,
     ReadAt,
-    Variant,
+)
+from dualscope.studies.entries import (
+    ControlEntry,
+    LearnerEntry,
+    Name,
+    Names,
+    Numbers,
+    Rates,
+    TaskEntry,
+    Variants,
+    as_list,
+    entries,
 )
 from dualscope.studies.paths import anchored
 from dualscope.studies.patterns import all_matching
 from dualscope.studies.preset import read_preset
 
 MOST_CELLS = 500_000
-
-
-def _as_list(value: Any) -> Any:
-    """A single thing stands for a list of one, as people write ``shots: 32``."""
-    return [value] if isinstance(value, (str, int, float, Mapping)) else value
-
-
-def _as_rates(value: Any) -> Any:
-    """Rates as numbers: a list, one, or the command line's ``"0.1,0.3"``."""
-    if value is None or (isinstance(value, str) and value in ("auto", "recorded")):
-        return value
-    parts = value.split(",") if isinstance(value, str) else value
-    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
-    try:
-        rates = tuple(float(part) for part in parts if not isinstance(part, str) or part.strip())
-    except (TypeError, ValueError):
-        rates = ()
-    numbers = rates and not any(isinstance(part, bool) for part in parts)
-    if not numbers or not all(0 < rate < math.inf for rate in rates):
-        raise ValueError(f"expected auto, recorded, or rates above 0 such as 0.1,0.3; found {value!r}")
-    return rates
+LISTED = (
+    "models", "variants", "seeds", "orders", "shots", "demo_labels", "tasks", "learners", "controls", "init_seeds",
+)  # fmt: skip
 
 
 def _as_sources(value: Any) -> Any:
     """``null`` alone stands for the task itself."""
-    return [value] if value is None else _as_list(value)
-
-
-Name = Annotated[str, Field(min_length=1)]
-Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Variants = Annotated[tuple[Variant, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Numbers = Annotated[tuple[Seed, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Rates = Annotated[
-    Literal["auto", "recorded"] | Annotated[tuple[Rate, ...], Field(min_length=1)], BeforeValidator(_as_rates)
-]
-
-
-class TaskEntry(Strict):
-    """A task of a study, with seeds and rates of its own where the study gives them."""
-
-    task: Name  # a name of the catalog, or a task file
-    seeds: Seeds | None = None  # in place of the study's
-    lr: Rates | None = None  # in place of the study's
-
-
-class LearnerEntry(Strict):
-    """A learner of a study: its options, its control, rates of its own, what it is compared with, on which variants.
-
-    A bare name stands for an entry; ``lcgd:random-labels`` for a learner under a control. Options may also stand beside
-    the other fields: ``{learner: gd, epochs: 3}``.
-    """
-
-    learner: Name  # a registered name, or a plugin's
-    control: Control | None = None  # the learner is run under it
-    options: dict[str, Any] = Field(default_factory=dict)  # the learner's own settings, and the control's
-    lr: Rates | None = None  # in place of the task's and the study's
-    reference: Name = "in-context"  # the learner whose change this one's is compared with
-    variants: Variants | None = None  # only these of the study's
-
-
-class ControlEntry(Strict):
-    """A control that every learner under test faces; ``own``: compared with the learner itself, not with ICL."""
-
-    control: Control  # what is done to the learner
-    options: dict[str, Any] = Field(default_factory=dict)  # the control's own settings
-    reference: Literal["in-context", "own"] | None = None  # by default own for redraw and reorder
-    variants: Variants | None = None  # only these of the study's
-
-    @property
-    def against_itself(self) -> bool:
-        """The same learner once more is compared with itself, unless the study says otherwise."""
-        return self.reference == "own" or (
-            self.reference is None and CONTROL_ROLES[self.control] == "ceiling"
-        )
-
-
-def _entries(key: str) -> BeforeValidator:
-    """A bare name in a list stands for an entry with nothing but that name."""
-
-    def convert(value: Any) -> Any:
-        items = _as_list(value)
-        if not isinstance(items, (list, tuple)):
-            return items
-        made = [_entry(key, item) if isinstance(item, str) else item for item in items]
-        return tuple(gathered(item, LearnerEntry.model_fields) if key == "learner" else item for item in made)
-
-    return BeforeValidator(convert)
-
-
-def _entry(key: str, text: str) -> dict[str, str]:
-    if key == "learner" and ":" in text:
-        learner, control = text.split(":", 1)
-        return {"learner": learner.strip(), "control": control.strip()}
-    return {key: text}
+    return [value] if value is None else as_list(value)
 
 
 class Study(Strict):
@@ -140,27 +63,28 @@ class Study(Strict):
 
     models: Names = ("embedded",)  # embedded, folders, hub names (name@revision), and patterns of them
     adapter: Name | None = None
-    """The folder of a LoRA adapter, which is merged into the weights of every model."""
+    """The folder of a LoRA adapter, for every model."""
+    adapter_mode: AdapterMode = "merged"  # into the weights; active: a path of its own beside them
     variants: Variants = ("trained",)  # which weights: the trained ones, and kinds of untrained ones
     init_seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(as_seeds)] = None
     """Draws of an untrained variant's weights; by default the cell's seed."""
-    tasks: Annotated[tuple[TaskEntry, ...], _entries("task"), Field(min_length=1)]
+    tasks: Annotated[tuple[TaskEntry, ...], entries("task"), Field(min_length=1)]
     """Names of the catalog or task files, or entries with seeds and rates of their own."""
     seeds: Seeds = (0, 1, 2)  # how many (3 means 0, 1, 2), or a list of them: each draws other demonstrations
     orders: Literal["by-seed"] | Numbers = (0,)
     """Permutations of the demonstrations, 0 as drawn. ``by-seed``: a task's first seed as drawn, its second by the
     first permutation, and so on, as the published runs have it."""
     shots: Numbers = (32,)  # demonstrations asked for; how many fit is in the rows (shots_used)
-    learners: Annotated[tuple[LearnerEntry, ...], _entries("learner"), Field(min_length=1)] = (
+    learners: Annotated[tuple[LearnerEntry, ...], entries("learner"), Field(min_length=1)] = (
         LearnerEntry(learner="gd"),
         LearnerEntry(learner="lcgd"),
     )
     """Names, or entries with options. Zero-shot and in-context are always computed."""
-    controls: Annotated[tuple[ControlEntry, ...], _entries("control")] = ()
+    controls: Annotated[tuple[ControlEntry, ...], entries("control")] = ()
     """What every learner under test faces, each as its own control."""
     lr: Rates = "auto"
     """``auto``: chosen per model and task; ``recorded``: the model card's, ``auto`` where it has none."""
-    demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("gold",)
+    demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(as_list), Field(min_length=1)] = ("gold",)
     """What labels the demonstrations are shown with."""
     corrupt: Corrupt = "both"  # whose labels these are: both learners', or one's alone
     queries_from: Annotated[tuple[str | None, ...], BeforeValidator(_as_sources), Field(min_length=1)] = (
@@ -178,7 +102,7 @@ class Study(Strict):
     gd_order: GdOrder = "same"  # own: gradient learners see them in another order, as in the published code
     chat: bool = False
     """Demonstrations as turns of a conversation, through the chat template of each model's own tokenizer."""
-    metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
+    metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(as_list)] = (
         None
     )
     """Metrics by name; by default all that a cell has the material for."""
@@ -190,7 +114,7 @@ class Study(Strict):
     """Keep what the queries say, once an episode's, so that the report can show it."""
     dtype: AskedPrecision = "auto"  # float64 for a small model on a CPU, else float32
     data: Name | None = None  # a folder that catalog tasks are read from: DIR/<task>/<split>.jsonl
-    plugins: Annotated[tuple[Name, ...], BeforeValidator(_as_list)] = ()  # files with learners and metrics
+    plugins: Annotated[tuple[Name, ...], BeforeValidator(as_list)] = ()  # files with learners and metrics
 
     @field_validator("shots")
     @classmethod
@@ -199,18 +123,7 @@ class Study(Strict):
             raise ValueError("at least 1 demonstration (zero-shot is a learner of its own)")
         return shots
 
-    @field_validator(
-        "models",
-        "variants",
-        "seeds",
-        "orders",
-        "shots",
-        "demo_labels",
-        "tasks",
-        "learners",
-        "controls",
-        "init_seeds",
-    )
+    @field_validator(*LISTED)
     @classmethod
     def _no_repeats(cls, values: tuple[Any, ...] | str | None) -> tuple[Any, ...] | str | None:
         seen: set[str] = set()
@@ -221,6 +134,14 @@ class Study(Strict):
                 raise ValueError(f"{name!r} is there twice")
             seen.add(text)
         return values
+
+    @model_validator(mode="after")
+    def _something_to_be_active(self) -> Study:
+        if self.adapter_mode == "active" and self.adapter is None:
+            raise ValueError(
+                "adapter_mode: active needs an adapter: name its folder (adapter, --adapter DIR)"
+            )
+        return self
 
     @model_validator(mode="after")
     def _not_without_end(self) -> Study:
@@ -285,16 +206,16 @@ def _overlay(base: dict[str, Any], over: dict[str, Any], keep_entries: bool) -> 
     """
     merged = {**base, **over}
     for field, key in (("tasks", "task"), ("learners", "learner")):
-        lower = [item for item in _as_list(base.get(field) or []) if isinstance(item, Mapping)]
+        lower = [item for item in as_list(base.get(field) or []) if isinstance(item, Mapping)]
         if keep_entries and field in over:
             named = {item.get(key): item for item in reversed(lower)}
             merged[field] = [
-                named.get(item, item) if isinstance(item, str) else item for item in _as_list(over[field])
+                named.get(item, item) if isinstance(item, str) else item for item in as_list(over[field])
             ]
         dropped = {name for name in ("seeds", "lr") if name in over}
         if dropped and field in merged and (field not in over or keep_entries):
             merged[field] = [
                 {k: v for k, v in item.items() if k not in dropped} if isinstance(item, Mapping) else item
-                for item in _as_list(merged[field] or [])
+                for item in as_list(merged[field] or [])
             ]
     return merged

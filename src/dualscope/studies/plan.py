@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
 from dualscope.core.words import Role
 from dualscope.studies.cell import Cell, Sitting
@@ -38,3 +39,16 @@ class Plan:
         for cell in self.cells:
             groups.setdefault(cell.sitting, []).append(cell)
         return groups
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/8``: the second of eight parts.
+
+    >>> parse_shard("2/8")
+    (2, 8)
+    """
+    number, _, shards = text.partition("/")
+    plain = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in (number, shards))
+    if not plain or not 1 <= int(number) <= int(shards):
+        raise InputError(f"--shard {text}: expected i/n with 1 <= i <= n, for example 2/8")
+    return int(number), int(shards)

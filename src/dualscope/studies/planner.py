@@ -15,7 +15,8 @@ from dualscope.core.words import DemoLabels, Precision, Role, Variant
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
-from dualscope.studies.config import LearnerEntry, Study, TaskEntry
+from dualscope.studies.config import Study
+from dualscope.studies.entries import LearnerEntry, TaskEntry
 from dualscope.studies.paths import named_model
 from dualscope.studies.plan import Asked, Plan
 from dualscope.studies.resolve import Resolved, Resolver, other_task
@@ -41,8 +42,7 @@ class Planner:
         dtypes: Mapping[str, Precision] | None = None,
     ) -> None:
         self.study, self.resolver, self.weights, self.rates = study, resolver, weights, rates
-        self.recorded, self.choices = dict(recorded or {}), dict(choices or {})
-        self.dtypes = dict(dtypes or {})
+        self.recorded, self.choices, self.dtypes = dict(recorded or {}), dict(choices or {}), dtypes or {}
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
         _check_names("models", [Place(m, "", called=name).name for name, m in map(named_model, study.models)])
@@ -99,8 +99,8 @@ class Planner:
         study = self.study
         for called, model in map(named_model, study.models):
             for init, variant, entry, seed in self._draws():
-                dtype = self._dtype(model)
-                place = Place(model, self.weights[model], variant, init, dtype, study.adapter, called)
+                load = variant, init, self._dtype(model), study.adapter, study.adapter_mode
+                place = Place(model, self.weights[model], *load, called)
                 task = self._data[entry.task]
                 by_seed = (entry.seeds or study.seeds).index(seed)
                 orders = (by_seed,) if study.orders == "by-seed" else study.orders

@@ -16,8 +16,9 @@ from dualscope.learners.gradient.course import READ_TWICE
 from dualscope.models import footprint
 from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.execute.worker import IN_FILES
 from dualscope.studies.run_folder.storage import GIVEN_UP
-from tests.studies.children import files, finish, rows
+from tests.studies.children import files, rows
 
 
 def test_a_run_holds_what_the_design_says(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -152,12 +153,11 @@ def test_recorded_rates_come_from_the_model_card(fields: dict[str, Any], tmp_pat
 def test_jobs_give_the_same_rows(
     fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed, failures = finish(fields, tmp_path / "one")
-    assert not failures
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in the one process; more threads round sums otherwise
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of either; more threads round sums otherwise
+    alone = run_study(fields, tmp_path / "one", device="cpu")
     result = run_study(fields, tmp_path / "two", jobs=2, device="cpu")
     assert result.complete, result.failures
-    assert sorted(result.computed) == sorted(computed)
+    assert sorted(result.computed) == sorted(alone.computed)
     assert rows(tmp_path / "one") == rows(tmp_path / "two")
 
 
@@ -205,3 +205,20 @@ def test_a_cell_notes_what_was_given_up_for_memory(
     result = run_study(fields | {"seeds": 1, "dtype": "float32"}, tmp_path / "run", device="cpu")
     noted = {cell.learning.name: result.run.notes(cell.id).get(GIVEN_UP) for cell in result.cells}
     assert noted == {"zero-shot": None, "in-context": None, "gd": READ_TWICE}
+
+
+def test_a_run_whose_traces_are_in_files_has_the_same_rows_and_says_so(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = fields | {"seeds": 1, "save_traces": True}
+    plain = run_study(study, tmp_path / "plain", device="cpu").run
+    monkeypatch.setattr(footprint, "KEPT", 2**60)  # of all memory, less than a byte
+    result = run_study(study, tmp_path / "run", device="cpu")
+    assert repr(result.run.rows().to_pydict()) == repr(plain.rows().to_pydict())
+    for cell in result.cells:
+        assert result.run.notes(cell.id)[GIVEN_UP] == IN_FILES
+        traces = [
+            (run / f"traces/{cell.id}.safetensors").read_bytes()
+            for run in (tmp_path / "plain", tmp_path / "run")
+        ]
+        assert traces[0] == traces[1]

@@ -126,7 +126,7 @@ def test_threads_follow_from_the_study_and_stay_what_they_were(
     from dualscope.studies.execute import jobs
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(jobs, "cores", lambda: 4)
+    monkeypatch.setattr(jobs, "cores", lambda: 2)
 
     def resume(how_many: int) -> tuple[set[str], list[str]]:
         """Compute one piece anew: with how many threads, and what was said."""
@@ -138,12 +138,12 @@ def test_threads_follow_from_the_study_and_stay_what_they_were(
         return {result.run.notes(cell)["threads"] for cell in result.computed}, result.notes
 
     before = torch.get_num_threads()
-    assert resume(1) == ({"4"}, [])
-    assert resume(2) == ({"4"}, [])  # one piece is left: it has the threads that the others had
-    monkeypatch.setattr(jobs, "cores", lambda: 2)
+    assert resume(1) == ({"2"}, [])
+    assert resume(2) == ({"2"}, [])  # one piece is left: it has the threads that the others had
+    monkeypatch.setattr(jobs, "cores", lambda: 1)
     threads, notes = resume(1)
-    assert threads == {"2"}
-    assert "begun with 4 threads a worker" in notes[0]
+    assert threads == {"1"}
+    assert "begun with 2 threads a worker" in notes[0]
     assert torch.get_num_threads() == before
     assert jobs.suitable_threads(2) == 1
 

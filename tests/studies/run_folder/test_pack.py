@@ -20,6 +20,7 @@ from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.storage import RunFolder
 
 MODELS = ("owner/model@step1000", "tiny")
+SLOW = pytest.mark.slow
 NAMES = [f"{i:020x}" for i in (7, 3, 9, 1, 4, 8)]
 
 
@@ -163,8 +164,8 @@ class Killed(BaseException):
     """Nothing that the code could catch."""
 
 
-@pytest.mark.parametrize("call", ["replace", "unlink", "fsync"])
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("call", ["unlink", *(pytest.param(one, marks=SLOW) for one in ("replace", "fsync"))])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=SLOW)])
 def test_a_kill_at_any_moment_loses_nothing(
     call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

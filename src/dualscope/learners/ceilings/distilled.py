@@ -121,9 +121,9 @@ def label_divergence(model: Model, asked: Lesson, icl: Trace, _zero: Trace, memb
 def output_error(model: Model, asked: Lesson, icl: Trace, zero: Trace, members: Sequence[int]) -> Tensor:
     """Squared error of attn_out against ICL's, in each layer relative to zero-shot's: mean over layers and examples."""
     _, outputs = run(model, asked, members)
-    wanted = icl.attn_out[list(members)]
+    wanted = icl.attn_out[list(members)].to(outputs.device)
     error = (outputs - wanted).square().sum(-1)
-    scale = (zero.attn_out - icl.attn_out).square().sum(-1).mean(0)  # [layers]
+    scale = (zero.attn_out - icl.attn_out).square().sum(-1).mean(0).to(outputs.device)  # [layers]
     seen = scale > 0  # a layer that the context does not reach has nothing to align
     return (error[:, seen] / scale[seen]).mean()
 

@@ -19,7 +19,8 @@ from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.after_attention import first_of
 from dualscope.models.capture.intervention import put, rows_of
 from dualscope.models.context_patch import Inside, InsideNotes
-from dualscope.models.mlp import Mlp, matrix, mlps_of
+from dualscope.models.files.low_rank import matrix
+from dualscope.models.mlp import Mlp, mlps_of
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

@@ -48,4 +48,5 @@ def read_along(
 def _plus(start: Tensor, carrying: Tensor) -> Tensor:
     tangent = forward_ad.unpack_dual(carrying).tangent
     wide = torch.float32 if start.device.type == "mps" else torch.float64  # MPS has no float64
-    return start.to(wide) if tangent is None else start.to(wide) + tangent.to(wide)
+    start = start.to(carrying.device, wide)  # it may be kept in a file
+    return start if tangent is None else start + tangent.to(wide)

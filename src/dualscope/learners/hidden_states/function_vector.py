@@ -107,7 +107,8 @@ def mean_heads(bench: Bench, prompts: int) -> Tensor:
     [layers, heads, head_dim].
     """
     asked = bench.materials(prompts, "a function vector")
-    return bench.model.read(asked, bench.prefix, want=frozenset({"heads"})).extras["heads"].mean(0)
+    seen = bench.model.read(asked, bench.prefix, want=frozenset({"heads"}))
+    return seen.extras["heads"].mean(0).to(seen.device)
 
 
 @torch.no_grad()

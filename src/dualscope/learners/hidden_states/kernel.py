@@ -61,9 +61,9 @@ class Kernel(Learner[KernelOptions]):
             "demonstrations", lambda: bench.model.read(asking_demonstrations(bench.lesson))
         )
         scores = kernel_regression(
-            seen.residual[:, options.layer],
+            seen.residual[:, options.layer].to(seen.device),
             seen.labels,
-            bench.zero_shot.residual[:, options.layer],
+            bench.zero_shot.residual[:, options.layer].to(bench.zero_shot.device),
             classes=len(bench.lesson.answers),
             temperature=options.temperature,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from dualscope.core.options import Options
 from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.models.reading.mapped import is_in_file
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -39,14 +41,21 @@ class Probe(Learner[ProbeOptions]):
             query_ids=tuple(d.id for d in taught),
         )
         seen = bench.model.read(demonstrations)
-        at_layer = softmax_regression(
-            seen.residual.transpose(0, 1),
-            seen.labels,
-            frozen.residual.transpose(0, 1),
+        some = partial(
+            softmax_regression,
+            labels=seen.labels,
             classes=len(lesson.answers),
             steps=options.steps,
             rate=options.rate,
-        ).transpose(0, 1)  # [queries, layers, classes]
+        )
+        features, asked = seen.residual.transpose(0, 1), frozen.residual.transpose(0, 1)
+        # Layers do not know of each other: those that are kept in a file are looked at one after the other.
+        step = 1 if is_in_file(asked) else len(asked)
+        parts = [
+            some(features[at : at + step].to(seen.device), queries=asked[at : at + step].to(seen.device))
+            for at in range(0, len(asked), step)
+        ]
+        at_layer = torch.cat(parts).transpose(0, 1)  # [queries, layers, classes]
         trace = replace(frozen, label_logprobs=at_layer[:, options.layer], label_logprobs_at_layer=at_layer)
         return Learned(trace, predictions_only=True)
 

@@ -63,7 +63,7 @@ def task_vectors(bench: Bench, dummies: int, mode: Mode) -> Tensor:
     mean without the context.
     """
     asked = bench.materials(dummies, "a task vector")
-    there = bench.model.read(asked, bench.prefix).residual.mean(0)
+    there = bench.model.read(asked, bench.prefix).residual.mean(0).to(bench.model.device)
     if mode == "replace":
         return there
-    return torch.sub(there, bench.model.read(asked).residual.mean(0))
+    return torch.sub(there, bench.model.read(asked).residual.mean(0).to(there.device))

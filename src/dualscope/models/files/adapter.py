@@ -1,4 +1,4 @@
-"""LoRA adapters: which files one is, and merging it into the model that it was trained for."""
+"""LoRA adapters: which files one is, and putting it into the model that it was trained for, or beside its weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from typing import Any
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reading, reason
+from dualscope.core.words import AdapterMode
 from dualscope.models.files.source import weights_header
 
 CONFIG, WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PLAIN = (True, False, None, "gaussian")  # ways to begin that leave the model's own weights as they are
+
+
+def adapted_name(model: str, folder: str, mode: AdapterMode) -> str:
+    """What a model with an adapter is called.
+
+    >>> adapted_name("gpt2", "adapters/mine/", "merged"), adapted_name("gpt2", "adapters/mine", "active")
+    ('gpt2+mine', 'gpt2+mine (active)')
+    """
+    return f"{model}+{Path(folder).name}" + (" (active)" if mode == "active" else "")
 
 
 def adapter_files(folder: str) -> list[Path]:
@@ -33,8 +43,24 @@ def adapter_files(folder: str) -> list[Path]:
     return [path / CONFIG, path / WEIGHTS]
 
 
-def merged(hf: Any, folder: str, model: str) -> Any:
-    """The model with an adapter's change added to its weights: from then on it is a model like any other."""
+def adapted(hf: Any, folder: str, model: str, mode: AdapterMode) -> Any:
+    """The model with an adapter: ``merged``, added to its weights, it is from then on a model like any other;
+    ``active``, it stays beside them, and the weights are the model's own.
+    """
+    from dualscope.models.files.low_rank import attach, paths_of
+
+    wrapped = _wrapped(hf, folder, model)
+    if mode == "active":
+        paths = paths_of(wrapped, hf, folder)
+        plain = wrapped.unload()
+        attach(plain, paths)
+        return plain
+    with reading(f"adapter '{folder}'"):
+        return wrapped.merge_and_unload(safe_merge=True)
+
+
+def _wrapped(hf: Any, folder: str, model: str) -> Any:
+    """As peft wraps it, and nothing of the files left out or begun anew."""
     config, weights = adapter_files(folder)
     header = weights_header([weights], folder)
     try:
@@ -53,8 +79,7 @@ def merged(hf: Any, folder: str, model: str) -> Any:
     # peft would leave out what has no place, and begin anew what is not there.
     if wrong := sorted(places.keys() ^ header.keys()):
         raise InputError(f"{misfit} ({len(wrong)} tensors are only in one of them: {wrong[0]}, ...)")
-    with reading(f"adapter '{folder}'"):
-        return wrapped.merge_and_unload(safe_merge=True)
+    return wrapped
 
 
 def _check(written: dict[str, Any], folder: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dualscope.core.folder import Folder
+from dualscope.core.words import AdapterMode
 from dualscope.models.files.adapter import adapter_files
 from dualscope.models.files.source import find
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:  # a finished study is recognised by its files' digests withou
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-def model_digest(name: str, offline: bool = False, adapter: str | None = None) -> str:
+def model_digest(
+    name: str, offline: bool = False, adapter: str | None = None, mode: AdapterMode = "merged"
+) -> str:
     """A hash of a model's weights, configuration and tokenizer, and of an adapter; files are fetched if need be."""
     source = find(name, offline)
     source.config()
@@ -28,6 +31,7 @@ def model_digest(name: str, offline: bool = False, adapter: str | None = None) -
     known = {file.name: _remembered(file) for file in files}
     if adapter is not None:
         known |= {f"adapter/{file.name}": _remembered(file) for file in adapter_files(adapter)}
+        known |= {"adapter": mode} if mode == "active" else {}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 
 from dualscope.core.errors import is_out_of_memory
+from dualscope.models.footprint import largest_tensor
 from dualscope.models.hardware import total_memory
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
     most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(own_tokens, 1)
     most = max(1, min(int(room // need.query), most_tokens, MOST_QUERIES))
     return 1 << (most.bit_length() - 1)
+
+
+def tensor_limit(model: _Sized) -> int:
+    """Bytes of one tensor of a trace that are kept in memory: a larger one goes to a file."""
+    return largest_tensor(total_memory(model.device), weight_bytes(model.hf))
 
 
 def halving(model: _Sized, batch: "Batch", work: "Callable[[Batch], T]") -> "Iterator[tuple[Batch, T]]":

@@ -11,7 +11,8 @@ from torch import Tensor
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of
-from dualscope.models.reading.memory import halving
+from dualscope.models.reading.mapped import room_for
+from dualscope.models.reading.memory import halving, tensor_limit
 from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
@@ -20,18 +21,19 @@ if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
 LIKELIEST, TOP = 100, 10  # next tokens whose probabilities are kept, and those that count as the top
+_MASSES = ("bos_mass", "demo_mass")
 _ATTENTION = ("attention_before", "attention_own")
 _STACKED = (
     "layer_inputs",
     "query_vectors",
     "context_scores",
     "context_products",
-    "bos_mass",
-    "demo_mass",
+    *_MASSES,
     "heads",
     *_ATTENTION,
 )
 _RIGHT_ALIGNED = ("attn_scores", "attention_own")
+_LARGE = {"attn_out", "attn_scores", "residual", *_STACKED} - set(_MASSES)  # may be kept in files
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,12 @@ def read(reading: Reading, batch_size: int | None) -> Trace:
     model, lesson = reading.model, reading.lesson
     gathered: dict[str, Tensor] = {}
     window: int | None = None
+    limit = tensor_limit(model)
     with model.running():
         for batch in batches_of(model, lesson, reading.prefix, batch_size):
             for part, found in halving(model, batch, partial(read_batch, reading)):
                 values, window = found
-                _scatter(gathered, values, part.queries, len(lesson.queries))
+                _scatter(gathered, values, part.queries, len(lesson.queries), limit)
     lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
     return Trace(
         **{name: gathered.pop(name) for name in ("attn_out", "attn_scores", "residual", "label_logprobs")},
@@ -206,15 +209,22 @@ def _log_probabilities(logits: Tensor) -> Tensor:
     return wide.log_softmax(-1)
 
 
-def _scatter(gathered: dict[str, Tensor], values: dict[str, Tensor], queries: list[int], total: int) -> None:
+def _scatter(
+    gathered: dict[str, Tensor], values: dict[str, Tensor], queries: list[int], total: int, limit: int
+) -> None:
     """Put a batch's values into the rows of its queries; scores are aligned at the right."""
-    index = torch.tensor(queries, device=values["attn_out"].device)
     for name, value in values.items():
         if name not in gathered:
             # Batches come longest first, so the first one's scores are as wide as any.
-            empty = float("nan") if value.is_floating_point() else -1
-            gathered[name] = value.new_full((total, *value.shape[1:]), empty)
+            gathered[name] = (
+                room_for(value, total, limit)
+                if name in _LARGE
+                else value.new_empty((total, *value.shape[1:]))
+            )
+            if name in _RIGHT_ALIGNED:
+                gathered[name].fill_(torch.nan)
         whole = gathered[name]
+        index, value = torch.tensor(queries, device=whole.device), value.to(whole.device)
         if name in _RIGHT_ALIGNED:
             whole[index, ..., whole.shape[-1] - value.shape[-1] :] = value
         else:

@@ -72,8 +72,10 @@ class Estimator:
         cells: Sequence[Cell],
         resolver: Resolver,
         device: Literal["cpu", "cuda"] = "cpu",
+        total: int | None = None,
     ) -> None:
         self.run, self.cells, self.resolver, self.device = run, cells, resolver, device
+        self.total = total  # bytes that the device has; None: not known
         self._shapes: dict[str, Shape | None] = {}
         self._tasks = {
             resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks
@@ -149,6 +151,7 @@ class Estimator:
             traces=traces,
             changes=learners + again,
             device=self.device,
+            memory=self.total,
         )
         return footprint(shape, itemsize, demand)
 

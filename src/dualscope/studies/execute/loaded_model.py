@@ -61,7 +61,10 @@ class LoadedModel:
         logging.disable_progress_bar()  # the run has bars of its own
         self.drop()
         # Else the cells' ids would lie about their rows.
-        if model_digest(place.model, self.setting.offline, place.adapter) != place.weights:
+        if (
+            model_digest(place.model, self.setting.offline, place.adapter, place.adapter_mode)
+            != place.weights
+        ):
             raise CellError(f"the files of '{place.name}' changed after the study was planned: run it again")
         self._draws = self._draws or Draws()
         self._draws.settle()  # transformers' settings are the process's: nothing is drawn while it loads
@@ -73,6 +76,7 @@ class LoadedModel:
             init_seed=place.init_seed or 0,
             offline=self.setting.offline,
             adapter=place.adapter,
+            adapter_mode=place.adapter_mode,
             draws=self._draws,
         )
         self._place = place

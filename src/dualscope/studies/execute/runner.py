@@ -18,6 +18,7 @@ from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.estimate import Estimator
+from dualscope.studies.execute.evict import Eviction
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.work import Work, WorkerSetup
@@ -52,7 +53,8 @@ class Runner:
     """A study and a run folder.
 
     ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. ``jobs`` None
-    means as many as suit the models and the machine. Without ``fetch`` it can only plan.
+    means as many as suit the models and the machine. Without ``fetch`` it can only plan. With ``evict`` a model leaves
+    the hub's cache when all its cells are stored.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Runner:
         jobs: int | None = 1,
         shard: tuple[int, int] = (1, 1),
         fetch: bool = True,
+        evict: bool = False,
         tell: Callable[[Event], None] = lambda _event: None,
         begin: Callable[[int, int], None] = lambda _total, _there: None,
     ) -> None:
@@ -73,13 +76,15 @@ class Runner:
         self.engine = ENGINES[engine]
         self.shard, self.offline, self.device = shard, offline, device
         self.tell, self.begin = tell, begin
+        self.evict = evict
+        self._eviction: Eviction | None = None
         self.run = RunFolder.create(out)
         known = provenance.known(self.run)
         memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
         self.models = [source for _, source in map(named_model, self.study.models)]
         self.weights = {
-            model: model_digest(model, offline, self.study.adapter)
+            model: model_digest(model, offline, self.study.adapter, self.study.adapter_mode)
             if fetch or is_here(model)
             else "not fetched"
             for model in self.models
@@ -147,6 +152,8 @@ class Runner:
         works = self._missing(plan)
         missing = sum(len(work.cells) for work in works)
         self.begin(len(plan.cells), len(plan.cells) - missing)
+        if self.evict:
+            self._eviction = Eviction(self.run, plan.whole)
         try:
             self._do(works, result)
         finally:
@@ -154,6 +161,9 @@ class Runner:
             self.run.folder.sweep(stale=float("inf"))
         if result.computed and result.complete:
             provenance.note_devices(self.run, result.computed)
+        if self._eviction is not None:
+            self._eviction.look()
+            result.notes += self._eviction.notes
         return result
 
     def _settle_rates(self, plan: Plan, result: RunOutcome) -> None:
@@ -220,6 +230,8 @@ class Runner:
                 if event.state == "was there" and event.key in seen:
                     return  # what a lost worker had stored stays stored by this run
                 seen[event.key] = event
+                if self._eviction is not None and event.state != "failed":
+                    self._eviction.stored([event.key])
             self.tell(event)
 
         watch = Claims(self.run.folder)
@@ -274,16 +286,3 @@ def execute_study(study: Study | Mapping[str, Any], out: str | Path, **options: 
     """Compute a study, or what is missing of it. Options are the `Runner`'s: ``jobs``, ``device``, ``engine``."""
     study = study if isinstance(study, Study) else Study.build(study)
     return Runner(study, out, **options).execute()
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """``2/8``: the second of eight parts.
-
-    >>> parse_shard("2/8")
-    (2, 8)
-    """
-    number, _, shards = text.partition("/")
-    plain = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in (number, shards))
-    if not plain or not 1 <= int(number) <= int(shards):
-        raise InputError(f"--shard {text}: expected i/n with 1 <= i <= n, for example 2/8")
-    return int(number), int(shards)

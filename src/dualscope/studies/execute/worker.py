@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from dualscope.models import Model, Trace
     from dualscope.tasks import Lesson, Task
 
+IN_FILES = "memory has no room for the trace: it was kept in files, and looked at layer by layer"
+
 
 class Worker:
     """Does work, one piece after another; keeps the model and the zero-shot traces of the last one."""
@@ -122,6 +124,7 @@ class Worker:
             )
         learned = measured.result.learned
         columns = cell.columns(learned.shots_used or bench.lesson.shots_used)
+        given_up = (*learned.notes, *([IN_FILES] if learned.trace.is_in_files else []))
         self.run.store(
             cell.id,
             [{**columns, **row} for row in measured.rows],
@@ -133,7 +136,7 @@ class Worker:
                 "parameters": str(sum(weights.numel() for weights in bench.model.hf.parameters())),
                 "threads": str(torch.get_num_threads()),
                 **_lineage_of(cell),
-                **({GIVEN_UP: "; ".join(learned.notes)} if learned.notes else {}),
+                **({GIVEN_UP: "; ".join(given_up)} if given_up else {}),
             },
         )
 

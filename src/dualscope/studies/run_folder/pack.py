@@ -58,6 +58,7 @@ class Pack:
         self._where: dict[str, tuple[str, int]] = {}
         self._file = lru_cache(maxsize=2 * OPEN_PARTS)(self._read_file)
         self.entry = lru_cache(maxsize=OPEN_ENTRIES)(self._entry)
+        self._schemas = lru_cache(maxsize=OPEN_PARTS)(self._read_schemas)
 
     def refresh(self) -> None:
         """See what is there now; what was read before is not read again."""
@@ -75,11 +76,16 @@ class Pack:
         self._take(parts)
 
     def _take(self, parts: dict[str, pa.Table]) -> None:
-        self._parts, self._where = parts, {}
-        for name, table in sorted(parts.items()):
-            self._where.update((cell, (name, at)) for at, cell in enumerate(table["cell"].to_pylist()))
-        self._file.cache_clear()
-        self.entry.cache_clear()
+        """Look cells up in these parts. While a run is packed parts are only added: what is known of others stays."""
+        before, self._parts = self._parts, parts
+        fresh = sorted(name for name in parts if parts[name] is not before.get(name))
+        if before.keys() - parts.keys() or (before and fresh and fresh[0] <= max(before)):
+            self._where, fresh = {}, sorted(parts)
+        for name in fresh:
+            found = parts[name]["cell"].to_pylist()
+            self._where.update((cell, (name, at)) for at, cell in enumerate(found))
+        for cache in (self._file, self.entry, self._schemas):
+            cache.cache_clear()
 
     @property
     def cells(self) -> set[str]:
@@ -120,18 +126,18 @@ class Pack:
 
     def whole(self, cells: Iterable[str]) -> pa.Table:
         """The rows of many cells in the order given. Texts are kept once until the end."""
-        wanted = [self.entry(cell) for cell in cells]
-        tables, base, total = [], {}, 0
-        for entry in wanted:
-            if entry.part not in base:
-                base[entry.part] = total
-                tables.append(self._read_file("rows", entry.model, entry.task, entry.part, texts_once=True))
-                total += tables[-1].num_rows
+        wanted = [self._where[cell] for cell in cells]
+        tables, starts, lengths, total = [], {}, {}, 0
+        for name in dict.fromkeys(name for name, _ in wanted):
+            tables.append(self._read_file("rows", *self._of_part(name), texts_once=True))
+            starts[name] = total + self._parts[name]["first"].to_numpy()
+            lengths[name] = self._parts[name]["rows"].to_numpy()
+            total += tables[-1].num_rows
         if not tables:
             return SCHEMA.empty_table()
         together = pa.concat_tables(tables).unify_dictionaries().combine_chunks().drop_columns(["cell"])
-        first = np.array([base[entry.part] + entry.first for entry in wanted])
-        length = np.array([entry.rows for entry in wanted])
+        first = np.array([starts[name][at] for name, at in wanted])
+        length = np.array([lengths[name][at] for name, at in wanted])
         within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
         order = np.repeat(first, length) + within
         pieces = (
@@ -142,7 +148,12 @@ class Pack:
     def _own(self, entry: Entry, kind: Kind) -> pa.Table:
         return self._file(kind, entry.model, entry.task, entry.part)
 
-    def _schemas(self, part: str) -> list[pa.Schema]:
+    def _of_part(self, name: str) -> tuple[str | None, str | None, str]:
+        """Model, task and number of a part: all its cells are of one partition."""
+        model, task = (self._parts[name][column][0].as_py() for column in ("model", "task"))
+        return model, task, Path(name).stem
+
+    def _read_schemas(self, part: str) -> list[pa.Schema]:
         noted = self._parts[f"{part}.parquet"].schema.metadata[SCHEMAS.encode()]
         return [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in json.loads(noted)]
 
@@ -180,22 +191,24 @@ class Pack:
         found: list[pa.Table | ds.Dataset] = []
         alike: dict[pa.Schema, list[str]] = {}
         for name, table in self._parts.items():
-            of = [
-                cell for at, cell in enumerate(table["cell"].to_pylist()) if self._where[cell] == (name, at)
-            ]
-            entries = [self.entry(cell) for cell in of if cell in cells]
-            wanted = sum((e.rows if kind == "rows" else e.queries) or 0 for e in entries)
+            every = table["cell"].to_pylist()
+            own = {
+                cell: at for at, cell in enumerate(every) if self._where[cell] == (name, at) and cell in cells
+            }
+            counts = table[kind].take(np.fromiter(own.values(), int)).drop_null().to_numpy()
+            wanted = int(counts.sum())
             if not wanted:
                 continue
-            file = file_of(kind, entries[0].model, entries[0].task, Path(name).stem)
+            place = self._of_part(name)
+            file = file_of(kind, *place)
             with naming(file), self.folder.stream(file) as stream:
                 parquet = pq.ParquetFile(stream)
                 check_part(parquet.schema_arrow, Path(name).stem)
                 if parquet.metadata.num_rows == wanted:
                     alike.setdefault(parquet.schema_arrow.remove_metadata(), []).append(file)
                     continue
-            own = self._own(entries[0], kind)
-            found.append(own.filter(pc.is_in(own["cell"], pa.array([entry.cell for entry in entries]))))
+            whole = self._file(kind, *place)
+            found.append(whole.filter(pc.is_in(whole["cell"], pa.array(own, pa.string()))))
         checked = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         )
@@ -210,15 +223,16 @@ class Pack:
     def discard(self, cells: Iterable[str]) -> None:
         """Leave cells out of the index, so that they are computed again."""
         gone = [self._where[cell] for cell in cells if cell in self._where]
+        parts = dict(self._parts)
         for name in {name for name, _ in gone}:
-            table = self._parts[name]
+            table = parts[name]
             drop = [at for other, at in gone if other == name]
             kept = table.take(np.setdiff1d(np.arange(table.num_rows), drop))
             self.folder.write(
                 f"{INDEX}/{name}", parquet_bytes(kept.replace_schema_metadata(table.schema.metadata))
             )
-            self._parts[name] = kept
-        self._take(self._parts)
+            parts[name] = kept
+        self._take(parts)
 
     def discard_broken(self) -> Iterator[Broken]:
         """Remove index files whose content is damaged: their cells are then not there."""

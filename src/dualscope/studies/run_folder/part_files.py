@@ -91,7 +91,8 @@ def read_part(data: bytes, part: str, texts_once: Iterable[str] = ()) -> pa.Tabl
         pa.BufferReader(data), page_checksum_verification=True, read_dictionary=list(texts_once)
     )
     check_part(file.schema_arrow, part)
-    return file.read().combine_chunks()
+    # Not by Arrow's threads: one that still holds our bytes when the process ends aborts it, or keeps it from ending.
+    return file.read(use_threads=False).combine_chunks()
 
 
 def check_part(schema: pa.Schema, part: str) -> None:

@@ -1,0 +1,144 @@
+"""Weights leave a cache, made here as huggingface_hub keeps it, once all cells of their model are stored."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import scan_cache_dir
+from typer.testing import CliRunner
+
+from dualscope import Run, Study, run_study
+from dualscope.cli import app
+from dualscope.studies.execute.evict import snapshot_of
+
+COMMITS = ("0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef")
+
+
+def add_snapshot(cache: Path, folder: Path, repository: str, commit: str, ref: str) -> None:
+    """A commit's files: blobs under their hash, and links to them."""
+    place = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = place / "snapshots" / commit
+    for part in (snapshot, place / "blobs", place / "refs"):
+        part.mkdir(parents=True, exist_ok=True)
+    (place / "refs" / ref).write_text(commit)
+    for file in folder.iterdir():
+        blob = place / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        shutil.copyfile(file, blob)
+        (snapshot / file.name).symlink_to(Path("../..") / "blobs" / blob.name)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, model_folder: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two models; of one, two commits that share all files but one."""
+    from huggingface_hub import constants
+
+    found, other = tmp_path / "hub", tmp_path / "other"
+    shutil.copytree(model_folder, other)
+    (other / "README.md").write_text("a later commit\n")
+    add_snapshot(found, Path(model_folder), "owner/tiny", COMMITS[0], "main")
+    add_snapshot(found, other, "owner/tiny", COMMITS[1], "later")
+    add_snapshot(found, Path(model_folder), "owner/second", COMMITS[0], "main")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(found))
+    return found
+
+
+def kept(cache: Path) -> set[tuple[str, str]]:
+    """Which commits of which models are there, each with weights that can be read."""
+    found = set()
+    for repository in scan_cache_dir(cache).repos:
+        for revision in repository.revisions:
+            assert (revision.snapshot_path / "model.safetensors").stat().st_size
+            found.add((repository.repo_id, revision.commit_hash))
+    return found
+
+
+ALL = {("owner/tiny", COMMITS[0]), ("owner/tiny", COMMITS[1]), ("owner/second", COMMITS[0])}
+SECOND, LATER = ("owner/second", COMMITS[0]), ("owner/tiny", COMMITS[1])
+
+
+def run(fields: dict[str, Any], place: Path, **options: Any) -> Any:
+    return run_study(fields, place, **{"device": "cpu", "offline": True, "evict": True} | options)
+
+
+def test_only_what_the_run_used_and_only_that_commit(
+    fields: dict[str, Any], cache: Path, tmp_path: Path
+) -> None:
+    assert kept(cache) == ALL
+    run(fields | {"models": ["owner/tiny"]}, tmp_path / "plain", evict=False)
+    assert kept(cache) == ALL
+    result = run(fields | {"models": ["owner/tiny"]}, tmp_path / "run")
+    assert result.complete
+    assert kept(cache) == {SECOND, LATER}
+    assert [note for note in result.notes if "owner/tiny@0123456 was evicted from the hub cache" in note]
+
+
+def test_a_model_goes_as_soon_as_its_own_cells_are_stored(
+    fields: dict[str, Any], cache: Path, tmp_path: Path
+) -> None:
+    seen: list[set[tuple[str, str]]] = []
+    models = {"models": ["owner/tiny", "owner/second"]}
+    run(fields | models, tmp_path / "run", tell=lambda _event: seen.append(kept(cache)))
+    assert seen[0] == ALL
+    assert {SECOND, LATER} in seen  # while the other model was still being worked on
+    assert kept(cache) == {LATER}
+
+
+def test_it_waits_for_every_shard(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
+    study = fields | {"models": ["owner/second"]}
+    run(study, tmp_path / "run", shard=(1, 2))
+    assert kept(cache) == ALL
+    run(study, tmp_path / "run", shard=(2, 2))
+    assert kept(cache) == ALL - {SECOND}
+
+
+def test_workers_of_their_own(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
+    """Other processes find the cache by the environment, as huggingface_hub does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_CACHE", str(cache))
+        assert run(fields | {"models": ["owner/second"]}, tmp_path / "run", jobs=2).complete
+    assert kept(cache) == ALL - {SECOND}
+
+
+def test_a_failed_cell_keeps_its_model(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
+    learners = [{"learner": "gd", "lr": 1e30}, "lcgd"]
+    result = run(fields | {"models": ["owner/tiny"], "learners": learners}, tmp_path / "run")
+    assert result.failures
+    assert kept(cache) == ALL
+
+
+def test_a_folder_is_never_touched(
+    fields: dict[str, Any], cache: Path, model_folder: str, tmp_path: Path
+) -> None:
+    """Not even one inside of the cache, if it was given by its path."""
+    inside = cache / "models--owner--tiny" / "snapshots" / COMMITS[0]
+    before = {file: file.read_bytes() for file in (*Path(model_folder).iterdir(), *inside.iterdir())}
+    assert snapshot_of(str(inside)) is None
+    result = run(fields | {"models": [model_folder, f"again={inside}"]}, tmp_path / "run")
+    assert result.complete
+    assert {file: file.read_bytes() for file in before} == before
+    assert kept(cache) == ALL
+    assert not [note for note in result.notes if "evicted" in note]
+
+
+def test_from_the_command_line(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(Study.build(fields | {"models": ["owner/second"]}).dump())
+    command = [
+        "run",
+        str(study),
+        "--out",
+        str(tmp_path / "run"),
+        "--device",
+        "cpu",
+        "--offline",
+        "--no-report",
+    ]
+    assert CliRunner().invoke(app, [*command, "--evict", "--dry-run"]).exit_code == 0
+    assert kept(cache) == ALL
+    said = CliRunner().invoke(app, [*command, "--evict", "--jobs", "1"])
+    assert said.exit_code == 0, said.output
+    assert "owner/second@0123456 was evicted" in said.output
+    assert kept(cache) == ALL - {SECOND}
+    assert Run.open(tmp_path / "run").stored()
