@@ -11,6 +11,7 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dualscope.core.learning import Learning
@@ -71,23 +72,22 @@ def compare(model: str, task: str, data: str | None, settings: argparse.Namespac
     return found
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """A line a learner and rate: the worst layer of each metric as float32 / float64 (signal to noise), then counts."""
+def table(rows: list[dict[str, Any]], short: bool = False) -> str:
+    """A line a learner, rate and metric (``short``: not one a metric): of all layers, the number furthest off."""
     lines = [
         "| model, task | learner | rate | metric | worst layer | float32 | float64 | signal to noise | the guard |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["model"], row["task"], row["learner"], row["lr"], row["metric"]), []).append(
-            row
-        )
-    for (model, task, learner, rate, metric), own in groups.items():
+        key = row["model"], row["task"], row["learner"], row["lr"]
+        groups.setdefault(key if short else (*key, row["metric"]), []).append(row)
+    for (model, task, learner, rate, *_), own in groups.items():
         worst = max(own, key=lambda row: abs(row["float32"] - row["float64"]))
         said = "flagged" if worst["flagged"] else ("WRONG, not flagged" if worst["wrong"] else "right")
         lines.append(
-            f"| {model}, {task} | `{learner}` | {rate:g} | `{metric}` | {worst['layer']} | {worst['float32']:+.3f} "
-            f"| {worst['float64']:+.3f} | {worst['snr']:.3g} | {said} |"
+            f"| {model}, {task} | `{learner}` | {rate:g} | `{worst['metric']}` | {worst['layer']} "
+            f"| {worst['float32']:+.3f} | {worst['float64']:+.3f} | {worst['snr']:.3g} | {said} |"
         )
     return "\n".join(lines)
 
@@ -96,10 +96,20 @@ def counts(rows: list[dict[str, Any]]) -> str:
     seen = Counter((row["wrong"], row["flagged"]) for row in rows)
     right = seen[False, False] + seen[False, True]
     alarms = seen[False, True] / right if right else math.nan
-    return (
+    found = (
         f"{len(rows)} numbers: {seen[True, True]} wrong and flagged, {seen[True, False]} wrong and not flagged, "
         f"{right} right, of which {seen[False, True]} flagged ({alarms:.1%} false alarms)"
     )
+    for words, least, most in (("below 10", 0, 10), (f"of 10 to {SNR_THRESHOLD:g}", 10, SNR_THRESHOLD)):
+        off = [
+            abs(row["float32"] - row["float64"])
+            for row in rows
+            if not row["wrong"] and least <= row["snr"] < most
+        ]
+        if off:
+            found += f"; {len(off)} of these at a signal to noise {words}, off by {median(off):.4f} (median)"
+    noticed = [row["snr"] for row in rows if row["wrong"]]
+    return found + (f"; the wrong ones have at most {max(noticed):.3g}" if noticed else "")
 
 
 def main() -> None:
@@ -118,9 +128,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument(
+        "--short", action="store_true", help="a line a learner and rate, not one a metric too"
+    )
     settings = parser.parse_args()
     rows = [row for task in settings.task for row in compare(settings.model, task, settings.data, settings)]
-    print(table(rows))
+    print(table(rows, settings.short))
     print(counts(rows))
     if settings.out is not None:
         settings.out.write_text(json.dumps(rows, indent=1))

@@ -181,6 +181,12 @@ subj; 600 draws, 200 of six tasks):
 | subj | 8 | .953 | .022 | .015 | .998 | .999 |
 | subj | 10 | .945 | .022 | .020 | 1.000 | 1.000 |
 
+An interval ends where its number does: a share at 0 and 1, a cosine at −1 and 1. It is Student's, cut there, in tables,
+bars and the verdict alike, and covers what it did before, since the truth is on this side of the cut too. Of accuracies
+(right and wrong answers of queries that are not equally hard, in seeds that are not equally good) it covers .93 to .99
+up to an accuracy of .93 at 3, 5 and 8 seeds of 150 queries; at .98 over 40 queries it may cover .83 only, where every
+answer was right and there is no spread to see.
+
 So three seeds are honest, and seldom enough; five to eight are. Where they are not, the answer is
 *inconclusive*, and says how many would be. The default study has five seeds of three tasks for that reason: with the
 spread that it has itself, an effect of .1 is found in 87 % of its tasks after Holm's correction, and with three seeds
@@ -189,8 +195,13 @@ it would be in 38 %.
 ## Does it find what is there?
 
 A rule that never said *above* would keep its error rates too. In-context learning from other demonstrations, the
-ceiling of all else, can be put before it as if it were a hypothesis (`benchmarks/again.py`, with the study
-`benchmarks/studies/again-21m.yaml`). In `realtext-21m` (16 shots, 5 seeds, 100 queries) its likeness is .99 [.98,
+ceiling of all else, can be put before it as if it were a hypothesis:
+
+```bash
+dualscope run benchmarks/studies/again-21m.yaml --plugin benchmarks/again.py --model MODELS/realtext-21m --data DATA
+```
+
+In `realtext-21m` (16 shots, 5 seeds, 100 queries) its likeness is .99 [.98,
 .99] on sst2 and .87 [.79, .95] on subj, and that less each control:
 
 | control | sst2 | subj |

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from dualscope.core.estimate import Estimate
-from dualscope.core.statistics import holm, quantiles, resample_counts
+from dualscope.core.statistics import COSINE, SHARE, SIZE, Bounds, holm, quantiles, resample_counts
 
 RNG = np.random.default_rng(0)
 finite = st.floats(-10, 10, allow_nan=False)
@@ -94,6 +95,37 @@ def test_shifting_all_values_shifts_the_interval(values: list[float], by: float)
     assert moved.high - moved.low == pytest.approx(plain.high - plain.low, abs=1e-6)
 
 
+@given(
+    st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0, 1), st.sampled_from([SHARE, COSINE, SIZE])
+)
+def test_a_cut_interval_covers_what_it_did(values: list[float], truth: float, bounds: Bounds) -> None:
+    whole = Estimate.of_seeds(values).interval
+    cut = whole.within(bounds)
+    assert bounds[0] <= cut.low <= cut.mean + 1e-12
+    assert cut.mean - 1e-12 <= cut.high <= bounds[1]
+    assert (cut.low <= truth <= cut.high) == (whole.low <= truth <= whole.high)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+def test_intervals_of_an_accuracy_cover_what_they_say(seeds: int) -> None:
+    """Right and wrong answers, not normal noise: queries of which some are harder, seeds of which some are worse."""
+    rng = np.random.default_rng(seeds)
+    for level in (0.0, 1.0, 2.5):  # accuracies of .5, .71 and .92
+        drawn = rng.standard_normal((2, 200_000))
+        truth = expit(level + drawn[0] + 0.3 * drawn[1]).mean()
+        covered = []
+        for _ in range(800):
+            easy = level + rng.standard_normal(150) + 0.3 * rng.standard_normal((seeds, 1))
+            found = Estimate.of((rng.random((seeds, 150)) < expit(easy)).astype(float)).interval.within(SHARE)
+            covered.append(found.low <= truth <= found.high)
+        assert np.mean(covered) >= 0.93, (level, np.mean(covered))
+
+
+def test_what_is_not_known_stays_so_within_bounds() -> None:
+    found = Estimate(0.5, np.nan, np.nan, 1, 0).interval.within(SHARE)
+    assert np.isnan([found.low, found.high]).all()
+
+
 def test_how_many_seeds_would_do() -> None:
     rng = np.random.default_rng(3)
     unclear = Estimate.of(0.05 + draws(rng, 4, (0.05, 0.0, 0.2)))
@@ -113,6 +145,9 @@ def test_a_ratio_and_a_mean_over_tasks() -> None:
     share = Estimate.of_ratio(left, right)
     assert share.mean == pytest.approx(left.mean() / right.mean())
     assert share.interval.low < 0.5 < share.interval.high
+    # What both have in common moves neither up: what is left is the noise of left around its share of right.
+    assert share.se == pytest.approx(Estimate.of((left - share.mean * right) / right.mean()).se)
+    assert share.se < 0.6 * Estimate.of(left / right.mean()).se
     parts = [Estimate.of(draws(rng, 5, SPREADS[0]) + level) for level in (0.1, 0.3)]
     both = Estimate.mean_of(parts)
     assert both.mean == pytest.approx((parts[0].mean + parts[1].mean) / 2)
@@ -131,3 +166,8 @@ def test_quantiles_are_numpys(values: list[float]) -> None:
 def test_holm_by_hand() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": float("nan")})["a"] == 0.02
     assert holm({"a": 0.5, "b": 0.9}) == {"a": 1.0, "b": 1.0}
+    assert holm({"a": 0.01, "b": 0.02, "c": 0.03}) == {
+        "a": 0.03,
+        "b": 0.04,
+        "c": 0.04,
+    }  # one task less each time

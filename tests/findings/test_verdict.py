@@ -47,6 +47,18 @@ def test_above_the_controls() -> None:
     assert found.rule == RULE
 
 
+def test_intervals_end_where_likenesses_and_gains_do() -> None:
+    """Three seeds reach far: cut at 1, and at a gain of 1; what is above 0 stays so."""
+    found = verdict(
+        evidence(seeds=3, gd=0.97, mismatched=0.96, spread=0.6, gains={"in-context": 0.5, "gd": 0.5})
+    )
+    (answer,) = found.answers
+    assert answer.value.high == 1.0
+    assert {c.control: c.control_value.high for c in answer.comparisons}["mismatched"] == 1.0
+    assert answer.icl_gain is not None
+    assert 0 < answer.icl_gain.low < answer.icl_gain.high <= 1.0
+
+
 def test_not_above() -> None:
     word, text = only(verdict(evidence(gd=0.3, mismatched=0.3, spread=0.01)))
     assert word == "not above"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dualscope.core.learning import Learning
+from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
 from dualscope.metrics.case import Case
 from dualscope.metrics.rows import compute
@@ -55,6 +56,7 @@ def norm(vector: np.ndarray) -> np.ndarray:
 
 
 OUTPUTS: dict[str, Callable[..., float]] = {
+    "change_norm": lambda z, c, g, i, k: np.linalg.norm(g[i, k] - z[i, k]) / np.linalg.norm(z[i, k]),
     "sim_aou": lambda z, c, g, i, k: cos(c[i, k] - z[i, k], g[i, k] - z[i, k]),
     "sim_aou_norm": lambda z, c, g, i, k: cos(norm(c[i, k]) - norm(z[i, k]), norm(g[i, k]) - norm(z[i, k])),
     "sim_aou_centered": lambda z, c, g, i, k: cos(
@@ -223,3 +225,83 @@ def test_null_contexts_have_rows_of_their_own() -> None:
     found = values(case, "sim_aou_to_null", "null-context")
     assert found[2, 1] == pytest.approx(cos(n[2, 1] - z[2, 1], g[2, 1] - z[2, 1]))
     assert [v.reference for v in compute(case, ["alpha"])] == [Learning("lcgd")]
+
+
+def test_a_context_that_is_none_is_no_null_context() -> None:
+    """Dilution teaches nothing either, and has no context: nothing is compared with what it would add to one."""
+    diluted = Result(Learning("dilution"), "null", Learned(random_trace(50)))
+    assert not list(compute(replace(random_case(6), others=(diluted,)), ["sim_aou_null", "sim_aou_to_null"]))
+
+
+def test_queries_without_a_value_are_no_part_of_a_mean() -> None:
+    case = random_case(7)
+    c, g = case.reference.attn_out.clone(), case.trace.attn_out.clone()
+    c[4], g[4] = torch.nan, torch.nan
+    broken = replace(
+        case,
+        own=result(gradient(replace(case.trace, attn_out=g))),
+        against=result(replace(case.reference, attn_out=c), "in-context"),
+    )
+    kept = torch.arange(QUERIES) != 4
+    for name in ("sim_aou_centered", "sim_aou_mismatched"):
+        found = values(broken, name)
+        assert np.isnan(found[4]).all()
+        np.testing.assert_allclose(found[kept.numpy()], values(case.only(kept), name))
+
+
+def test_a_layers_own_part_is_held_against_icls_change() -> None:
+    case = random_case(8)
+    case.trace.extras["direct_attn_out"] = random_trace(60).attn_out
+    z, c, _ = arrays(case, "attn_out")
+    direct = case.trace.extras["direct_attn_out"].double().numpy()
+    found = values(case, "sim_aou_direct")
+    assert found[3, 2] == pytest.approx(cos(c[3, 2] - z[3, 2], direct[3, 2] - z[3, 2]))
+
+
+def test_a_query_that_fills_the_first_window_has_no_change_in_layer_0() -> None:
+    """Positions are relative there, and no context comes into view: from the window's length on."""
+    case = random_case(9, relative=True)
+    case = replace(case, zero_shot=replace(case.zero_shot, first_window=5))
+    found = np.isnan(values(case, "sim_aou"))
+    assert found[:, 0].tolist() == [length >= 5 for length in case.zero_shot.lengths.tolist()]
+    assert not found[:, 1:].any()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_tokens_behind_a_window_are_no_part_of_a_map(name: str) -> None:
+    """In context the window lies elsewhere: what zero-shot does not see does not count, whatever stands there."""
+    case, first = random_case(10), 4
+    case.zero_shot.attn_scores[:, 1, :, :first] = torch.nan
+    z, c, g = arrays(case, "attn_scores")
+    found = values(case, name)
+    for i, length in enumerate(case.trace.lengths.tolist()):
+        shown = min(length, z.shape[-1] - first)
+        plain = [MAPS[name](*(own(a[i, 1, h], shown) for a in (z, c, g))) for h in range(HEADS)]
+        np.testing.assert_allclose(found[i, 1], plain, atol=1e-10)
+
+
+def test_alpha_is_of_two_gradient_learners_and_of_no_control() -> None:
+    other = random_trace(70)
+    others = (
+        result(gradient(other), "lcgd"),
+        result(gradient(random_trace(71)), Learning("gd", "random-labels")),
+    )
+    case = replace(random_case(11), others=others)
+    assert [v.reference for v in compute(case, ["alpha"])] == [Learning("lcgd")]
+    z, _, g = arrays(case, "attn_scores")
+    theirs = other.attn_scores.double().numpy()
+    length = int(case.trace.lengths[5])
+    parts = (own(a[5, 1, 0], length) for a in (z, theirs, g))
+    assert values(case, "alpha")[5, 1, 0] == pytest.approx(MAPS["sim_am_delta"](*parts))
+
+
+def test_a_case_of_some_queries_has_companions_of_the_same() -> None:
+    null = random_trace(50)
+    case = replace(random_case(6), others=(result(null, "null-context"),))
+    kept = torch.arange(QUERIES) % 3 == 0
+    some = case.only(kept)
+    assert some.others[0].trace.query_ids == some.zero_shot.query_ids
+    np.testing.assert_allclose(
+        values(some, "sim_aou_null", "null-context"),
+        values(case, "sim_aou_null", "null-context")[kept.numpy()],
+    )

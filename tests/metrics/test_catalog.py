@@ -1,9 +1,12 @@
-"""The order of metrics, and so of rows, is the catalog's, whatever was imported first."""
+"""The order of metrics, and so of rows, is the catalog's, whatever was imported first; and between what they lie."""
 
 import subprocess
 import sys
 
-from dualscope.metrics.catalog import FAMILIES
+from dualscope.core.statistics import ANYWHERE
+from dualscope.metrics.catalog import FAMILIES, METRICS, bounds_of
+from dualscope.metrics.rows import measure
+from tests.metrics.cases import random_case
 
 NAMES = "from dualscope.metrics.catalog import METRICS; print(' '.join(METRICS))"
 
@@ -15,3 +18,26 @@ def names(first: str = "") -> list[str]:
 
 def test_imports_do_not_tell() -> None:
     assert names(f"import dualscope.metrics.{FAMILIES[-1]}; ") == names()
+
+
+def test_every_number_lies_within_its_metrics_bounds() -> None:
+    """Intervals are cut there: bounds that a number can pass would cut the truth off."""
+    asked = [name for name in METRICS if not METRICS[name].per_head]
+    seen = set()
+    for seed in range(4):
+        for row in measure(random_case(seed), metrics=asked, per_head=True, seed=seed).rows:
+            least, most = bounds_of(row["metric"])
+            assert not row["value"] < least - 1e-12, row
+            assert not row["value"] > most + 1e-12, row
+            seen.add(row["metric"])
+    assert {
+        "accuracy",
+        "rec2ftp",
+        "jaccard_corrected",
+        "explained",
+        "sim_aou",
+        "sim_am",
+        "change_norm",
+    } <= seen
+    assert not [name for name in METRICS if bounds_of(name) == ANYWHERE]
+    assert bounds_of("of a plugin that is not loaded") == ANYWHERE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,6 +71,13 @@ def test_nothing_to_explain_where_icl_moves_as_much_by_other_demonstrations() ->
     near, far = icl + 0.1 * draw(1), icl + 2 * draw(3)
     assert math.isnan(value(case(trace(own), trace(icl), trace(near), trace(far)), "explained"))
     assert not math.isnan(value(case(trace(own), trace(icl), trace(far), trace(near)), "explained"))
+
+
+def test_another_learner_on_another_draw_is_no_ceiling() -> None:
+    icl, near, far = draw(0), draw(0) + 0.1 * draw(1), draw(0) + 2 * draw(3)
+    redrawn = Result(Learning("gd", "redraw"), "ceiling", Learned(trace(far)))
+    found = case(trace(draw(2)), trace(icl), trace(near))
+    assert not math.isnan(value(replace(found, others=(redrawn,)), "explained"))
 
 
 def test_next_tokens_have_a_bucket_for_the_rest() -> None:

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from dualscope.metrics.case import Case
-from dualscope.metrics.demonstrations import KENDALL_QUERIES, TOP, Places, by_demonstration, shared_tokens
+from dualscope.metrics.demonstrations import (
+    KENDALL_QUERIES,
+    TOP,
+    Places,
+    by_demonstration,
+    shared_tokens,
+    shifted,
+)
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.rows import compute, measure
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
@@ -100,6 +107,16 @@ def test_tokens_are_paired_whatever_was_recorded() -> None:
     assert shared_tokens(made, 99) is None
 
 
+def test_a_label_word_of_another_length_is_paired_as_far_as_both_go() -> None:
+    """Under random labels GD may be taught a longer word than the context shows, or a shorter one."""
+    made, _ = lesson()
+    longer, shorter = (replace(made.training[i], label=label) for i, label in ((0, (8, 8)), (1, (8,))))
+    found = shared_tokens(replace(made, training=(longer, shorter, *made.training[2:])), 23)
+    assert found is not None
+    assert found.context == [*range(1, 6), *range(7, 14), *range(16, 20)]
+    assert found.training == [*range(5), *range(6, 13), *range(13, 17)]
+
+
 def kendall_case() -> Case:
     made, length = lesson()
     generator = torch.Generator().manual_seed(0)
@@ -146,6 +163,9 @@ def test_metrics_agree_with_loops() -> None:
         raw = case.reference.extras["context_products"][i, k, places.context].double().tolist()
         whole = products("queries", "query_vectors", everything)
         assert found["kendall_raw"][i, k].item() == pytest.approx(kendalltau(raw, whole).statistic)
+        moved = [[float(scores[n]) for n in seen] for scores in shifted(torch.tensor(whole), case.seed)]
+        shift = np.mean([kendalltau(icl, scores).statistic for scores in moved])
+        assert found["kendall_shift"][i, k].item() == pytest.approx(shift)
         top = [set(np.argsort(values)[-TOP:].tolist()) for values in (icl, gd)]
         share = len(top[0] & top[1]) / min(TOP, len(seen))
         assert found["kendall_recall"][i, k].item() == pytest.approx(share)

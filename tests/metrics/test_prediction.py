@@ -106,6 +106,16 @@ def test_correlation_agrees_with_numpy() -> None:
     assert rows(case)["label_change_correlation", "in-context"]["value"] == pytest.approx(expected, abs=1e-10)
 
 
+def test_early_exits_are_held_against_the_gold_label() -> None:
+    case = random_case(4)
+    at = case.trace.label_logprobs_at_layer
+    assert at is not None
+    found = {r["layer"]: r["value"] for r in measure(case, ["accuracy_at_layer"]).rows}
+    for layer in range(at.shape[1]):
+        right = [int(at[i, layer].argmax()) == int(case.trace.labels[i]) for i in range(len(at))]
+        assert found[layer] == pytest.approx(sum(right) / len(right))
+
+
 def test_each_kind_of_cell_has_its_rows() -> None:
     z, c = random_trace(0), random_trace(1)
     plain = Learned(z)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dualscope.core.learning import Learning
 from dualscope.learners import Bench, identify
+from dualscope.learners.learner import Result
 from dualscope.metrics.measured import measure_cell
+from dualscope.metrics.rows import compute
 from dualscope.metrics.weight_change import similarity
 from dualscope.models.context_patch import ContextPatch
 from dualscope.models.files.low_rank import matrix
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
+from tests.metrics.cases import gradient, random_case, random_trace
 
 
 def bench_of(family: str) -> Bench:
@@ -63,3 +68,12 @@ def test_keys_and_values() -> None:
     rows = measure_cell(bench, identify("gd", {}, None, 0.1), [fitted], metrics=["sim_dw"]).rows
     assert {r["layer"] for r in rows} == {None, 0, 1, 2}
     assert measure_cell(bench, identify("task-vector", {"layer": 1}), [fitted], metrics=["sim_dw"]).rows == []
+
+
+def test_only_a_ceiling_under_no_control_is_compared() -> None:
+    """Plain GD on another draw is a ceiling too, of another kind: it does not do what the context does."""
+    other = gradient(random_trace(5))
+    fitted = Result(Learning("kv-distilled"), "ceiling", other)
+    redrawn = Result(Learning("gd", "redraw"), "ceiling", other)
+    case = replace(random_case(0), others=(redrawn, fitted))
+    assert [values.reference for values in compute(case, ["sim_dw"])] == [fitted.learning]

@@ -9,6 +9,8 @@ import pytest
 from scipy.stats import t as student
 
 from dualscope.core.learning import Learning
+from dualscope.core.statistics import SHARE
+from dualscope.metrics import bounds_of
 from dualscope.report.charts.chart import Browser, Chart, Section, Tabs
 from dualscope.report.charts.drawing import colours
 from dualscope.report.charts.layers import Line, combine, layer_lines
@@ -88,6 +90,18 @@ def test_intervals_over_seeds() -> None:
     assert (high - low) / 2 == pytest.approx(student.ppf(0.975, 4) * spread)
     assert np.isnan(combine([(np.nan, np.nan, np.nan)])[0])
     assert combine([(np.inf, np.inf, np.inf), (np.inf, np.inf, np.inf)])[0] == np.inf
+
+
+def test_intervals_end_where_their_numbers_do(plain_run: Path) -> None:
+    """All accuracies are 1 there, give or take .05 in every seed."""
+    subject = Data([plain_run]).subjects[0]
+    for row in subject.rows:
+        least, most = bounds_of(row["metric"])
+        assert least <= row["low"] <= row["high"] <= most, row
+    assert {row["high"] for row in subject.rows if row["metric"] == "accuracy"} == {1.0}
+    near = [(v, v - 0.1, v + 0.1) for v in (0.9, 1.0, 0.95)]
+    assert combine(near)[2] > 1 == combine(near, SHARE)[2]
+    assert Line.over_seeds({0: {i: [one] for i, one in enumerate(near)}}, SHARE).highs == (1.0,)
 
 
 def test_orders_are_no_further_seeds_of_a_layers_line() -> None:

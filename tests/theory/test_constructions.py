@@ -110,6 +110,9 @@ def test_closed_form_measures() -> None:
     first, second = closed_forms.ols(x, y), closed_forms.ridge(x, y, 1.0)
     assert closed_forms.ilwd(first, first) == 0 < closed_forms.ilwd(first, second)
     assert (
+        closed_forms.ilwd(torch.zeros(4, 3), torch.full((4, 3), 2.0)) == 12
+    )  # 3 weights' squares, mean over the 4
+    assert (
         closed_forms.spd(query @ first, query @ first) == 0 < closed_forms.spd(query @ first, query @ second)
     )
     # One pass of SGD on one example is one step of GD on it.

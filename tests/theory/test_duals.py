@@ -16,6 +16,7 @@ from dualscope.theory.features import (
     kernel_sides,
     random_features,
     taylor_features,
+    taylor_remainder,
 )
 from dualscope.theory.icl_dual import (
     HeadWeights,
@@ -165,6 +166,9 @@ def test_approximations_converge() -> None:
     taylor = [kernel_sides(taylor_features(order), keys, queries).error for order in range(7)]
     assert taylor == sorted(taylor, reverse=True)
     assert taylor[-1] < 1e-5
+    # |t|^(p+1) e^|t| / (p+1)! of t = 2, by hand
+    bounds = taylor_remainder(torch.tensor([[2.0]]), torch.tensor([[1.0]]), orders=3).right
+    torch.testing.assert_close(bounds / torch.e**2, torch.tensor([2.0, 2.0, 4 / 3]))
     random = [
         kernel_sides(random_features(draw.normal(m, 4)), keys, queries).error for m in (64, 4096, 262144)
     ]

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from dualscope.core.statistics import ratio
+from dualscope.core.statistics import Bounds, ratio
 
 LEVEL = 0.95
 NORMAL = 1.96  # half the width of a normal 95 % interval, in standard errors: a cell's own, over its queries
@@ -46,6 +46,15 @@ class Interval:
     @property
     def excludes_zero(self) -> bool:
         return bool(self.low > 0 or self.high < 0)
+
+    def within(self, bounds: Bounds) -> Interval:
+        """Cut where the number itself cannot go. It covers what it did, since the truth cannot be there either.
+
+        >>> Interval(0.97, 0.89, 1.05, seeds=5, queries=40).within((0.0, 1.0)).high
+        1.0
+        """
+        least, most = bounds
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
 
 
 @dataclass(frozen=True)

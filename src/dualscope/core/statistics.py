@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,6 +11,12 @@ LEVEL = 0.95
 RESAMPLES = 1000
 # Below this signal to noise, rounding may turn a change by more than 0.02, the verdict's margin.
 SNR_THRESHOLD = 50.0
+Bounds = tuple[float, float]
+"""Between what a number lies, whatever is drawn."""
+ANYWHERE: Bounds = (-math.inf, math.inf)
+SHARE: Bounds = (0.0, 1.0)
+COSINE: Bounds = (-1.0, 1.0)
+SIZE: Bounds = (0.0, math.inf)
 
 
 def resample_counts(size: int, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0) -> np.ndarray:

@@ -27,5 +27,6 @@ it has a value and need not be measured: its context often changes too little to
 5. Not above: against some deciding control, the whole interval of the difference lies below {SMALL:g}.
 6. Inconclusive: anything else; how many seeds would settle it is said.
 Intervals are 95 % intervals over seeds: Student's, with one degree of freedom less than there are seeds, and what the \
-queries add to the variance of the mean. Their coverage and the rate of false answers are simulated.\
+queries add to the variance of the mean; one of a share or a cosine ends where these do. Their coverage and the rate \
+of false answers are simulated.\
 """

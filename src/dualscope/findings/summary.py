@@ -1,4 +1,7 @@
-"""A run in a few numbers: every aggregate metric over seeds, with crossed seed x query intervals. No torch."""
+"""A run in a few numbers: every aggregate metric over seeds, with crossed seed x query intervals.
+
+An interval is cut where its metric cannot go: a share ends at 0 and 1.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"
 SAME_OVER_TASKS = {*SUMMARY_KEYS, "metric", "reference"} - {"task", "lr"}
+RULES = 2  # grows with how intervals are made, so that a stored summary of older rules is made anew
 FILE, STAMP = "summary.csv", "summary_of.json"
 
 
@@ -49,8 +53,8 @@ def recalled(run: RunFolder, cells: Iterable[str]) -> list[SummaryRow] | None:
 
 
 def stamp_of(cells: Iterable[str]) -> str:
-    """What a stored summary is of: these cells, in these columns."""
-    return fingerprint([SUMMARY_KEYS, *sorted(cells)])
+    """What a stored summary is of: these cells, in these columns, by these rules."""
+    return fingerprint([RULES, SUMMARY_KEYS, *sorted(cells)])
 
 
 def compute(run: RunFolder, cells: Sequence[StoredCell]) -> list[SummaryRow]:
@@ -92,6 +96,8 @@ def _summarise_group(
     run: RunFolder, key: SummaryColumns, members: Sequence[tuple[StoredCell, list[Row]]]
 ) -> Iterator[tuple[SummaryRow, Estimate]]:
     """Every metric of the cells that differ in nothing but their draw."""
+    from dualscope.metrics import bounds_of
+
     tables = [run.queries(cell.id) for cell, _ in members]
     queries = sorted({query for table in tables for query in table["query"].to_pylist()})
     place = {query: i for i, query in enumerate(queries)}
@@ -107,7 +113,7 @@ def _summarise_group(
             if name in table.column_names:
                 values[i, where[i]] = table[name].to_numpy()
         estimate = _estimate(seeds, means, values, own)
-        interval = estimate.interval
+        interval = estimate.interval.within(bounds_of(metric))
         finite = means[np.isfinite(means)]
         row: SummaryRow = {
             **key,
@@ -148,10 +154,13 @@ def _average(values: np.ndarray) -> np.ndarray:
 
 def _mean_over_tasks(parts: Sequence[tuple[SummaryRow, Estimate]]) -> SummaryRow:
     """Tasks weigh the same, and are drawn independently."""
+    from dualscope.metrics import bounds_of
+
     rates = {row["lr"] for row, _ in parts}
     values = np.array([row["value"] for row, _ in parts])
     values = values[np.isfinite(values)]
-    interval = Estimate.mean_of([estimate for _, estimate in parts]).interval
+    whole = Estimate.mean_of([estimate for _, estimate in parts]).interval
+    interval = whole.within(bounds_of(parts[0][0]["metric"]))
     return {
         **parts[0][0],
         "task": ALL_TASKS,

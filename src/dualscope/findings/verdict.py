@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from dualscope.core import words
 from dualscope.core.companions import PLAIN
 from dualscope.core.estimate import Estimate, Interval
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
-from dualscope.core.statistics import holm
+from dualscope.core.statistics import COSINE, Bounds, holm
 from dualscope.findings.answer import (
     ALPHA,
     EXPLAINED,
@@ -121,7 +122,7 @@ class _Judge:
             learning,
             self._name(task, learning),
             "inconclusive",
-            Estimate.of(*self.evidence.pair(own)).interval,
+            Estimate.of(*self.evidence.pair(own)).interval.within(_bounds(measure)),
             self._gain(task, IN_CONTEXT),
             self._gain(task, learning),
             (*comparisons, *self._beyond_dilution(own)),
@@ -180,7 +181,7 @@ class _Judge:
         return AgainstControl(
             control.name,
             control.decides and not teaches,
-            Estimate.of(right).interval,
+            Estimate.of(right).interval.within(_bounds(control.key.metric)),
             apart.interval,
             apart.p,
             apart.p,
@@ -200,9 +201,8 @@ class _Judge:
             if left.seeds:
                 nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
                 needed, name = left.seeds_needed(self.alpha), "beyond dilution"
-                yield AgainstControl(
-                    name, True, nothing, left.interval, left.p, left.p, needed, "beyond dilution"
-                )
+                likeness = left.interval.within(_bounds(key.metric))
+                yield AgainstControl(name, True, nothing, likeness, left.p, left.p, needed, "beyond dilution")
 
     def _gain(self, task: str, learning: Learning) -> Interval | None:
         learned = self.evidence.learned(learning)
@@ -210,7 +210,7 @@ class _Judge:
         if not all(key in self.evidence for key in keys):
             return None
         after, before = self.evidence.pair(*keys)
-        return Estimate.of(after - before).interval if after.size else None
+        return Estimate.of(after - before).interval.within(COSINE) if after.size else None
 
     def _share(self, own: EvidenceKey, ceiling: EvidenceKey) -> Interval | None:
         # Layers that do not learn are left out of a learner's mean.
@@ -219,6 +219,11 @@ class _Judge:
             return None
         left, right = self.evidence.pair(own, ceiling)
         return Estimate.of_ratio(left, right).interval
+
+
+def _bounds(metric: str) -> Bounds:
+    """What is compared is a cosine, or a share that can be as far below 0 as it likes."""
+    return (-math.inf, 1.0) if metric == EXPLAINED else COSINE
 
 
 def _missing(comparisons: Sequence[AgainstControl], measure: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 from .case import Case as Case
 from .catalog import DEFAULT as DEFAULT
 from .catalog import METRICS as METRICS
+from .catalog import bounds_of as bounds_of
 from .catalog import expand as expand
 from .metric import Metric as Metric
 from .metric import simple_metric as simple_metric

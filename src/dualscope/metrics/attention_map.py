@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.learning import ZERO_SHOT, Learning
+from dualscope.core.statistics import COSINE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, wide
 from dualscope.metrics.metric import family
@@ -120,7 +121,7 @@ def _gradients(case: Case) -> list[Result]:
     return [other for other in case.others if other.learned.delta is not None and other.role == "hypothesis"]
 
 
-_add = family(_family, lambda case: case.is_pair and case.has_attention)
+_add = family(_family, lambda case: case.is_pair and case.has_attention, COSINE)
 _add("sim_am", "cos(c.attn_scores, g.attn_scores)", "likeness of the attention maps")
 _add(
     "sim_am_delta",
@@ -139,6 +140,6 @@ _add(
     "are two gradient learners the same thing; `reference` names the other",
     applies=lambda case: case.is_gradient and bool(_gradients(case)),
 )
-family(_zero_shot, lambda case: case.is_reference and case.has_attention)(
+family(_zero_shot, lambda case: case.is_reference and case.has_attention, COSINE)(
     "sim_am_zero_shot", "cos(c.attn_scores, z.attn_scores)", "likeness of the maps before any fine-tuning"
 )

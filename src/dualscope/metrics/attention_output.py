@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.learning import ZERO_SHOT, Learning
+from dualscope.core.statistics import COSINE, SIZE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
 from dualscope.metrics.metric import family
@@ -210,10 +211,10 @@ def _alone(case: Case, _names: frozenset[str]) -> Iterator[Values]:
     yield PerQuery("change_norm", torch.cat(chunks, 1), ZERO_SHOT)
 
 
-_add = family(_alone, lambda case: not case.is_baseline and case.has_attention)
+_add = family(_alone, lambda case: not case.is_baseline and case.has_attention, SIZE)
 _add("change_norm", "|g.attn_out - z.attn_out| / |z.attn_out|", "size of the change of the attention output")
 
-_add = family(_pairs, lambda case: case.is_pair and case.has_attention and not case.learned.one_layer)
+_add = family(_pairs, lambda case: case.is_pair and case.has_attention and not case.learned.one_layer, COSINE)
 _add(
     "sim_aou",
     "cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)",

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from importlib import import_module
 
+from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.metric import METRICS, Metric
 
-__all__ = ["DEFAULT", "METRICS", "expand"]
+__all__ = ["DEFAULT", "METRICS", "bounds_of", "expand"]
 
 FAMILIES = (
     "prediction",
@@ -32,6 +33,11 @@ def _rank(metric: Metric) -> int:
 
 METRICS.arrange(_rank)
 DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
+
+
+def bounds_of(name: str) -> Bounds:
+    """Between what a metric's numbers lie; of one that is not loaded (a plugin's) nothing is known."""
+    return METRICS[name].within if name in METRICS else ANYWHERE
 
 
 def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[str, ...]:

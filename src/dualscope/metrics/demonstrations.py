@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dualscope.core.statistics import COSINE, SHARE
 from dualscope.core.words import Control
 from dualscope.metrics.case import Case
 from dualscope.metrics.kendall import tau_b
@@ -167,7 +168,7 @@ def _applies(case: Case) -> bool:
     )
 
 
-_add = family(_taus, _applies)
+_add = family(_taus, _applies, COSINE)
 for _name, _formula, _about in (
     (
         "kendall",
@@ -187,6 +188,9 @@ for _name, _formula, _about in (
         "kendall of the mean score of each demonstration's tokens",
         "do both attend to the same demonstrations",
     ),
+):
+    _add(_name, _formula, f"{_about} (first {KENDALL_QUERIES} queries)", default=False, wants=["kendall"])
+for _name, _formula, _about in (
     (
         "kendall_recall",
         f"|{TOP} highest tokens of ICL & {TOP} highest of GD| / {TOP}",
@@ -194,7 +198,14 @@ for _name, _formula, _about in (
     ),
     ("kendall_recall_chance", f"{TOP} / tokens", "baseline: what random scores recall"),
 ):
-    _add(_name, _formula, f"{_about} (first {KENDALL_QUERIES} queries)", default=False, wants=["kendall"])
+    _add(
+        _name,
+        _formula,
+        f"{_about} (first {KENDALL_QUERIES} queries)",
+        default=False,
+        wants=["kendall"],
+        within=SHARE,
+    )
 _add(
     "kendall_raw",
     "kendall with sum_h k_t.q of ICL: no scale, softcap, position bias or window",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.statistics import SHARE, SIZE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import family
@@ -107,7 +109,7 @@ def _has_next(case: Case) -> bool:
     return case.is_pair and case.has_attention and all("next_logprobs" in t.extras for t in traces)
 
 
-_add = family(_shares, lambda case: case.is_pair, by_subset=False)
+_add = family(_shares, lambda case: case.is_pair, (-math.inf, 1.0), by_subset=False)
 _add(
     "explained",
     "1 - mean KL(p_icl || p) / mean KL(p_icl || p_zero_shot), over the classes",
@@ -121,7 +123,7 @@ _add(
     wants=["next_tokens"],
     applies=_has_next,
 )
-_add = family(_alike, lambda case: case.is_pair, by_subset=False)
+_add = family(_alike, lambda case: case.is_pair, SHARE, by_subset=False)
 _add("agreement", "|prediction = ICL's| / queries", "share of queries where the learner answers as ICL does")
 _add(
     "topk_overlap",
@@ -131,7 +133,7 @@ _add(
     wants=["next_tokens"],
     applies=lambda case: _has_next(case) and "top_tokens" in case.trace.extras,
 )
-family(_orders, lambda case: not case.is_baseline and len(_reordered(case)) >= ORDERS, by_subset=False)(
+family(_orders, lambda case: not case.is_baseline and len(_reordered(case)) >= ORDERS, SIZE, by_subset=False)(
     "order_sensitivity",
     "std over reorderings of the right label's probability",
     "how much the order of the demonstrations matters to the learner",

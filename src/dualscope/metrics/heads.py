@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from dualscope.core.statistics import COSINE, SHARE, Bounds
 from dualscope.learners.hidden_states.function_vector import SHUFFLES, indirect_effects
 from dualscope.learners.hidden_states.induction import induction_scores
 from dualscope.metrics.case import Case
@@ -41,7 +42,7 @@ def _of_heads(case: Case, names: frozenset[str]) -> Iterator[Values]:
         yield PerHead(name, case.heads[name])
 
 
-def _add(name: str, formula: str, about: str) -> None:
+def _add(name: str, formula: str, about: str, within: Bounds) -> None:
     METRICS.add(
         name,
         Metric(
@@ -53,6 +54,7 @@ def _add(name: str, formula: str, about: str) -> None:
             default=False,
             by_subset=False,
             per_head=True,
+            within=within,
         ),
     )
 
@@ -61,9 +63,11 @@ _add(
     INDUCTION,
     "softmax weight from the last token to the one after its first occurrence",
     "how much a head looks at what followed the same token before, on random repeated sequences",
+    SHARE,
 )
 _add(
     EFFECT,
     "p(right label | head's mean output) - p(right label), after shuffled labels",
     "how much likelier the right label becomes when a head's mean output in context takes its output's place",
+    COSINE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualscope.core.statistics import SHARE
 from dualscope.metrics.case import Case
 from dualscope.metrics.metric import family
 from dualscope.metrics.values import PerQuery, Values
@@ -19,7 +20,7 @@ def _has_context(case: Case) -> bool:
 
 
 def _add(name: str, formula: str, about: str) -> None:
-    family(_masses, lambda case: _has_context(case) and name in case.trace.extras)(
+    family(_masses, lambda case: _has_context(case) and name in case.trace.extras, SHARE)(
         name, formula, about, wants=["mass"]
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from dualscope.core.registry import Registry
+from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.case import Case
 from dualscope.metrics.values import PerQuery, Values
 
@@ -31,6 +32,8 @@ class Metric:
     by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
     written_as: Callable[..., Any] | None = None  # the function that a person wrote, where `compute` wraps it
     reads_twice: bool = False  # needs a few queries in another order of summation, which is another learning
+    within: Bounds = ANYWHERE
+    """Between what its numbers lie by their definition: intervals are cut there."""
     per_head: bool = False
     """Of single heads alone, and among the default ones where rows of heads are asked for."""
 
@@ -54,7 +57,11 @@ def always(_case: Case) -> bool:
 
 
 def family(
-    compute: Compute, applies: Applies, by_subset: bool = True, reads_twice: bool = False
+    compute: Compute,
+    applies: Applies,
+    within: Bounds = ANYWHERE,
+    by_subset: bool = True,
+    reads_twice: bool = False,
 ) -> Callable[..., Metric]:
     """Registers the metrics that one function computes: ``add(name, formula, about, default=True)``."""
 
@@ -65,6 +72,7 @@ def family(
         default: bool = True,
         wants: Iterable[str] = (),
         applies: Applies = applies,
+        within: Bounds = within,
     ) -> Metric:
         found = Metric(
             name,
@@ -76,6 +84,7 @@ def family(
             frozenset(wants),
             by_subset,
             reads_twice=reads_twice,
+            within=within,
         )
         return METRICS.add(name, found)
 
@@ -83,14 +92,15 @@ def family(
 
 
 def simple_metric(
-    name: str, formula: str, about: str, applies: Applies | None = None
+    name: str, formula: str, about: str, applies: Applies | None = None, within: Bounds = ANYWHERE
 ) -> Callable[[OfCase], OfCase]:
     """Registers a function of a case as a metric: the short way, for ``--plugin`` and notebooks.
 
     The function returns one number per query, [queries], [queries, layers] or [queries, layers, heads]; rows,
-    aggregation and intervals follow from that.
+    aggregation and intervals follow from that. ``within`` says between what those numbers lie; an interval over seeds
+    ends there.
 
-    >>> @simple_metric("confidence", "max_k p_k", "the largest label probability")
+    >>> @simple_metric("confidence", "max_k p_k", "the largest label probability", within=(0, 1))
     ... def confidence(case):
     ...     return case.trace.label_logprobs.exp().amax(-1)
     >>> METRICS["confidence"].about
@@ -103,8 +113,10 @@ def simple_metric(
             reference = case.against.learning if case.is_pair else None
             return [PerQuery(name, function(case), reference)]
 
+        asked = applies or always
         METRICS.add(
-            name, Metric(name, about, formula, compute, applies or always, default=False, written_as=function)
+            name,
+            Metric(name, about, formula, compute, asked, default=False, written_as=function, within=within),
         )
         return function
 

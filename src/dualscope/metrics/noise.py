@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.learning import ZERO_SHOT
-from dualscope.core.statistics import SNR_THRESHOLD
+from dualscope.core.statistics import SIZE, SNR_THRESHOLD
 from dualscope.learners.learner import Reread
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
 from dualscope.metrics.attention_output import across, centered, of_heads, outputs, without
@@ -107,7 +107,7 @@ def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 _applies = lambda case: case.reread is not None and not case.is_baseline and case.has_attention  # noqa: E731
-_add = family(_snr, _applies, reads_twice=True)
+_add = family(_snr, _applies, SIZE, reads_twice=True)
 _add(
     "snr",
     "sum |d| / sum |d - d'|, d = g.attn_out - z.attn_out, d' the same with all sums in another order",

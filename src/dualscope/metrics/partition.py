@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from dualscope.core.statistics import SIZE
 from dualscope.metrics.case import Case
 from dualscope.metrics.metric import family
 from dualscope.metrics.prediction import changes
@@ -54,6 +55,6 @@ def _compute(case: Case, names: frozenset[str]) -> Iterator[Values]:
             yield PerQuery(name, members, case.against.learning, scale=float(len(members)))
 
 
-_add = family(_compute, lambda case: case.is_pair, by_subset=False)
+_add = family(_compute, lambda case: case.is_pair, SIZE, by_subset=False)
 for _name, _about in PARTITION.items():
     _add(_name, "number of queries", _about)

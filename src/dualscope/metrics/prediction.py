@@ -5,6 +5,7 @@ C is the set of queries a learner predicts correctly, D the set whose prediction
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.learning import ZERO_SHOT
+from dualscope.core.statistics import COSINE, SHARE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import always, family
@@ -122,7 +124,7 @@ def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
         yield Pooled("label_change_correlation", parts, pooled_correlation, case.against.learning)
 
 
-_add = family(_alone, always, by_subset=False)
+_add = family(_alone, always, SHARE, by_subset=False)
 _add("accuracy", "|C| / queries", "share of queries predicted correctly")
 _add(
     "accuracy_at_layer",
@@ -141,18 +143,21 @@ _add(
     "accuracy - zero-shot accuracy",
     "what the gradient learner gained over zero-shot",
     applies=lambda case: case.is_gradient or not case.has_attention,
+    within=COSINE,
 )
 _add(
     "icl_learned",
     "accuracy - zero-shot accuracy",
     "what the context gained over zero-shot",
     applies=lambda case: case.is_reference,
+    within=COSINE,
 )
 _add(
     "null_learned",
     "accuracy - zero-shot accuracy",
     "what a control that should teach nothing gained: where its interval is above 0, it is not a null here",
     applies=lambda case: case.own.role == "null",
+    within=COSINE,
 )
 _add(
     "changed",
@@ -160,7 +165,7 @@ _add(
     "share of queries whose prediction differs from zero-shot's",
     applies=lambda case: not case.is_baseline,
 )
-_add = family(_paired, lambda case: case.is_pair, by_subset=False)
+_add = family(_paired, lambda case: case.is_pair, SHARE, by_subset=False)
 _add(
     "rec2ftp",
     "|(C_icl & C_gd) - C_zs| / |C_gd - C_zs|",
@@ -182,9 +187,11 @@ _add(
     "jaccard_corrected",
     "(J - J_e) / (1 - J_e), J_e = e / (|D_icl| + |D_gd| - e), e = |D_icl| |D_gd| / queries",
     "jaccard above what sets of these sizes share by chance",
+    within=(-math.inf, 1.0),
 )
 _add(
     "label_change_correlation",
     "corr(c.logp_k - z.logp_k, g.logp_k - z.logp_k), mean over classes and per-class mean over queries removed",
     "do label preferences move alike, query by query",
+    within=COSINE,
 )

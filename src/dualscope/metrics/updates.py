@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from dualscope.core.statistics import SIZE
 from dualscope.metrics.case import Case
 from dualscope.metrics.metric import family
 from dualscope.metrics.values import Logged, Values
@@ -19,7 +20,7 @@ def _logged(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 def _add(name: str, formula: str, about: str) -> None:
-    family(_logged, lambda case: getattr(case.learned.log, name) is not None)(name, formula, about)
+    family(_logged, lambda case: getattr(case.learned.log, name) is not None, SIZE)(name, formula, about)
 
 
 _add("grad_norm", "|dL/dW_l| of each step", "norm of the gradient of a layer's keys and values, per step")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from dualscope.core.statistics import COSINE
 from dualscope.descent.parameters import layer_of
 from dualscope.learners.ceilings.static_patch import StaticPatch
 from dualscope.learners.learner import Learned, Result
@@ -121,7 +122,7 @@ def _similarities(case: Case, names: frozenset[str]) -> Iterator[Values]:
                 yield Logged(name, found, other.learning)
 
 
-_add = family(_similarities, lambda case: any(True for _ in _pairs(case)), by_subset=False)
+_add = family(_similarities, lambda case: any(True for _ in _pairs(case)), COSINE, by_subset=False)
 _add(
     "sim_dw",
     "cos(dW, dW') of the weights that both change, per layer",

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dualscope.core.estimate import NORMAL, Estimate
+from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.report.subject import Subject, label_of
 
 Key = tuple[str, str, str, str, str | None]
@@ -26,10 +27,10 @@ class Line:
     highs: tuple[float, ...]
 
     @classmethod
-    def over_seeds(cls, found: dict[int, dict[int, list[Reach]]]) -> Line:
+    def over_seeds(cls, found: dict[int, dict[int, list[Reach]]], bounds: Bounds = ANYWHERE) -> Line:
         """By layer and seed; several cells of a seed (orders, draws of weights) are no further seeds."""
         layers = sorted(found)
-        ends = [combine([mean(cells) for cells in found[layer].values()]) for layer in layers]
+        ends = [combine([mean(cells) for cells in found[layer].values()], bounds) for layer in layers]
         values, lows, highs = zip(*ends, strict=True) if ends else ((), (), ())
         return cls(tuple(layers), values, lows, highs)
 
@@ -40,8 +41,8 @@ def mean(cells: Sequence[Reach]) -> Reach:
     return value, low, high
 
 
-def combine(parts: Sequence[Reach]) -> Reach:
-    """The mean over seeds of (value, low, high), with a 95 % interval.
+def combine(parts: Sequence[Reach], bounds: Bounds = ANYWHERE) -> Reach:
+    """The mean over seeds of (value, low, high), with a 95 % interval that ends where the numbers do (``bounds``).
 
     The seeds' spread over the number of seeds, plus the variance within a seed (from its interval over queries), which
     is not divided: the same queries recur in every seed. One seed keeps its own interval.
@@ -60,12 +61,14 @@ def combine(parts: Sequence[Reach]) -> Reach:
     values, lows, highs = (np.array(column, float) for column in zip(*there, strict=True))
     within = ((highs - lows) / (2 * NORMAL)) ** 2
     within = within[np.isfinite(within)]
-    found = Estimate.of_seeds(values, float(within.mean()) if len(within) else 0.0).interval
+    found = Estimate.of_seeds(values, float(within.mean()) if len(within) else 0.0).interval.within(bounds)
     return found.mean, found.low, found.high
 
 
 def layer_lines(subject: Subject) -> dict[Key, Line]:
     """Every metric that has layers, for the cells of the subject's setting."""
+    from dualscope.metrics import bounds_of
+
     found: dict[Key, dict[int, dict[int, list[Reach]]]] = {}
     for cell in subject.cells:
         table = subject.source.table(cell.id)
@@ -78,4 +81,4 @@ def layer_lines(subject: Subject) -> dict[Key, Line]:
             value, low, high = (math.nan if n is None else n for n in numbers)
             line = found.setdefault((*where, metric, reference), {})
             line.setdefault(layer, {}).setdefault(cell.columns["seed"], []).append((value, low, high))
-    return {key: Line.over_seeds(layers) for key, layers in found.items()}
+    return {key: Line.over_seeds(layers, bounds_of(key[3])) for key, layers in found.items()}

@@ -62,6 +62,8 @@ def _chart(data: Data, metric: str) -> Chart | None:
 
 def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
     """Of in-context learning in the setting that charts show; several cells of a seed are one seed."""
+    from dualscope.metrics import bounds_of
+
     found: dict[tuple[int, int], dict[int, list[Reach]]] = {}
     for cell in subject.cells:
         own = cell.columns
@@ -73,7 +75,8 @@ def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
                 assert head is not None
                 of = found.setdefault((layer, head), {})
                 of.setdefault(own["seed"], []).append((reach[0], reach[1], reach[2]))
-    return {head: combine([mean(cells) for cells in seeds.values()]) for head, seeds in found.items()}
+    bounds = bounds_of(metric)
+    return {head: combine([mean(cells) for cells in seeds.values()], bounds) for head, seeds in found.items()}
 
 
 def _panel(found: Heads, title: str, task: str) -> Panel:
