@@ -206,19 +206,23 @@ In `realtext-21m` (16 shots, 5 seeds, 100 queries) its likeness is .99 [.98,
 
 | control | sst2 | subj |
 |---|---|---|
+| untrained | .04 [.03, .06] | **−.07 [−.13, .00]** |
 | mismatched | .07 [.06, .08] | .08 [.07, .09] |
-| dilution | .39 [.37, .41] | .31 [.24, .38] |
+| dilution | .39 [.37, .41] | .31 [.24, .37] |
 | position | .74 [.72, .77] | .52 [.40, .63] |
-| null context | .63 [.61, .65] | .48 [.36, .61] |
-| likeness to the null context | .63 [.62, .64] | .52 [.43, .61] |
-| other task | .30 [.19, .42] | .21 [.11, .32] |
+| likeness to position | .74 [.72, .76] | .53 [.45, .60] |
+| null context | .63 [.61, .65] | .48 [.36, .60] |
+| likeness to the null context | .63 [.62, .64] | .52 [.43, .60] |
+| other task | .30 [.19, .42] | .21 [.10, .32] |
 | beyond dilution | .97 [.96, .98] | .80 [.68, .91] |
 | random labels: not a null here, they beat zero-shot in context | .00 [.00, .00] | .00 [−.11, .11] |
 
-Above all of these that decide. The untrained model is the exception: with random weights a context of the same
-length changes attention much alike whatever it says, so that two draws are as alike as .93 on sst2 (one draw of
-weights) and .92 and .95 on subj (two draws, 20 queries). That is below the trained model on sst2, and above it on
-subj, where by the letter of the rule not even in-context learning itself stands above every control.
+So the verdict is *above the controls* on sst2, and *not above* on subj, by one control: the untrained model. With random
+weights a context of the same length changes attention much alike whatever it says, so that two draws of demonstrations
+are as alike there as .94 on sst2 and .93 on subj (five draws of weights). The trained model's changes depend on what the
+demonstrations say, on subj more than on sst2 (.87 and .99), and where they do, being less alike than in an untrained model
+is no sign of less learning. By the letter of the rule not even in-context learning itself then stands above every
+control: *not above* says that a likeness is not evidence, not that there is nothing.
 
 ## The ceiling
 
