@@ -56,7 +56,7 @@ def norm(vector: np.ndarray) -> np.ndarray:
 
 
 OUTPUTS: dict[str, Callable[..., float]] = {
-    "change_norm": lambda z, c, g, i, k: np.linalg.norm(g[i, k] - z[i, k]) / np.linalg.norm(z[i, k]),
+    "change_norm": lambda z, c, g, i, k: float(np.linalg.norm(g[i, k] - z[i, k]) / np.linalg.norm(z[i, k])),
     "sim_aou": lambda z, c, g, i, k: cos(c[i, k] - z[i, k], g[i, k] - z[i, k]),
     "sim_aou_norm": lambda z, c, g, i, k: cos(norm(c[i, k]) - norm(z[i, k]), norm(g[i, k]) - norm(z[i, k])),
     "sim_aou_centered": lambda z, c, g, i, k: cos(
