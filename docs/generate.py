@@ -217,12 +217,13 @@ In `realtext-21m` (16 shots, 5 seeds, 100 queries) its likeness is .99 [.98,
 | beyond dilution | .97 [.96, .98] | .80 [.68, .91] |
 | random labels: not a null here, they beat zero-shot in context | .00 [.00, .00] | .00 [−.11, .11] |
 
-So the verdict is *above the controls* on sst2, and *not above* on subj, by one control: the untrained model. With random
-weights a context of the same length changes attention much alike whatever it says, so that two draws of demonstrations
-are as alike there as .94 on sst2 and .93 on subj (five draws of weights). The trained model's changes depend on what the
-demonstrations say, on subj more than on sst2 (.87 and .99), and where they do, being less alike than in an untrained model
-is no sign of less learning. By the letter of the rule not even in-context learning itself then stands above every
-control: *not above* says that a likeness is not evidence, not that there is nothing.
+So the verdict is *above the controls* on sst2, and *not above* on subj, by one control: the untrained model.
+With random weights a context of the same length changes attention much alike whatever it says, so that two
+draws of demonstrations are as alike there as .94 on sst2 and .93 on subj (five draws of weights). The trained
+model's changes depend on what the demonstrations say, on subj more than on sst2 (.87 and .99), and where they
+do, being less alike than in an untrained model is no sign of less learning. By the letter of the rule not even
+in-context learning itself then stands above every control: *not above* says that a likeness is not evidence,
+not that there is nothing.
 
 ## The ceiling
 
