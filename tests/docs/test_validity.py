@@ -54,11 +54,11 @@ def test_the_page_has_places_for_both_tables() -> None:
 
 
 def test_wrong_numbers_and_false_alarms_are_counted() -> None:
-    def row(wrong: bool, flagged: bool, snr: float, off: float) -> dict[str, Any]:
+    def number(wrong: bool, flagged: bool, snr: float, off: float) -> dict[str, Any]:
         return {"wrong": wrong, "flagged": flagged, "snr": snr, "float32": 0.5 + off, "float64": 0.5}
 
-    rows = [row(True, True, 0.5, 0.3), row(True, False, 2.0, 0.2), row(False, True, 4.0, 0.0025)]
-    said = counts([*rows, *(9 * [row(False, False, 1e5, 1e-6)])])
+    rows = [number(True, True, 0.5, 0.3), number(True, False, 2.0, 0.2), number(False, True, 4.0, 0.0025)]
+    said = counts([*rows, *(9 * [number(False, False, 1e5, 1e-6)])])
     assert "12 numbers: 1 wrong and flagged, 1 wrong and not flagged, 10 right" in said
     assert "of which 1 flagged (10.0% false alarms)" in said
     assert "1 of these at a signal to noise below 10, off by 0.0025 (median)" in said

@@ -168,12 +168,17 @@ def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
     from dualscope.core.words import VARIANTS
     from dualscope.report.charts.drawing import DASHES as DRAWN
     from dualscope.report.charts.drawing import MARKERS
-    from dualscope.report.charts.palette import DASHES, SYMBOLS
+    from dualscope.report.charts.legend import SHAPES
+    from dualscope.report.charts.palette import DASHES, OTHERS, SYMBOLS
 
     assert set(VARIANTS) == set(DASHES) == set(SYMBOLS)
     assert len(set(DASHES.values())) == len(set(SYMBOLS.values())) == len(VARIANTS)
     assert set(DASHES.values()) <= set(DRAWN)
     assert {symbol.removesuffix("-open") for symbol in SYMBOLS.values()} <= set(MARKERS)
+    assert set(OTHERS) <= set(MARKERS) & set(SHAPES)
+    # Every deciding control of a full study has a mark of its own, in pages and in files.
+    assert len({MARKERS[symbol] for symbol in OTHERS}) == len(OTHERS) >= 10
+    assert "diamond" not in OTHERS  # the ceiling's
 
 
 def test_two_options_of_one_learner_are_told_apart_everywhere(tmp_path: Path) -> None:

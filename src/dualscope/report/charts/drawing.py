@@ -22,6 +22,10 @@ MARKERS = {
     "star": "*",
     "hexagon": "h",
     "cross": "P",
+    "triangle-down": "v",
+    "pentagon": "p",
+    "triangle-left": "<",
+    "triangle-right": ">",
     "line-ns": "|",
 }
 DASHES: dict[str, Any] = {

@@ -19,6 +19,10 @@ SHAPES = {
     "star": "M11 1.5l1.6 3.6l3.9.4l-2.9 2.6l.8 3.9l-3.4-2l-3.4 2l.8-3.9l-2.9-2.6l3.9-.4z",
     "hexagon": "M11 2.2l4.2 2.4v4.8l-4.2 2.4l-4.2-2.4v-4.8z",
     "cross": "M9.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "triangle-down": "M11 11.5l5-8.5h-10z",
+    "pentagon": "M11 2l5 3.7l-1.9 5.9h-6.2l-1.9-5.9z",
+    "triangle-left": "M6.5 7l8.5-5v10z",
+    "triangle-right": "M15.5 7l-8.5-5v10z",
     "line-ns": "M11 2v10",
 }
 

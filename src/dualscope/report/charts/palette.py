@@ -30,7 +30,10 @@ SYMBOLS = {
     "shuffled": "square-open",
 }
 DASHES = {"trained": "solid", "untrained": "dot", "trained-embeddings": "dash", "shuffled": "dashdot"}
-OTHERS = ("square", "triangle-up", "x", "star", "hexagon", "cross")
+OTHERS = (
+    "square", "triangle-up", "x", "star", "hexagon", "cross", "triangle-down", "pentagon", "triangle-left",
+    "triangle-right",
+)  # fmt: skip
 
 
 MARKS = ("circle", "square", "triangle-up", "diamond", "star", "hexagon", "cross")

@@ -119,7 +119,13 @@ def _controls(subject: Subject, lines: Mapping[Key, Line], task: str, metric: st
         if line is not None:
             title = learner_title(subject.learnings[null])
             found.append(
-                (title, line, "@olive", ("solid", "dashdot", "longdash", "dot")[index % 4], OTHERS[index % 6])
+                (
+                    title,
+                    line,
+                    "@olive",
+                    ("solid", "dashdot", "longdash", "dot")[index % 4],
+                    OTHERS[index % len(OTHERS)],
+                )
             )
     return found
 
