@@ -195,9 +195,14 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
 
 @pytest.mark.parametrize("task", [None, "embedded-sst2"])
 def test_the_python_it_shows_runs_and_agrees(
-    explorer: Explorer, capsys: pytest.CaptureFixture[str], task: str | None
+    explorer: Explorer,
+    capsys: pytest.CaptureFixture[str],
+    task: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also what learners choose for themselves: on the task's other examples, or leaving one demonstration out."""
+    monkeypatch.chdir(tmp_path)  # where that code writes its task's file
     more: dict[str, Any] = {"task": task, "learners": ["gd", "task-vector"], "queries": LONG}
     code = share(explorer, State.model_validate(state(**more)))["python"]
     exec(compile(code, "the page's own code", "exec"), {"__name__": "__main__"})
