@@ -3,6 +3,7 @@ that are filled up to one width, steps that are replayed.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from dualscope.descent.loop import Step, Stride, Taken
 from dualscope.descent.samples import Filled, Sample
 from dualscope.learners import Bench
 from dualscope.learners.gradient import course
+from dualscope.learners.learner import Learned
 from dualscope.models import Model
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 
 LR = 0.3
+WATCHED = frozenset({"kendall", "dual"})
 
 
 @pytest.fixture
@@ -36,7 +39,10 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
         def take(stride: Stride, batch: Sequence[Sample]) -> Taken:
             room.append(room[-1] if room else batch[0].filled(64))
             room[-1].become(batch[0])
-            return step(stride, [room[-1]])
+            noted = stride.recorder.apart()
+            taken = step(replace(stride, recorder=noted), [room[-1]])
+            stride.recorder.take_over(noted, batch[0])
+            return taken
 
         return take
 
@@ -79,25 +85,34 @@ def test_applied_beside() -> None:
         ("lcgd", {}),
         ("lcgd", {"space": "labels"}),
         ("lcgd", {"readout": "attention", "schedule": "sequential"}),
+        ("lcgd", {"granularity": "token", "layers": (1,)}),
+        ("gd-linearized", {}),
     ],
 )
 @pytest.mark.usefixtures("always_filled", "always_beside")
 def test_filling_up_changes_nothing(
     family: str, learner: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled = tiny_bench(family).learned(learner, LR, **options)
+    filled = tiny_bench(family, want=WATCHED).learned(learner, LR, **options)
     with monkeypatch.context() as patch:
         patch.setattr(manners, "is_graphable", lambda *_: False)
-        plain = tiny_bench(family).learned(learner, LR, **options)
-    assert filled.delta is not None
-    assert plain.delta is not None
-    assert oracle.worst(filled.delta, dict(plain.delta)) <= 1e-9
-    torch.testing.assert_close(filled.log.grad_norm, plain.log.grad_norm, rtol=1e-9, atol=1e-12)
+        plain = tiny_bench(family, want=WATCHED).learned(learner, LR, **options)
+    assert_same_training(filled, plain)
+
+
+def assert_same_training(one: Learned, other: Learned) -> None:
+    """The change, how it went, and what the demonstrations' tokens left behind."""
+    assert one.delta is not None
+    assert other.delta is not None
+    assert oracle.worst(one.delta.to("cpu"), dict(other.delta.to("cpu"))) <= 1e-9
+    torch.testing.assert_close(one.log.grad_norm, other.log.grad_norm, rtol=1e-9, atol=1e-12)
+    assert {"queries", "inputs", "dual_inputs", "errors_key", "errors_value"} <= one.log.records.keys()
+    torch.testing.assert_close(one.log.records, other.log.records, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 @pytest.mark.parametrize("family", ["gpt2", "llama", "xglm", "gemma2", "bloom"])
-@pytest.mark.parametrize("learner", ["gd", "lcgd"])
+@pytest.mark.parametrize("learner", ["gd", "lcgd", "gd-linearized"])
 def test_replayed_on_a_gpu(family: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One recording serves all demonstrations, and gives what the device gives step by step."""
     recorded = []
@@ -113,13 +128,10 @@ def test_replayed_on_a_gpu(family: str, learner: str, monkeypatch: pytest.Monkey
     lesson = tiny_lesson(model)
     model.hf.cuda()
     model = Model(model.hf, model.tokenizer)
-    replayed = Bench(model, lesson).learned(learner, LR)
+    replayed = Bench(model, lesson, want=WATCHED).learned(learner, LR)
     monkeypatch.setattr(manners, "is_graphable", lambda *_: False)
-    plain = Bench(model, lesson).learned(learner, LR)
+    plain = Bench(model, lesson, want=WATCHED).learned(learner, LR)
     assert len({id(r) for r in recorded}) == 1
     assert recorded[0].graph is not None
-    assert replayed.delta is not None
-    assert plain.delta is not None
-    assert oracle.worst(replayed.delta.to("cpu"), dict(plain.delta.to("cpu"))) <= 1e-9
+    assert_same_training(replayed, plain)
     torch.testing.assert_close(replayed.trace.attn_out, plain.trace.attn_out, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(replayed.log.grad_norm, plain.log.grad_norm, rtol=1e-9, atol=1e-12)

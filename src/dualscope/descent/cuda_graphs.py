@@ -8,7 +8,7 @@ can see, so that one recording serves them all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,7 @@ from dualscope.descent.samples import Filled, Sample
 
 if TYPE_CHECKING:
     from dualscope.descent.loop import Step, Stride, Taken
+    from dualscope.descent.recorder import Recorder
 
 FEWEST = 4  # steps of one width that are worth a recording
 COMMON = 128  # up to here all demonstrations are filled up to the longest; beyond, to a power of two
@@ -54,19 +55,26 @@ class Recording:
     sample: Filled  # whose tensors the recording reads
     graph: torch.cuda.CUDAGraph | None = None
     taken: Taken | None = None  # whose tensors it writes
+    noted: Recorder | None = None  # and what it notes of the sample
     warm: bool = False
 
     def take(self, stride: Stride, sample: Sample) -> Taken:
         self.sample.become(sample)
         if not self.warm:  # libraries set themselves up at the first use, which cannot be recorded
             self.warm = True
-            return self._aside(stride)
+            noted = stride.recorder.apart()
+            taken = self._aside(replace(stride, recorder=noted))
+            stride.recorder.take_over(noted, sample)
+            return taken
         if self.graph is None:
+            self.noted = stride.recorder.apart()
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self.taken = self.step(stride, [self.sample])
+                self.taken = self.step(replace(stride, recorder=self.noted), [self.sample])
         self.graph.replay()
         assert self.taken is not None
+        assert self.noted is not None
+        stride.recorder.take_over(self.noted, sample)
         return self.taken.copied()
 
     def _aside(self, stride: Stride) -> Taken:

@@ -29,14 +29,14 @@ class Manner:
 
 
 def manners(
-    model: Model, batches: Sequence[Sequence[Sample]], simple: bool, watched: bool
+    model: Model, batches: Sequence[Sequence[Sample]], usual: bool, tangent: bool
 ) -> Iterator[Manner]:
     """From the fastest to the one that needs the least memory.
 
-    ``simple``: the step is the plain one, of no other run's size and without forward derivatives; ``watched``: what
-    passes through the model is recorded.
+    ``usual``: the step is of no other run's size; ``tangent``: it is one of the linearised model.
     """
-    if is_graphable(model, batches, simple and not watched):
+    simple = usual and not tangent
+    if usual and is_graphable(model, batches):
         yield Manner(recorded=True, given_up="memory was short: steps were not recorded as a CUDA graph")
     yield Manner(
         last=not simple, given_up="memory was short: activations were computed again in the backward pass"
@@ -45,11 +45,11 @@ def manners(
         yield Manner(checkpointed=True, last=True)
 
 
-def is_graphable(model: Model, batches: Sequence[Sequence[Sample]], alone: bool) -> bool:
-    """On one GPU, in an architecture whose masks we know, for one demonstration a step; ``alone``: nothing looks on."""
+def is_graphable(model: Model, batches: Sequence[Sequence[Sample]]) -> bool:
+    """On one GPU, in an architecture whose masks we know, for one demonstration a step."""
     known = model.family.tested and not model.has_experts
     one = len(model.devices) == 1 and model.device.type == "cuda"
-    return one and known and alone and all(len(batch) == 1 for batch in batches)
+    return one and known and all(len(batch) == 1 for batch in batches)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,7 +99,8 @@ class Recorder:
                 if part.layer == layer and (layer, part.role) in errors:
                     error = as_rows(errors[layer, part.role])[0]  # [tokens, out of the projection]
                     found[part.role] = part.get(error if part.transposed else error.T).T
-            self._pending.append((sample, layer, inputs, found))
+            waiting = self._pending if found else self._dual  # where nothing learns, nothing is scaled
+            waiting.append((sample, layer, inputs, found))
 
     def commit(self, lr: float, factors: Tensor | None, cut: bool) -> None:
         """The step is taken: what was pending is scaled as the step was, by the rate and its layer's factor."""
@@ -115,6 +116,20 @@ class Recorder:
                 (sample, layer, inputs, {role: error * scale for role, error in errors.items()})
             )
         self._pending.clear()
+
+    def apart(self) -> Recorder:
+        """One that sees the same passes, and keeps what it notes for itself."""
+        return replace(self, _pending=[], _tokens={}, _dual=[])
+
+    def take_over(self, other: Recorder, sample: Sample) -> None:
+        """Copies of what another noted of ``sample`` when it was filled up; of its own tokens alone."""
+        end = len(sample.tokens)
+        for (_, _, layer), (queries, inputs) in other._tokens.items():
+            own = queries[sample.own : end].clone(), inputs[sample.own : end].clone()
+            self._tokens[sample.index, sample.own, layer] = own
+        for _, layer, inputs, errors in other._dual:
+            begun = {role: error[:end].clone() for role, error in errors.items()}
+            self._dual.append((sample, layer, inputs[:end].clone(), begun))
 
     def records(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}

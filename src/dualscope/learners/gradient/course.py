@@ -87,10 +87,9 @@ class Course:
             if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
         )
         usual = self.adjust is unchanged or isinstance(self.adjust, Adam)
-        simple, watched = usual and not self.tangent, bool(want & {"kendall", "dual"})
         given_up: list[str] = []
         with weights_for(model, slots, self.tangent) as weights:
-            for manner in manners(model, batches, simple, watched):
+            for manner in manners(model, batches, usual, self.tangent):
                 session = Session(
                     plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ())
                 )

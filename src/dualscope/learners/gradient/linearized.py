@@ -53,7 +53,8 @@ def linearized_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
     with torch.no_grad():
         wide = torch.promote_types(logits.dtype, torch.float32)
         probabilities = (logits + tangent).to(wide).softmax(-1)
-        wrong = (probabilities - F.one_hot(sample.targets, logits.shape[-1])) / len(sample.targets)
+        wrong = probabilities - F.one_hot(sample.targets, logits.shape[-1])
+        wrong *= 1 / len(wrong) if sample.shares is None else sample.shares[:, None].to(wide)
     gradient, errors = weights.gradient(logits, also=recorder.outputs(), seed=wrong.to(logits.dtype))
     recorder.note(sample, [error / batch for error in errors])
     return gradient
