@@ -160,12 +160,14 @@ class Results:
             if row["series"] == series and row["metric"] == metric and row["seed"] is not None
         }
 
-    def curves(self, series: str, metric: str) -> dict[int, dict[float, float]]:
-        """seed -> x -> value, in the order of x."""
+    def curves(self, series: str, metric: str, panel: str | None = None) -> dict[int, dict[float, float]]:
+        """seed -> x -> value, in the order of x; of one panel, where several have that series."""
         found: dict[int, dict[float, float]] = {}
         for row in self.rows:
             seed, x = row["seed"], row["x"]
-            if row["series"] == series and row["metric"] == metric and seed is not None and x is not None:
+            if (row["series"], row["metric"]) != (series, metric) or panel not in (None, row["panel"]):
+                continue
+            if seed is not None and x is not None:
                 found.setdefault(seed, {})[x] = row["value"]
         return {seed: dict(sorted(curve.items())) for seed, curve in found.items()}
 
@@ -189,6 +191,8 @@ class Results:
         self.figures.append(Figure(metric, title, **options))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """One of the same title is written anew."""
+        self.tables = [known for known in self.tables if known.title != title]
         self.tables.append(ResultTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
 
 

@@ -17,6 +17,7 @@ Advance = Callable[[int], None]
 Measuring = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
 CPU = torch.device("cpu")
 SAVE_EVERY = 60.0  # seconds between checkpoints
+REST = 0.1  # the last tenth of a training, at its last rate: whether the error rests can be seen there
 AHEAD = 16  # steps whose tasks are drawn at once
 
 
@@ -27,13 +28,15 @@ def silent(_: int) -> None:
 @dataclass(frozen=True)
 class Schedule:
     """How long, how fast. ``clip`` is the largest gradient norm of a copy; ``decay_to`` a last rate, reached
-    along a cosine after ``warmup`` steps.
+    along a cosine after ``warmup`` steps, and kept for the last part ``rest`` of training.
 
     With ``minutes`` the rate falls with the time that has passed where that is ahead of the steps, and
     training ends with it, so that a machine of unknown speed is used fully and never overrun.
 
     >>> [round(Schedule(steps=10, rate=1.0, warmup=2, decay_to=0.0).rate_at(s, s / 10), 2) for s in (0, 2, 10)]
     [0.5, 1.0, 0.0]
+    >>> [round(Schedule(steps=10, rate=1.0, decay_to=0.1, rest=0.2).rate_at(s, s / 10), 2) for s in (0, 4, 8, 9)]
+    [1.0, 0.55, 0.1, 0.1]
     """
 
     steps: int
@@ -43,6 +46,7 @@ class Schedule:
     warmup: int = 0
     minutes: float | None = None
     beta2: float = 0.999  # Adam's
+    rest: float = 0.0
     spectral: bool = False  # orthogonal steps for matrices: of a `Gpt2Learner` alone
 
     def progress(self, step: int, seconds: float) -> float:
@@ -55,7 +59,7 @@ class Schedule:
         if self.decay_to is None:
             return self.rate * warm
         start = self.warmup / self.steps
-        along = min(1.0, max(0.0, (progress - start) / max(1e-9, 1 - start)))
+        along = min(1.0, max(0.0, (progress - start) / max(1e-9, 1 - self.rest - start)))
         return warm * (self.decay_to + (self.rate - self.decay_to) * 0.5 * (1 + math.cos(math.pi * along)))
 
 

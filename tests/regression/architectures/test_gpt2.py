@@ -7,7 +7,8 @@ import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, make_copy, pair_tokens
 from dualscope.regression.problems.data import generators
-from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
+from dualscope.regression.prompt_training import summed_up_states_of
 
 SIZE = Size(layers=2, width=16, heads=2)
 
@@ -34,3 +35,17 @@ def test_a_guess_depends_on_what_stands_before_it_alone() -> None:
         after = model(x, y)
     torch.testing.assert_close(after[..., :3], before[..., :3], rtol=0, atol=0)
     assert (after[..., 3:] != before[..., 3:]).all()
+
+
+def test_a_summary_of_states_is_the_last_query_and_the_mean_of_answers_without_its_own() -> None:
+    model = Gpt2Learner(3, 5, [0, 1], SIZE).requires_grad_(False)
+    prompts = draw_prompts(LinearFunctions(3), 6, 5, generators([0, 1]))
+    found = summed_up_states_of(model, prompts, at_once=4)
+    states = model.hidden(pair_tokens(prompts.x, prompts.y), keep=True)
+    for layer, state in zip(found, states, strict=True):
+        answers = sum(state[:, :, 2 * i + 1] for i in range(4)) / 4
+        torch.testing.assert_close(layer, torch.cat([state[:, :, 8], answers], -1))
+    asked = Prompts(prompts.x, prompts.y.clone(), prompts.target)
+    asked.y[..., -1] += 1
+    for layer, other in zip(found, summed_up_states_of(model, asked, at_once=4), strict=True):
+        torch.testing.assert_close(layer, other, rtol=0, atol=0)

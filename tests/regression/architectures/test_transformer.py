@@ -15,10 +15,13 @@ from dualscope.theory import vonoswald
 
 @pytest.mark.parametrize("scores", ["linear", "relu", "exp", "softmax"])
 @pytest.mark.parametrize(
-    ("causal", "recurrent", "heads"), [(False, False, 1), (False, True, 2), (True, False, 2)]
+    ("causal", "recurrent", "heads", "largest"),
+    [(False, False, 1, None), (False, True, 2, None), (True, False, 2, None), (True, False, 2, 0.8)],
 )
-def test_a_layer_is_the_plain_formula(scores: Any, causal: bool, recurrent: bool, heads: int) -> None:
-    model = Transformer(3, 2, generators([0, 1]), scores, recurrent, causal, heads, scale=0.3)
+def test_a_layer_is_the_plain_formula(
+    scores: Any, causal: bool, recurrent: bool, heads: int, largest: float | None
+) -> None:
+    model = Transformer(3, 2, generators([0, 1]), scores, recurrent, causal, heads, 0.3, largest)
     with torch.no_grad():
         model.key.add_(0.1)  # keys that are not the queries
     tokens = torch.randn(2, 4, 5, 3, generator=torch.Generator().manual_seed(0))
@@ -44,6 +47,8 @@ def test_a_layer_is_the_plain_formula(scores: Any, causal: bool, recurrent: bool
                             weights = h(products) / len(seen)
                         after[j] += p @ sum(w * (v @ now[i]) for w, i in zip(weights, seen, strict=True))
                 now = after.detach()
+                if largest is not None:
+                    now = torch.minimum(torch.maximum(now, torch.tensor(-largest)), torch.tensor(largest))
             expected = now if causal else now[-1:]
             torch.testing.assert_close(found[copy, task], expected, rtol=1e-4, atol=1e-4)
 

@@ -1,11 +1,20 @@
 """Problems: shapes, seeds, and the distributions they claim."""
 
+from collections.abc import Callable
 from typing import Literal
 
+import pytest
 import torch
 
 from dualscope.regression.problems.data import Linear, draw_for, generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes, gram
+from dualscope.regression.problems.prompts import (
+    DecisionTrees,
+    FunctionClass,
+    LinearFunctions,
+    SparseLinear,
+    TwoLayerNetworks,
+)
 from dualscope.theory import functional
 
 
@@ -20,6 +29,16 @@ def test_a_linear_task_is_linear() -> None:
     assert batch.tokens.shape == (5, 9, 4)
     assert (batch.tokens[:, -1, -1] == 0).all()
     assert batch.x.abs().max() <= 0.5
+
+
+@pytest.mark.parametrize("dims", [1, 2, 5, 8])
+@pytest.mark.parametrize("kind", [LinearFunctions, SparseLinear, DecisionTrees, TwoLayerNetworks])
+def test_targets_have_variance_one_at_every_stage_of_a_curriculum(
+    kind: Callable[..., FunctionClass], dims: int
+) -> None:
+    prompts = kind(8).draw(20_000, 2, one(), dims)
+    assert float(prompts.target.square().mean()) == pytest.approx(1, abs=0.08)
+    assert int((prompts.x[0, 0] != 0).sum()) == dims
 
 
 def test_noise_and_scales_have_the_size_they_say() -> None:

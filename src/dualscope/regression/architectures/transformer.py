@@ -15,8 +15,8 @@ class Transformer(nn.Module):
     ``scores`` is h: linear attention, a kernel (relu, exp), or softmax over the keys. All but softmax are
     divided by the number of keys. The last token is the query, and keys and values leave it out; with
     ``causal`` every token is a query and attends to itself and to those before it, as an autoregressive
-    model does. ``recurrent``: every layer has the same weights. Each weight is [copies, layers, heads,
-    width, width].
+    model does. ``recurrent``: every layer has the same weights. ``largest``: entries of tokens are kept within it
+    after every layer. Each weight is [copies, layers, heads, width, width].
     """
 
     def __init__(
@@ -29,9 +29,11 @@ class Transformer(nn.Module):
         causal: bool = False,
         heads: int = 1,
         scale: float = 0.1,
+        largest: float | None = None,
     ) -> None:
         super().__init__()
         self.depth, self.scores, self.recurrent, self.causal = depth, scores, recurrent, causal
+        self.largest = largest
         layers = 1 if recurrent else depth
         std = (scale / depth / width) ** 0.5  # variance scaling by fan-in, weaker the deeper
 
@@ -77,7 +79,7 @@ class Transformer(nn.Module):
         for head in range(keyed.shape[1]):
             scores = _each(asked, keyed[:, head]) @ keys.mT  # [copies, tasks, asked, keys]
             updated = updated + _each(self._weigh(scores) @ keys, mixed[:, head])
-        return updated
+        return updated if self.largest is None else updated.clamp(-self.largest, self.largest)
 
     def _weigh(self, scores: Tensor) -> Tensor:
         rows, keys = scores.shape[-2:]

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.appearance import APPEARS, LITTLE, arrived, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.spectrum import (
@@ -27,7 +27,7 @@ from dualscope.regression.prompt_training import (
     Curriculum,
     TrainedLearner,
     guesses_of,
-    states_of,
+    summed_up_states_of,
     train_on_prompts,
 )
 from dualscope.regression.results import Results, interval, shown
@@ -124,7 +124,7 @@ class Akyurek(Experiment):
                 f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
                 len(seen) == len(appeared),
             )
-            rested = arrived(learned.training.curve(LONGEST), 0.05)
+            rested = arrived(learned.training.curve(LONGEST), 0.05, least=LITTLE)
             results.check(
                 f"{arm}: training has come to rest", "yes" if rested else "the error still falls", rested
             )
@@ -216,12 +216,17 @@ class Akyurek(Experiment):
         return found
 
     def _probe(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> None:
-        """Moments X^T y / n and least squares' weights, read off the last token by layer; untrained too."""
+        """Moments X^T y / n and least squares' weights, read by layer off the last token and the mean of the examples'
+        answers (the paper's probe has a weight for every position); untrained too.
+        """
         if arm.noise or arm.layers < 2:
             return
         functions = LinearFunctions(self.d, arm.noise)
         prompts = draw_prompts(
-            functions, max(8 * arm.width, 2 * self.test), self.points, generators(self.seeds, 6, place.device)
+            functions,
+            max(16 * arm.width, 2 * self.test),
+            self.points,
+            generators(self.seeds, 6, place.device),
         )
         spectrum = Spectrum.of(prompts.x, prompts.y)
         wanted = {
@@ -232,7 +237,7 @@ class Akyurek(Experiment):
         untrained = Gpt2Learner(self.d, self.points, self.seeds, size).to(place.device).requires_grad_(False)
         best: dict[str, Tensor] = {}
         for name, learner in (("trained", model), ("untrained", untrained)):
-            states = [layer[..., -1, :] for layer in states_of(learner, prompts)]
+            states = summed_up_states_of(learner, prompts)
             for quantity, values in wanted.items():
                 by_layer = torch.stack([probed(state, values) for state in states])  # [layers, copies]
                 for layer, share in enumerate(by_layer):

@@ -22,10 +22,13 @@ from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import LinearDynamics
 from dualscope.regression.prompt_training import fast
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
+from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
 
 LATE = "late squared error"
 SEVERAL = "GD steps, as many as layers"
+# Layers of linear attention are a polynomial of a high degree, which one sequence in a thousand (long, or in few of the
+# dimensions) blows up so far that it decides the mean error of all. Of states, one entry in a million is larger.
+LARGEST = 6.0
 Architecture = Transformer | Gpt2Learner
 
 
@@ -74,6 +77,7 @@ class Mesa(Experiment):
                 causal=True,
                 heads=self.heads,
                 scale=0.1,
+                largest=LARGEST,
             )
         if self.layers:
             size = Size(self.layers, self.width, max(1, self.width // 32))
@@ -117,7 +121,9 @@ class Mesa(Experiment):
         # Of linear ones, a deeper one has more to learn, and each of its steps takes longer.
         share = model.depth * len(self.depths) / sum(self.depths) if isinstance(model, Transformer) else 1.0
         minutes = None if self.minutes is None else self.minutes * share
-        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, minutes, spectral=not linear)
+        schedule = Schedule(
+            self.steps, rate, 1.0, rate / 20, self.warmup, minutes, spectral=not linear, rest=REST
+        )
         return train(
             model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40)
         )

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.appearance import APPEARS, LITTLE, arrived, first_below, note_training
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.spectrum import (
     Spectrum,
@@ -25,6 +25,8 @@ from dualscope.regression.training import Schedule, Workplace
 
 NEWTON, DESCENT, ONLINE = "Newton", "gradient descent", "online gradient descent"
 SIMILARITY = "cosine of errors"
+MATCH, NEARNESS = "best match", "cosine at the best match"  # of each layer
+LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
 @EXPERIMENTS.register("newton")
@@ -62,8 +64,8 @@ class Newton(Experiment):
             self._one(results, condition, place)
         about = "A cell is the mean over prompts of the cosine between two learners' errors along the prompt."
         results.figure(SIMILARITY, "Layers against iterations", about=about, kind="heat map")
-        results.figure("best match", "The iteration nearest to each layer", log_y=True)
-        results.figure("cosine at the best match", "How near it is")
+        results.figure(MATCH, "The iteration nearest to each layer", log_y=True)
+        results.figure(NEARNESS, "How near it is")
         results.figure("squared error by layer", "What each layer knows", log_y=True)
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
 
@@ -81,20 +83,10 @@ class Newton(Experiment):
             Curriculum(self.curriculum),
             watch_every=max(1, self.steps // 60),
         )
-        appeared = note_training(
-            results, learned.training, LONGEST, 0.75, "transformer", self.seeds, f"training: {panel}"
+        note_training(
+            results, learned.training, LONGEST, LEVEL, "transformer", self.seeds, f"training: {panel}"
         )
         results.notes[f"steps, {panel}"] = learned.training.steps
-        seen = [step for step in appeared if step is not None]
-        results.check(
-            f"{panel}: in-context learning appears in every seed",
-            f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
-            len(seen) == len(appeared),
-        )
-        rested = arrived(learned.training.curve(LONGEST), 0.05)
-        results.check(
-            f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested
-        )
         fit = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
         test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 4, place.device))
         layers = read_layers(states_of(learned.model, fit), fit, states_of(learned.model, test))
@@ -123,8 +115,6 @@ class Newton(Experiment):
             x_name="layer",
             x=len(layers) - 1,
         )
-        best: dict[str, Tensor] = {}
-        rows = []
         for name, of in iterates.items():
             numbers = list(of)
             # [layers, iterates, seeds]
@@ -136,41 +126,68 @@ class Newton(Experiment):
                     where = {"panel": f"{panel}: {name}", "x_name": "iteration", "x": t}
                     results.over_seeds(f"layer {layer}", SIMILARITY, values, self.seeds, **where)
             value, at = grid.max(1)  # [layers, seeds]
-            best[name] = torch.tensor(numbers, dtype=torch.float64)[at]
+            best = torch.tensor(numbers, dtype=torch.float64)[at]
             for layer in range(len(layers)):
                 where = {"panel": panel, "x_name": "layer", "x": layer}
-                results.over_seeds(name, "best match", best[name][layer], self.seeds, **where)
-                results.over_seeds(name, "cosine at the best match", value[layer], self.seeds, **where)
-            late = value[len(layers) // 2 :]
-            rows.append(
-                (
-                    name,
-                    shown(*interval(best[name][-1].tolist())),
-                    shown(*interval(value[-1].tolist())),
-                    shown(*interval(late.min(0).values.tolist())),
-                )
-            )
-            if name == NEWTON:
-                lowest = late.min(0).values
-                results.check(
-                    f"{panel}: the later half of the layers match a Newton iterate with cosine >= 0.95",
-                    f"at least {shown(*interval(lowest.tolist()))}",
-                    bool((lowest >= 0.95).all()),
-                )
-        straight = torch.stack([straightness(best[NEWTON][:, s]) for s in range(len(self.seeds))])
+                results.over_seeds(name, MATCH, best[layer], self.seeds, **where)
+                results.over_seeds(name, NEARNESS, value[layer], self.seeds, **where)
+
+    def conclude(self, results: Results) -> None:
+        for condition in self.conditions:
+            panel = f"condition {condition:g}"
+            self._judge_training(results, panel)
+            self._judge_layers(results, panel)
+
+    def _judge_training(self, results: Results, panel: str) -> None:
+        seeds = results.curves("transformer", LONGEST, f"training: {panel}")
+        curve = {int(step): [of[step] for of in seeds.values()] for step in next(iter(seeds.values()))}
+        seen = [step for step in first_below(curve, LEVEL) if step is not None]
+        results.check(
+            f"{panel}: in-context learning appears in every seed",
+            f"{len(seen)} of {len(seeds)} seeds" + (f", from step {min(seen)}" if seen else ""),
+            len(seen) == len(seeds),
+        )
+        rested = arrived(curve, 0.05, least=LITTLE)
+        results.check(
+            f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested
+        )
+
+    def _judge_layers(self, results: Results, panel: str) -> None:
+        """Of every seed the values from the embedding (layer 0) to the last layer."""
+        match = {name: _by_seed(results, name, MATCH, panel) for name in (NEWTON, DESCENT, ONLINE)}
+        near = {name: _by_seed(results, name, NEARNESS, panel) for name in match}
+        later = 1 + self.layers // 2  # the embedding is none of the layers
+        lowest = {name: values[:, later:].min(1).values for name, values in near.items()}
+        results.check(
+            f"{panel}: the later half of the layers match a Newton iterate with cosine >= 0.95",
+            f"layers {later} to {self.layers}: at least {shown(*interval(lowest[NEWTON].tolist()))}",
+            bool((lowest[NEWTON] >= 0.95).all()),
+        )
+        straight, bent = (
+            torch.stack([straightness(one) for one in match[name]]) for name in (NEWTON, DESCENT)
+        )
         results.check(
             f"{panel}: the matched Newton iteration grows linearly with the layer (r >= 0.95)",
             f"r = {shown(*interval(straight.tolist()))}",
             bool((straight >= 0.95).all()),
         )
-        ratio = best[DESCENT][-1] / best[NEWTON][-1].clamp(min=1)
-        bent = torch.stack([straightness(best[DESCENT][:, s]) for s in range(len(self.seeds))])
+        ratio = match[DESCENT][:, -1] / match[NEWTON][:, -1].clamp(min=1)
         results.check(
             f"{panel}: not like GD's: the last layer needs more than 10 times as many GD steps, and they do not grow "
             "linearly (r < 0.95)",
             f"{shown(*interval(ratio.tolist()))} times, r = {shown(*interval(bent.tolist()))}",
             bool((ratio > 10).all() and (bent < 0.95).all()),
         )
+        rows = [
+            (
+                name,
+                *(
+                    shown(*interval(of.tolist()))
+                    for of in (match[name][:, -1], near[name][:, -1], lowest[name])
+                ),
+            )
+            for name in match
+        ]
         columns = (
             "algorithm",
             "match of the last layer",
@@ -178,6 +195,12 @@ class Newton(Experiment):
             "lowest cosine, later half of layers",
         )
         results.table(f"{panel}: which iterate is each layer nearest to", columns, rows)
+
+
+def _by_seed(results: Results, series: str, metric: str, panel: str) -> Tensor:
+    """[seeds, layers]."""
+    found = results.curves(series, metric, panel)
+    return torch.tensor([list(found[seed].values()) for seed in sorted(found)], dtype=torch.float64)
 
 
 def read_layers(fit: Sequence[Tensor], prompts: Prompts, states: Sequence[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems.data import Linear, TaskBatch, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
+from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
 
 MEASURES = ("loss", "prediction difference", "sensitivity cosine", "sensitivity distance")
 PLACES = tuple(i / 10 for i in range(11))  # 0 is the trained layer, 1 the constructed one
@@ -144,7 +144,7 @@ class VonOswald(Experiment):
         # A deeper one has more to learn, and each of its steps takes longer.
         average = sum(depth for _, depth in self.trained) / len(self.trained)
         minutes = None if self.minutes is None else self.minutes * depth / average
-        schedule = Schedule(self.steps, rate, 1.0, rate / 60, warmup, minutes)
+        schedule = Schedule(self.steps, rate, 1.0, rate / 60, warmup, minutes, rest=REST)
         return train(
             model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40)
         )

@@ -111,7 +111,7 @@ class SparseLinear:
     def draw(self, tasks: int, points: int, generator: torch.Generator, dims: int | None = None) -> Prompts:
         kept = self.d if dims is None else min(dims, self.d)
         x = inputs(self.d, tasks, points, generator, kept)
-        weight = normal(generator, tasks, self.d) * self.nonzero**-0.5
+        weight = normal(generator, tasks, self.d) * min(self.nonzero, kept) ** -0.5
         order = torch.rand((tasks, kept), generator=generator, device=generator.device).argsort(-1)
         mask = torch.zeros_like(weight).scatter(-1, order[:, : self.nonzero], 1.0)
         target = (x @ (weight * mask).unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,46 @@
+"""What is said of layers follows from their rows alone."""
+
+import pytest
+
+from dualscope.regression.experiments.newton import DESCENT, MATCH, NEARNESS, NEWTON, ONLINE, Newton
+from dualscope.regression.prompt_training import LONGEST
+from dualscope.regression.results import Results
+
+RESTED = [1.0, 0.5] + [0.1] * 30
+LATER = "condition 1: the later half of the layers match a Newton iterate with cosine >= 0.95"
+REST = "condition 1: training has come to rest"
+
+
+def judged(near: list[float], errors: list[float]) -> dict[str, bool]:
+    """Two seeds that are alike, with these cosines of layers 0 to 4 and these errors in training: claim -> holds."""
+    results = Results("newton")
+    for layer, cosine in enumerate(near):
+        for name, match in ((NEWTON, 5 * layer), (DESCENT, 4**layer), (ONLINE, 8)):
+            for metric, value in ((MATCH, match), (NEARNESS, cosine)):
+                results.over_seeds(
+                    name, metric, [value] * 2, (0, 1), panel="condition 1", x_name="layer", x=layer
+                )
+    for step, error in enumerate(errors):
+        results.over_seeds(
+            "transformer", LONGEST, [error] * 2, (0, 1), panel="training: condition 1", x_name="step", x=step
+        )
+    Newton(layers=4, conditions=(1.0,), seeds=(0, 1)).conclude(results)
+    return {check.claim: check.holds for check in results.checks}
+
+
+@pytest.mark.parametrize(
+    ("near", "holds"),
+    [([0.2, 0.2, 0.2, 0.96, 0.96], True), ([1, 1, 1, 0.94, 1], False), ([1, 1, 1, 1, 0.94], False)],
+)
+def test_the_later_half_of_four_layers_is_the_third_and_the_fourth(near: list[float], holds: bool) -> None:
+    found = judged(near, RESTED)
+    assert found[LATER] is holds
+    assert all(holds for claim, holds in found.items() if claim != LATER)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "rests"),
+    [(0.1, 0.1, True), (0.1, 0.08, False), (0.0015, 0.0008, True), (0.003, 0.001, False)],
+)
+def test_an_error_near_zero_may_fall_a_little(first: float, last: float, rests: bool) -> None:
+    assert judged([1.0] * 5, [1.0] * 32 + [first] * 4 + [last] * 4)[REST] is rests
