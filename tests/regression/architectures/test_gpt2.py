@@ -43,7 +43,7 @@ def test_a_summary_of_states_is_the_last_query_and_the_mean_of_answers_without_i
     found = summed_up_states_of(model, prompts, at_once=4)
     states = model.hidden(pair_tokens(prompts.x, prompts.y), keep=True)
     for layer, state in zip(found, states, strict=True):
-        answers = sum(state[:, :, 2 * i + 1] for i in range(4)) / 4
+        answers = torch.stack([state[:, :, 2 * i + 1] for i in range(4)]).mean(0)
         torch.testing.assert_close(layer, torch.cat([state[:, :, 8], answers], -1))
     asked = Prompts(prompts.x, prompts.y.clone(), prompts.target)
     asked.y[..., -1] += 1
