@@ -104,12 +104,15 @@ class Akyurek(Experiment):
             results.figure(f"mean SPD by {axis}", f"Distance from the closed forms over {axis}", log_y=True)
 
     def _trained(self, results: Results, arm: Arm, place: Workplace) -> TrainedLearner:
+        # A step of a deeper one takes longer: time in proportion, so that all have about as many.
+        share = arm.layers * len(self.arms) / sum(other.layers for other in self.arms)
+        minutes = None if self.minutes is None else self.minutes * share
         learned = train_on_prompts(
             LinearFunctions(self.d, arm.noise),
             self.points,
             self.seeds,
             Size(arm.layers, arm.width, min(self.heads, max(1, arm.width // 8))),
-            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes),
+            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, minutes),
             self.batch,
             place,
             Curriculum(self.curriculum),
