@@ -14,17 +14,19 @@ import gzip
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tarfile
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from dualscope.studies.execute.shared_gpu import shared_gpu
 
 OVERHEAD = 1.4  # minutes of a job that are not training: starting, measuring
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
@@ -174,37 +176,6 @@ def pack(out: Path) -> None:
     aside.rename(out / "parts.tar.gz")
 
 
-def shared_gpu(work: Path) -> dict[str, str]:
-    """The environment in which processes share a GPU at once and not in turns; empty where that cannot be had."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None:
-        return {}
-    places = {"CUDA_MPS_PIPE_DIRECTORY": work / "mps", "CUDA_MPS_LOG_DIRECTORY": work / "mps-log"}
-    for place in places.values():
-        place.mkdir(exist_ok=True)
-    settings = {name: str(place.resolve()) for name, place in places.items()}
-    trial = "import torch; x = torch.ones(64, 64, device='cuda'); assert (x @ x).sum().item() == 64**3"
-    # Output goes nowhere: a daemon would keep a pipe open, and be waited for.
-    quiet: dict[str, Any] = {"env": os.environ | settings, "check": True, "stdout": subprocess.DEVNULL}
-    try:
-        subprocess.run([control, "-d"], timeout=20, stderr=subprocess.DEVNULL, **quiet)
-        subprocess.run([sys.executable, "-c", trial], timeout=40, stderr=subprocess.DEVNULL, **quiet)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"without the multi-process service: {error}", flush=True)
-        stop_sharing(settings)
-        return {}
-    print("with the multi-process service", flush=True)
-    return settings
-
-
-def stop_sharing(settings: dict[str, str]) -> None:
-    command, environment = ["nvidia-cuda-mps-control"], os.environ | settings
-    try:
-        subprocess.run(command, input=b"quit\n", env=environment, timeout=10, stdout=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"the multi-process service did not end: {error}", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -232,14 +203,24 @@ def main() -> None:
     jobs = [job for job in JOBS if (job.name in names if names else job.group in groups)]
     work = asked.out / "work"
     work.mkdir(parents=True, exist_ok=True)
+    with nullcontext(False) if asked.tiny or asked.no_mps else shared_gpu() as shared:
+        print("with the multi-process service" if shared else "jobs take turns on the GPU", flush=True)
+        ended = run_all(jobs, work, asked)
+    for job in jobs:
+        print(f"--- {job.name}: {ended.get(job.name)}")
+        log_file = work / f"{job.name}.log"
+        if log_file.exists():
+            print(log_file.read_text()[-1500:])
+
+
+def run_all(jobs: list[Job], work: Path, asked: argparse.Namespace) -> dict[str, int | str]:
+    """Each in a process of its own; gives how each ended."""
     began = time.monotonic()
     environment = os.environ | {
         "OMP_NUM_THREADS": "2",
         "TORCHINDUCTOR_COMPILE_THREADS": "2",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
     }
-    sharing = {} if asked.tiny or asked.no_mps else shared_gpu(work)
-    environment |= sharing
     waiting = list(jobs)
     running: dict[str, subprocess.Popen[bytes]] = {}
     ended: dict[str, int | str] = {}
@@ -277,13 +258,7 @@ def main() -> None:
             waiting = []
         time.sleep(0.5)
     pack(asked.out)
-    if sharing:
-        stop_sharing(sharing)
-    for job in jobs:
-        print(f"--- {job.name}: {ended.get(job.name)}")
-        log_file = work / f"{job.name}.log"
-        if log_file.exists():
-            print(log_file.read_text()[-1500:])
+    return ended
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ can see, so that one recording serves them all.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -67,15 +68,20 @@ class Recording:
             stride.recorder.take_over(noted, sample)
             return taken
         if self.graph is None:
-            self.noted = stride.recorder.apart()
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.taken = self.step(replace(stride, recorder=self.noted), [self.sample])
-        self.graph.replay()
+            self._record(stride)
+        assert self.graph is not None
         assert self.taken is not None
         assert self.noted is not None
+        self.graph.replay()
         stride.recorder.take_over(self.noted, sample)
         return self.taken.copied()
+
+    def _record(self, stride: Stride) -> None:
+        self.noted, self.graph = stride.recorder.apart(), torch.cuda.CUDAGraph()
+        with warnings.catch_warnings(), torch.cuda.graph(self.graph):
+            # It fears for gradients that are added up in leaves; ours are asked for and handed on.
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+            self.taken = self.step(replace(stride, recorder=self.noted), [self.sample])
 
     def _aside(self, stride: Stride) -> Taken:
         stream = torch.cuda.Stream()

@@ -6,15 +6,18 @@ import contextlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from dualscope.core import network
 from dualscope.core.folder import Folder
+from dualscope.models.automatic import on_cpu
 from dualscope.studies.execute.engines.queue import Queue
 from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event
+from dualscope.studies.execute.shared_gpu import shared_gpu
 from dualscope.studies.execute.work import Work, WorkerSetup
 from dualscope.studies.execute.worker import Worker
 from dualscope.studies.run_folder.claims import Claims
@@ -24,7 +27,8 @@ def do_all(
     works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
 ) -> list[Work]:
     if jobs > 1:  # also for one piece: a worker that dies does not take this process with it
-        return _Pool(setting, jobs, tell).do_all(works)
+        with nullcontext() if on_cpu(setting.device) else shared_gpu():
+            return _Pool(setting, jobs, tell).do_all(works)
     with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
         worker = Worker(setting, claims, ahead=[work.place for work in works])
         return [work for work in works if not worker.do(work, tell)]
