@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
@@ -159,51 +158,3 @@ def test_bad_input() -> None:
         bench.learned("function-vector", layer=1, which=((0, 9),))
     with pytest.raises(InputError, match="needs 64 spare training examples"):
         bench.learned("kv-distilled", rate=0.001)
-
-
-def test_adam_is_torchs() -> None:
-    from dualscope.descent.adam import Adam
-
-    weight = torch.nn.Parameter(torch.ones(3, 2, dtype=torch.float64))
-    theirs, ours, own = torch.optim.Adam([weight], lr=0.1), Adam(), torch.ones(3, 2, dtype=torch.float64)
-    for step in range(5):
-        gradient = torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
-        weight.grad = gradient.clone()
-        theirs.step()
-        direction = ours.direction({"w": gradient})["w"]
-        assert isinstance(direction, Tensor)
-        own = own - 0.1 * direction
-    torch.testing.assert_close(own, weight.detach())
-
-
-@pytest.mark.parametrize("family", ["gpt2", "gemma2"])
-def test_what_is_fitted_sees_what_reading_sees(family: str) -> None:
-    from dualscope.learners.ceilings.distilled import run
-
-    bench = bench_of(family)  # one label of two tokens
-    asked = bench.materials(6, "it")
-    trace = bench.model.read(asked)
-    with torch.no_grad(), bench.model.running():
-        scores, outputs = run(bench.model, asked, range(6))
-    torch.testing.assert_close(scores, trace.label_logprobs)
-    torch.testing.assert_close(outputs, trace.attn_out)
-
-
-@pytest.mark.parametrize("name", ["kv-distilled", "kv-aligned"])
-def test_a_fit_lowers_its_loss(name: str) -> None:
-    bench = bench_of("llama")
-    learned = bench.learned(name, rate=0.003, fit=12, steps=60)
-    asked = bench.materials(12, "it")
-    icl, zero = bench.model.read(asked, bench.prefix), bench.model.read(asked)
-    assert learned.change is not None
-    with learned.change.applied(bench.model):
-        own = bench.model.read(asked)
-    if name == "kv-aligned":
-        before, after = ((t.attn_out - icl.attn_out).norm() for t in (zero, own))
-    else:
-        target = icl.label_logprobs.softmax(-1)
-        before, after = (
-            (target * (target.log() - t.label_logprobs.log_softmax(-1))).sum() for t in (zero, own)
-        )
-    assert float(after) < float(before)
-    assert set(learned.delta or ()) == {part.name for part in bench.model.parts()}

@@ -21,6 +21,7 @@ class Slot(Protocol):
     def layer(self) -> int | None: ...
     @property
     def parameter(self) -> str: ...
+    def view(self, tensor: Tensor) -> Tensor: ...
     def get(self, tensor: Tensor) -> Tensor: ...
     def add_(self, tensor: Tensor, change: Tensor) -> None: ...
 
@@ -38,6 +39,9 @@ class Whole:
     @property
     def layer(self) -> int | None:
         return layer_of(self.parameter)
+
+    def view(self, tensor: Tensor) -> Tensor:
+        return tensor
 
     def get(self, tensor: Tensor) -> Tensor:
         return tensor

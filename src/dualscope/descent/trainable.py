@@ -45,6 +45,8 @@ class Weights:
         self.leaves: dict[str, Tensor] = {}  # parameter name -> what gradients are taken of
         self._originals: dict[str, Tensor] = {}
         self._indices: dict[tuple[int | None, ...], Tensor] = {}
+        # Slot name -> its place in the leaf, and in the original where that is what moves.
+        self._places: dict[str, tuple[Tensor, Tensor | None]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Weights:
@@ -70,6 +72,10 @@ class Weights:
                 slot.name: torch.zeros_like(slot.get(self.leaves[slot.parameter].detach()), dtype=dtype)
                 for slot in self.slots
             }
+            for slot in self.slots:
+                before = self._originals.get(slot.parameter)
+                own = slot.view(self.leaves[slot.parameter].detach())
+                self._places[slot.name] = own, None if before is None else slot.view(before)
             self._stack = stack.pop_all()
         return self
 
@@ -143,18 +149,17 @@ class Weights:
         self._put_together(self.leaves.keys())
 
     def _put_together(self, parameters: Collection[str]) -> None:
-        """A fused matrix is made anew from all of its slots, also from those that did not move now."""
+        """Each slot's weights anew: the originals plus the whole change, or the change alone where it acts beside."""
         if self.tangent:
             return
-        for name in parameters:
-            leaf = self.leaves[name]
-            if self.beside:
-                leaf.zero_()
-            else:
-                leaf.copy_(self._originals[name])
         for slot in self.slots:
             if slot.parameter in parameters:
-                slot.add_(self.leaves[slot.parameter].detach(), self.changes[slot.name])
+                own, before = self._places[slot.name]
+                change = self.changes[slot.name].view(own.shape)
+                if before is None:
+                    own.copy_(change)
+                else:
+                    torch.add(before, change, out=own)
 
     def _change(self, direction: Gradient, size: float) -> None:
         values = {name: value for name, value in direction.items() if isinstance(value, Tensor)}
@@ -203,7 +208,7 @@ class Weights:
         with torch.no_grad():
             for name, original in self._originals.items():
                 self.leaves[name].copy_(original)
-        self._originals = {}
+        self._originals, self._places = {}, {}
 
 
 class BesideWeights(Weights):

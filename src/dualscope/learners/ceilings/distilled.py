@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 CHECK, PATIENCE = 10, 5  # steps between looks at the examples held out, and looks without a gain
+ENOUGH = 1e-3  # of the loss before the first step: so little left to gain shows in no explained share
 
 
 class DistilledOptions(Options):
@@ -75,7 +76,10 @@ class _Fitted(Learner[DistilledOptions]):
 
 
 def fitted(bench: Bench, loss: Loss, options: DistilledOptions, rate: float) -> tuple[Delta, float]:
-    """The change of keys and values with the lowest loss on the examples held out, and that loss."""
+    """The change of keys and values with the lowest loss on the examples held out, and that loss.
+
+    It is over after ``options.steps``, after `PATIENCE` looks without a gain, or when no more than `ENOUGH` is left.
+    """
     model = bench.model
     asked = bench.materials(options.fit, "a fitted ceiling")
     icl: Trace = bench.once(("icl of spare", options.fit), lambda: model.read(asked, bench.prefix))
@@ -86,6 +90,7 @@ def fitted(bench: Bench, loss: Loss, options: DistilledOptions, rate: float) -> 
     adam = Adam()
     with weights_for(model, model.parts()) as weights:
         best, least, waited = _copy(weights), _value(loss, model, asked, icl, zero, out), 0
+        enough = ENOUGH * least
         for step in range(options.steps):
             some = draw.choice(own, size=min(options.batch, len(own)), replace=False)
             with torch.enable_grad():
@@ -97,7 +102,7 @@ def fitted(bench: Bench, loss: Loss, options: DistilledOptions, rate: float) -> 
                     best, least, waited = _copy(weights), now, 0
                 else:
                     waited += 1
-                if waited == PATIENCE:
+                if waited == PATIENCE or least <= enough:
                     break
     return best, least
 
@@ -155,7 +160,9 @@ def run(model: Model, asked: Lesson, members: Sequence[int]) -> tuple[Tensor, Te
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.device)
     prompts = [len(asked.bos) + len(asked.queries[i]) - 1 for i in members for _ in ends]
     read = torch.tensor(prompts, device=model.device)
-    session = Session(read=read, lead=len(asked.bos), unembed=read if longest == 1 else None)
+    only = read if longest == 1 else None  # of each sequence, the row that is asked for
+    final = only if model.mixes_lengths else None
+    session = Session(read=read, lead=len(asked.bos), unembed=only, final=final)
     with capturing(model, session):
         logits = model.forward(tokens)
     wide = torch.promote_types(logits.dtype, torch.float32)
