@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 CHECK, PATIENCE = 10, 5  # steps between looks at the examples held out, and looks without a gain
-ENOUGH = 1e-3  # of the loss before the first step: so little left to gain shows in no explained share
+ENOUGH = 1e-4  # of the loss before the first step: so little left to gain shows in no explained share
 
 
 class DistilledOptions(Options):
