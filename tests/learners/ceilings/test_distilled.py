@@ -79,7 +79,7 @@ def test_rows_that_nobody_looks_at_have_no_part_in_the_gradient(
 
 def on_the_embedded_model() -> Bench:
     model = Model.load("embedded", device="cpu")
-    episode = Episode.draw(Task.load("embedded-sst2"), shots=16, queries=60)
+    episode = Episode.draw(Task.load("embedded-sst2"), shots=32, queries=60)
     return Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
 
 
@@ -108,15 +108,15 @@ def counting(monkeypatch: pytest.MonkeyPatch, learner: type[KvDistilled | KvAlig
 
 
 def test_a_fit_ends_when_there_is_nothing_left_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"rate": 0.001, "fit": 48, "steps": 80}
+    options = {"rate": 0.001, "fit": 48, "steps": 60}
     seen, bench = counting(monkeypatch, KvDistilled), on_the_embedded_model()
     shorter = unexplained(bench, "kv-distilled", **options)
-    assert 0 < seen[True] < 80
+    assert 0 < seen[True] < 60
     assert seen[True] % distilled.CHECK == 0
     seen.clear()
     monkeypatch.setattr(distilled, "ENOUGH", 0.0)
     longer = unexplained(on_the_embedded_model(), "kv-distilled", **options)
-    assert seen[True] == 80
+    assert seen[True] == 60
     assert abs(shorter - longer) < 0.005
 
 
