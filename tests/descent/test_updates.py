@@ -86,6 +86,8 @@ def test_applied_beside() -> None:
         ("lcgd", {"space": "labels"}),
         ("lcgd", {"readout": "attention", "schedule": "sequential"}),
         ("lcgd", {"granularity": "token", "layers": (1,)}),
+        ("lcgd-matched", {"epochs": 2}),
+        ("lcgd-clipped", {"threshold": 0.5}),
         ("gd-linearized", {}),
     ],
 )
@@ -112,7 +114,7 @@ def assert_same_training(one: Learned, other: Learned) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 @pytest.mark.parametrize("family", ["gpt2", "llama", "xglm", "gemma2", "bloom"])
-@pytest.mark.parametrize("learner", ["gd", "lcgd", "gd-linearized"])
+@pytest.mark.parametrize("learner", ["gd", "lcgd", "lcgd-matched", "gd-linearized"])
 def test_replayed_on_a_gpu(family: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One recording serves all demonstrations, and gives what the device gives step by step."""
     recorded = []

@@ -26,7 +26,8 @@ class Adjusted:
     clipped: Tensor | None = None  # [layers] 1 where the layer was cut, on the device
 
 
-# The gradient of one step, that step's number, and the gradient's norm in each layer.
+# The gradient of one step, that step's number, and the gradient's norm in each layer. A step may be recorded once and
+# replayed: of the number only whether it is 0 counts, and whatever else changes is kept on the device, in place.
 Adjust = Callable[[Gradient, int, Tensor], Adjusted]
 
 

@@ -28,20 +28,14 @@ class Manner:
     last: bool = False
 
 
-def manners(
-    model: Model, batches: Sequence[Sequence[Sample]], usual: bool, tangent: bool
-) -> Iterator[Manner]:
-    """From the fastest to the one that needs the least memory.
-
-    ``usual``: the step is of no other run's size; ``tangent``: it is one of the linearised model.
-    """
-    simple = usual and not tangent
-    if usual and is_graphable(model, batches):
+def manners(model: Model, batches: Sequence[Sequence[Sample]], tangent: bool) -> Iterator[Manner]:
+    """From the fastest to the one that needs the least memory; ``tangent``: for steps of the linearised model."""
+    if is_graphable(model, batches):
         yield Manner(recorded=True, given_up="memory was short: steps were not recorded as a CUDA graph")
     yield Manner(
-        last=not simple, given_up="memory was short: activations were computed again in the backward pass"
+        last=tangent, given_up="memory was short: activations were computed again in the backward pass"
     )
-    if simple:
+    if not tangent:
         yield Manner(checkpointed=True, last=True)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dualscope.tasks.example import Example
     from dualscope.tasks.lesson import Lesson
 
-REREAD_QUERIES, REREAD_BATCH = 10, 5  # for the signal to noise: a few queries, at an unusual batch size
+REREAD_QUERIES = 10  # a few, for the signal to noise
 KEPT = 1 / 8  # of a device's memory, for the changes that learners have made
 T = TypeVar("T")
 _RECORDS = frozenset({"kendall", "dual", "direct"})  # what learners add; all else is asked of the reading
@@ -133,7 +133,7 @@ class Bench:
 
     def reading_after(self, context: Sequence[int]) -> Callable[[Lesson], Trace]:
         """Some queries after a context that is encoded anew."""
-        return lambda lesson: self.model.read(lesson, self.model.prefix(context), batch_size=REREAD_BATCH)
+        return lambda lesson: self.model.read(lesson, self.model.prefix(context))
 
     def reread(self, learned: Learned) -> Reread | None:
         """The first queries of zero-shot and of a learner, in another order of summation.
@@ -147,7 +147,7 @@ class Bench:
                 return Reread(self.zero_shot_again, learned.again(self.few))
             assert learned.change is not None
             with learned.change.applied(self.model):
-                trace = self.model.read(self.few, batch_size=REREAD_BATCH)
+                trace = self.model.read(self.few)
             return Reread(self.zero_shot_again, trace)
 
     @cached_property
@@ -158,7 +158,7 @@ class Bench:
     @cached_property
     def zero_shot_again(self) -> Trace:
         with other_order(self.model):
-            return self.model.read(self.few, batch_size=REREAD_BATCH)
+            return self.model.read(self.few)
 
     def with_lesson(self, lesson: Lesson) -> Bench:
         """A bench of the same model and queries where other things are taught."""

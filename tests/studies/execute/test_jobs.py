@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dualscope.studies.execute import jobs
-from dualscope.studies.execute.jobs import free_on_gpu, suitable_jobs
+from dualscope.studies.execute.jobs import free_on_gpu, suitable_jobs, suitable_threads
 
 
 @pytest.fixture
@@ -32,6 +32,13 @@ def test_small_models_share_a_gpu() -> None:
     assert suitable_jobs(["embedded"], "cuda:1") == 2  # as much memory as is free
     assert suitable_jobs(["owner/not-here"], "cuda") == 1
     assert suitable_jobs(["embedded"], "cuda:2") == 1
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_core_of_each_worker_is_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [suitable_threads(count) for count in (1, 6, 12)] == [12, 2, 1]
+    assert [suitable_threads(count, on_gpu=True) for count in (1, 6, 12)] == [11, 1, 1]
 
 
 @pytest.mark.usefixtures("gpus")

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import Options
-from dualscope.descent.adam import Adam
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
 from dualscope.descent.manners import Manner, checkpointed, manners
@@ -86,10 +85,9 @@ class Course:
             for part in model.parts()
             if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
         )
-        usual = self.adjust is unchanged or isinstance(self.adjust, Adam)
         given_up: list[str] = []
         with weights_for(model, slots, self.tangent) as weights:
-            for manner in manners(model, batches, usual, self.tangent):
+            for manner in manners(model, batches, self.tangent):
                 session = Session(
                     plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ())
                 )

@@ -50,9 +50,14 @@ def to_steps(model_run: Learned, lr: float) -> Adjust:
     """Scale each layer's step to the norm that another run's step had there; a zero step stays zero."""
     wanted = model_run.log.step_norm  # [steps, layers]
     assert wanted is not None
+    at = torch.zeros(1, dtype=torch.int64, device=wanted.device)
 
     def adjust(gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
+        if step == 0:  # a run that is repeated begins anew
+            at.zero_()
         own = lr * norms
-        return Adjusted(gradient, torch.where(own > 0, wanted[step] / own, torch.zeros_like(own)))
+        factors = torch.where(own > 0, wanted.index_select(0, at)[0] / own, torch.zeros_like(own))
+        at.add_(1)
+        return Adjusted(gradient, factors)
 
     return adjust

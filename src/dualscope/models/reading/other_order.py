@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def _in_parts(module: Any, inputs: Tensor) -> Tensor:
     weight = weight if isinstance(module, nn.Linear) else weight.T  # [out, in]
     width = inputs.shape[-1]
     edges = [width * part // PARTS for part in range(PARTS + 1)]
-    out = inputs[..., edges[-2] :] @ weight[:, edges[-2] :].T
+    rows = inputs.reshape(-1, width)
+    out = rows[:, edges[-2] :] @ weight[:, edges[-2] :].T
     for first, last in zip(edges[-3::-1], edges[-2:0:-1], strict=True):
-        out = out + inputs[..., first:last] @ weight[:, first:last].T
-    found: Tensor = out if bias is None else out + bias
-    return found
+        out = torch.addmm(out, rows[:, first:last], weight[:, first:last].T)
+    found: Tensor = out.view(*inputs.shape[:-1], -1)
+    return found if bias is None else found + bias

@@ -55,14 +55,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def suitable_threads(jobs: int, before: int | None = None) -> int:
+def suitable_threads(jobs: int, before: int | None = None, on_gpu: bool = False) -> int:
     """Threads of each of so many workers: of the machine and the study, never of what is left to do.
+
+    On a GPU one core of each is left to what launches its kernels: threads that wait for work would be in its way.
 
     Sums round otherwise with other threads, and an unstable descent shows it. So a run that is resumed has the threads
     that it had ``before``, whatever the jobs are now, on a machine that can run them.
     """
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    natural = int(asked) if asked.isdecimal() and int(asked) else max(1, cores() // jobs)
+    natural = int(asked) if asked.isdecimal() and int(asked) else max(1, cores() // jobs - on_gpu)
     return natural if before is None else min(before, max(natural, cores()))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.core.words import Precision
-from dualscope.models.automatic import automatic_dtype
+from dualscope.models.automatic import automatic_dtype, on_cpu
 from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import choices, provenance, rates
 from dualscope.studies.cell import Cell, Place
@@ -93,7 +93,7 @@ class Runner:
         suitable = jobs or suitable_jobs(self.models, device)
         self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
         self.before = known.get("where", {}).get("threads")
-        threads = suitable_threads(suitable, self.before)
+        threads = suitable_threads(suitable, self.before, on_gpu=not on_cpu(device))
         self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads)
         self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
 
