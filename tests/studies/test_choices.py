@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from dualscope import run_study
+from dualscope import Bench, run_study
+from dualscope.core.halving import GRID
+from dualscope.learners.gradient.tuned import GdTuned, TunedOptions
 from dualscope.studies import choices
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -65,3 +67,40 @@ def test_a_layer_is_chosen_once_and_kept(
     run_study(study, tmp_path / "run", device="cpu")
     assert len(counted) == 3
     assert json.loads(path.read_text())["settings"] == before["settings"]
+
+
+def test_a_choice_that_is_interrupted_goes_on(
+    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"loss": "label", "parameters": "kv", "optimiser": "sgd"}
+    tuned = {"learner": "gd-tuned", "options": options}
+    study = fields | {"tasks": [task_files[0]], "queries": 6, "learners": [tuned]}
+    attempts: list[dict[str, Any]] = []
+    attempt = GdTuned._try
+
+    def counted(self: GdTuned, bench: Bench, given: TunedOptions, candidate: dict[str, Any]) -> Any:
+        if len(attempts) == 20:
+            attempts.append({})
+            raise KeyboardInterrupt
+        attempts.append(candidate)
+        return attempt(self, bench, given, candidate)
+
+    monkeypatch.setattr(GdTuned, "_try", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, tmp_path / "run", device="cpu")
+    kept = list((tmp_path / "run" / "choice-pieces").iterdir())
+    assert len(kept) == 1
+    tried = json.loads(kept[0].read_text())["tried"]
+    assert len(tried) == 22  # 20 attempts, and two seeds before any learning
+    damaged = next(iter(tried))
+    del tried[damaged]["n"]
+    kept[0].write_text(json.dumps({"tried": tried}))
+    run_study(study, tmp_path / "run", device="cpu")
+    assert not list((tmp_path / "run" / "choice-pieces").iterdir())
+    whole = 2 * (len(GRID) + 4 + 2)  # two seeds; a third goes on to more epochs, and of these a third
+    assert len([one for one in attempts if one]) in (whole, whole + 1)  # the damaged one may be an attempt
+    (went_on,) = choices.chosen(RunFolder.open(tmp_path / "run")).values()
+    run_study(study, tmp_path / "at-once", device="cpu")
+    (at_once,) = choices.chosen(RunFolder.open(tmp_path / "at-once")).values()
+    assert went_on["settings"] == at_once["settings"]
+    assert went_on["curve"] == at_once["curve"]

@@ -15,6 +15,7 @@ from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Result
 from dualscope.learners.spare import asking_first, spare_of
+from dualscope.learners.trials import Trials
 from dualscope.models.hardware import total_memory
 from dualscope.models.parity import assure, check_tokens
 from dualscope.models.parts import Part
@@ -50,7 +51,8 @@ class Bench:
     where keys and values alone changed). ``other`` is a lesson of another task, for the learners
     that are taught the wrong thing on purpose. A zero-shot trace that is known already can be handed in. ``spare`` are
     training examples that settings may be chosen on and ceilings fitted on: by default what the episode leaves over;
-    ``chosen`` are settings that were chosen already, by learner and options (both as in `Cell.chosen`).
+    ``chosen`` are settings that were chosen already, by learner and options (both as in `Cell.chosen`); ``trials``
+    what a choice that takes long has tried already.
 
     Raises:
         InputError: The model does not know the lesson's tokens.
@@ -66,8 +68,10 @@ class Bench:
         spare: Sequence[Example] | None = None,
         unaltered: Bench | None = None,
         chosen: Mapping[tuple[str, str], str] | None = None,
+        trials: Trials | None = None,
     ) -> None:
         check_tokens(model, lesson)
+        self.trials = trials or Trials()
         self.model, self._given, self.want, self._other = model, lesson, want, other
         self._spare, self._unaltered, self._chosen = spare, unaltered, dict(chosen or {})
         self._once: dict[Hashable, Any] = {}

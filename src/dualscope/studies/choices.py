@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from dualscope.studies.choosing import Choosing
 from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:
+    from dualscope.learners.trials import Row, Trials
     from dualscope.models import Model
     from dualscope.tasks import Task
 
@@ -40,11 +41,37 @@ class ChoiceJob(Choosing):
     def is_stored(self, run: RunFolder) -> bool:
         return is_choice(run.recall(self.path))
 
-    def compute(self, model: Model, task: Task) -> dict[str, Any]:
-        return choose(self, model, task)
+    def compute(
+        self, model: Model, task: Task, run: RunFolder, heard: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """What was tried is kept on the way, and the choice goes on from there if it is interrupted."""
+        from dualscope.learners.trials import Trials
+
+        place = f"choice-pieces/{self.key}.json"
+
+        def keep(rows: Mapping[str, Row]) -> None:
+            run.write_json(place, {"tried": {key: _finite(row) for key, row in rows.items()}})
+            heard(f"{self}, {len(rows)} tried")
+
+        found = choose(self, model, task, Trials(_tried(run.recall(place)), keep))
+        if run.folder.exists(place):
+            run.folder.remove(place)
+        return found
 
 
-def choose(job: ChoiceJob, model: Model, task: Task) -> dict[str, Any]:
+def _tried(kept: dict[str, Any]) -> dict[str, Row]:
+    """What `ChoiceJob.compute` kept. A row that is not whole is none: it is tried again."""
+    from dualscope.learners.choice import FIGURES
+
+    rows = kept.get("tried")
+    return {
+        key: {**row, "nll": math.inf if row["nll"] is None else row["nll"]}
+        for key, row in (rows if isinstance(rows, dict) else {}).items()
+        if isinstance(row, dict) and row.keys() >= set(FIGURES)
+    }
+
+
+def choose(job: ChoiceJob, model: Model, task: Task, trials: Trials | None = None) -> dict[str, Any]:
     """The choice, ready for JSON."""
     from dualscope.learners import LEARNERS, Bench
     from dualscope.learners.spare import spare_of
@@ -59,7 +86,7 @@ def choose(job: ChoiceJob, model: Model, task: Task) -> dict[str, Any]:
         lesson = make_lesson(
             episode, model.tokenizer, model.max_positions, gd_demonstrations=job.gd_demonstrations
         )
-        benches.append(Bench(model, lesson, spare=spare_of(lesson, model, episodes)))
+        benches.append(Bench(model, lesson, spare=spare_of(lesson, model, episodes), trials=trials))
     learner = LEARNERS[job.learner]()
     options = learner.options(**json.loads(job.options))
     choice = learner.choose(benches, options)

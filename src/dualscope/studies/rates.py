@@ -5,7 +5,7 @@ recorded in a model's card (``lr: recorded``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,9 @@ class RatePiece:
     def is_stored(self, run: RunFolder) -> bool:
         return _is_piece(run.recall(self.path))
 
-    def compute(self, model: Model, task: Task) -> dict[str, Any]:
+    def compute(
+        self, model: Model, task: Task, _run: RunFolder, _heard: Callable[[str], None]
+    ) -> dict[str, Any]:
         from dualscope.learners.rate import Trial
 
         job = self.job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from dualscope.learners.learner import LEARNERS, Learned, Learner
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
+    from dualscope.models.trace import Trace
 
 EPOCHS = (1, 3, 10)
 KEEP = 3  # a third of the candidates goes on to more epochs
@@ -60,22 +62,24 @@ class GdTuned(Learner[TunedOptions]):
         asked = [
             bench.asking(bench.lesson.only(range(min(ASKED, len(bench.lesson.queries))))) for bench in asked
         ]
-        before = [(bench.zero_shot, bench.seed) for bench in asked]
-        curve = [row_of(trace.label_logprobs, trace.labels, {}, seed) for trace, seed in before]
+        trials = benches[0].trials
+        curve = [trials.row(i, {}, partial(_scored, one, one.zero_shot, {})) for i, one in enumerate(asked)]
         alive = candidates(asked[0].model, options)
         tried: list[dict[str, Any]] = []
         for epochs in EPOCHS if options.epochs is None else (options.epochs,):
             alive = [{**candidate, "epochs": epochs} for candidate in alive]
-            for bench, candidate in product(asked, alive):
-                # A bench of its own each time, so that no trace is kept.
-                fresh = bench.asking(bench.lesson)
-                trace = self.learn(fresh, None, options.model_copy(update=candidate)).trace
-                curve.append(row_of(trace.label_logprobs, trace.labels, candidate, bench.seed))
+            for (number, bench), candidate in product(enumerate(asked), alive):
+                attempt = partial(self._try, bench, options.model_copy(update=candidate), candidate)
+                curve.append(trials.row(number, candidate, attempt))
             tried += alive
             alive = sorted(alive, key=lambda one: rank(curve, one))[: -(-len(alive) // KEEP)]
         best = min(tried, key=lambda one: rank(curve, one))
         edge = options.rate is None and best["rate"] in (GRID[0], GRID[-1])
         return Choice(best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=edge)
+
+    def _try(self, bench: Bench, options: TunedOptions, candidate: dict[str, Any]) -> dict[str, Any]:
+        # A bench of its own each time, so that no trace is kept.
+        return _scored(bench, self.learn(bench.asking(bench.lesson), None, options).trace, candidate)
 
     def learn(self, bench: Bench, lr: float | None, options: TunedOptions) -> Learned:
         options, choice = bench.chosen(self, options)
@@ -91,6 +95,10 @@ class GdTuned(Learner[TunedOptions]):
             bench, bench.lesson.training, options.rate, common, gd_step, adjust=adjust, slots=slots
         )
         return replace(learned, choice=choice)
+
+
+def _scored(bench: Bench, trace: Trace, candidate: dict[str, Any]) -> dict[str, Any]:
+    return row_of(trace.label_logprobs, trace.labels, candidate, bench.seed)
 
 
 def candidates(model: Model, options: TunedOptions) -> list[dict[str, Any]]:

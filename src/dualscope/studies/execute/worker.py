@@ -228,7 +228,8 @@ class Worker:
         began = time.perf_counter()
         try:
             load_plugins(self.setting.study.plugins)
-            found = piece.compute(self.model(piece.place), self._tasks[piece.task])
+            model, task = self.model(piece.place), self._tasks[piece.task]
+            found = piece.compute(model, task, self.run, lambda about: tell(Started(about)))
             self.run.write_json(piece.path, found | {"seconds": round(time.perf_counter() - began, 3)})
         except (Exception, SystemExit) as error:
             tell(_failure(piece.key, str(piece), began, error))
