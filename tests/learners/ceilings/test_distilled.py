@@ -77,8 +77,8 @@ def test_rows_that_nobody_looks_at_have_no_part_in_the_gradient(
     assert max(float(value.norm()) for value in narrow) > 1e-6
 
 
-def on_the_embedded_model() -> Bench:
-    model = Model.load("embedded", device="cpu")
+def on_the_embedded_model(dtype: str = "float32") -> Bench:
+    model = Model.load("embedded", device="cpu", dtype=dtype)
     episode = Episode.draw(Task.load("embedded-sst2"), shots=32, queries=60)
     return Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
 
@@ -124,3 +124,24 @@ def test_a_fit_that_still_gains_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
     seen = counting(monkeypatch, KvAligned)
     on_the_embedded_model().learned("kv-aligned", rate=0.001, fit=24, steps=30, batch=8)
     assert seen == {True: 30, False: 4}
+
+
+@pytest.mark.parametrize("name", ["kv-distilled", "kv-aligned"])
+def test_float64_is_fitted_in_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = on_the_embedded_model("float64")
+    before = {key: value.clone() for key, value in bench.model.hf.state_dict().items()}
+    options = {"rate": 0.001, "fit": 24, "steps": 40, "batch": 8}
+    fast, left = bench.learned(name, **options).delta, unexplained(bench, name, **options)
+    assert fast is not None
+    assert {change.dtype for change in fast.values()} == {torch.float64}
+    assert all(torch.equal(value, before[key]) for key, value in bench.model.hf.state_dict().items())
+    monkeypatch.setattr(distilled, "no_wider_than_needed", lambda model: model)
+    bench = on_the_embedded_model("float64")
+    slow = bench.learned(name, **options).delta
+    assert slow is not None
+    assert left == pytest.approx(unexplained(bench, name, **options), abs=1e-4)
+    for key in slow:
+        if key.endswith(
+            "weight"
+        ):  # what a key's bias changes is nothing, so it has no gradient but what is rounded
+            assert float((fast[key] - slow[key]).norm() / slow[key].norm()) < 1e-2
