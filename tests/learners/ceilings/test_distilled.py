@@ -130,7 +130,7 @@ def test_a_fit_that_still_gains_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 def test_float64_is_fitted_in_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = on_the_embedded_model("float64")
     before = {key: value.clone() for key, value in bench.model.hf.state_dict().items()}
-    options = {"rate": 0.001, "fit": 24, "steps": 40, "batch": 8}
+    options: dict[str, Any] = {"rate": 0.001, "fit": 24, "steps": 40, "batch": 8}
     fast, left = bench.learned(name, **options).delta, unexplained(bench, name, **options)
     assert fast is not None
     assert {change.dtype for change in fast.values()} == {torch.float64}

@@ -114,7 +114,7 @@ def no_wider_than_needed(model: Model) -> Model:
 
     Which examples a step draws matters far more to a fit than what float32 rounds, and it takes half the time.
     """
-    if model.dtype != torch.float64 or model.device.type != "cpu":
+    if model.dtype != torch.float64 or [device.type for device in model.devices] != ["cpu"]:
         return model
     return type(model).from_hf(deepcopy(model.hf).float(), model.tokenizer, model.name)
 
