@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,22 +37,3 @@ def said_by(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"--to {name}: its client says: {reason(error)}") from error
-
-
-@contextmanager
-def environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Inside, these variables are so; None takes one away. Clients read them when they are imported, and later."""
-    before = {name: os.environ.get(name) for name in values}
-    try:
-        _set(values)
-        yield
-    finally:
-        _set(before)
-
-
-def _set(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

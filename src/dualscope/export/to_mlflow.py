@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dualscope.export.client import client, environment, said_by
+from dualscope.core.environment import environment
+from dualscope.export.client import client, said_by
 from dualscope.export.tracked import Tracked, TrackedStudy
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": None, "MLFLOW_TRACKING_TOKEN": None}

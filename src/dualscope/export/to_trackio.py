@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dualscope.export.client import client, environment, said_by
+from dualscope.core.environment import environment
+from dualscope.export.client import client, said_by
 from dualscope.export.names import by_step, project
 from dualscope.export.tracked import TrackedStudy
 

@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from dualscope.core.environment import environment
 
 CONTROL = "nvidia-cuda-mps-control"
 PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
@@ -59,16 +61,13 @@ def shared_gpu() -> Iterator[bool]:
     if shutil.which(CONTROL) is None:
         yield False
         return
-    before = {name: os.environ.get(name) for name in (PIPES, LOGS)}
-    with TemporaryDirectory(prefix="dualscope-", ignore_cleanup_errors=True) as folder:
-        os.environ.update({PIPES: folder, LOGS: folder})
-        try:
-            with _service() as works:
-                if not works:
-                    _restore(before)
-                yield works
-        finally:
-            _restore(before)
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="dualscope-", ignore_cleanup_errors=True))
+        stack.enter_context(environment({PIPES: folder, LOGS: folder}))
+        works = stack.enter_context(_service())
+        if not works:
+            stack.enter_context(environment({PIPES: None, LOGS: None}))
+        yield works
 
 
 @contextmanager
@@ -97,11 +96,3 @@ def _is_usable() -> bool:
         return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode == 0
     except subprocess.TimeoutExpired:
         return False
-
-
-def _restore(before: dict[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

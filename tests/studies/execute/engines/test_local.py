@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dualscope import Run, run_study
+from dualscope.studies.execute.jobs import cores
 from dualscope.studies.execute.outcome import Event, Outcome
 
 DEADLY = '''
@@ -26,6 +27,33 @@ class Dies(Learner):
             os.kill(os.getpid(), signal.SIGKILL)
         return Learned(bench.zero_shot)
 '''
+
+
+THREADS = '''
+import os
+from pathlib import Path
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("threads")
+class Threads(Learner):
+    """Says with how many threads a library computes that looks at its environment alone."""
+    def learn(self, bench, lr, options):
+        Path(__file__).with_suffix(".txt").write_text(os.environ["OMP_NUM_THREADS"])
+        return Learned(bench.zero_shot)
+'''
+
+
+@pytest.mark.slow
+def test_every_library_of_a_worker_has_its_threads(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    plugin = tmp_path / "threads.py"
+    plugin.write_text(THREADS)
+    study = fields | {"plugins": [str(plugin)], "learners": ["threads"], "seeds": 1, "variants": ["trained"]}
+    assert run_study(study, tmp_path / "run", device="cpu", jobs=2).complete
+    assert int(plugin.with_suffix(".txt").read_text()) == max(1, cores() // 2)
+    assert "OMP_NUM_THREADS" not in os.environ
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from dualscope.core import network
+from dualscope.core.environment import environment
 from dualscope.core.folder import Folder
 from dualscope.models.automatic import on_cpu
 from dualscope.studies.execute.engines.queue import Queue
@@ -88,7 +89,9 @@ class _Pool:
     def _hire(self) -> _Member:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self.setting), daemon=True)
-        process.start()
+        # numpy's linear algebra reads it when it is imported; it would have a thread a core in every worker.
+        with environment({"OMP_NUM_THREADS": str(self.setting.threads)} if self.setting.threads else {}):
+            process.start()
         theirs.close()
         return _Member(process, ours)
 
