@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from dualscope.core import words
-from dualscope.core.companions import PLAIN
 from dualscope.core.estimate import Estimate, Interval
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT, Learning
 from dualscope.core.statistics import COSINE, Bounds, holm
 from dualscope.findings.answer import (
     ALPHA,

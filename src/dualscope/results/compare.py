@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dualscope.core.companions import companions
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, companions
 from dualscope.core.rows import MetricRow
 from dualscope.findings.headline import short
 from dualscope.findings.titles import metric_title

@@ -8,9 +8,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from dualscope.core.companions import companions
 from dualscope.core.errors import InputError
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning, companions
 from dualscope.core.words import DemoLabels, Precision, Role, Variant
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualscope.core.companions import PLAIN
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
+from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT
 from dualscope.core.rows import SummaryRow
 from dualscope.findings.answer import PRIMARY
 from dualscope.report.charts.chart import Chart, Panel, plain, short, whiskers, with_interval

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dualscope.core.companions import PLAIN
-from dualscope.core.learning import Learning
+from dualscope.core.learning import PLAIN, Learning
 from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY
 from dualscope.findings.headline import short
 from dualscope.findings.titles import learner_title

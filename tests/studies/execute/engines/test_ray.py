@@ -203,7 +203,7 @@ class Sleeps(Learner):
         return Learned(bench.zero_shot)
 '''
 RUN = """
-import json, os, sys, threading, time
+import contextlib, json, os, sys, threading, time
 import psutil
 from dualscope import run_study
 
@@ -211,8 +211,9 @@ def kill() -> None:
     while not os.path.isdir(sys.argv[2] + "/cells"):
         time.sleep(0.1)
     for process in psutil.Process().children(recursive=True):
-        if process.name() == sys.argv[3]:
-            process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it went with the one that was killed
+            if process.name() == sys.argv[3]:
+                process.kill()
     print("killed", time.time(), flush=True)
 
 threading.Thread(target=kill, daemon=True).start()
