@@ -44,24 +44,14 @@ def note_training(
     return found
 
 
-LITTLE = (
-    0.001  # of the targets' variance: an error whose least value is 0 may fall by half of itself for ever
-)
-
-
-def arrived(
-    curve: Mapping[int, Sequence[float]], within: float = 0.02, part: float = 0.2, least: float = 0.0
-) -> bool:
-    """Whether training has come to rest: over its last ``part`` no copy's curve fell by more than ``within`` of itself,
-    or by more than ``least``.
+def arrived(curve: Mapping[int, Sequence[float]], within: float = 0.02, part: float = 0.2) -> bool:
+    """Whether training has come to rest: over its last ``part`` no copy's curve fell by more than ``within`` of itself.
 
     The mean of the later half of that part is compared with that of the earlier half.
 
     >>> arrived({step: [1 / (1 + step)] for step in range(100)})
     False
     >>> arrived({step: [1.0 + 0.1**step] for step in range(100)})
-    True
-    >>> arrived({step: [0.01 / (1 + step)] for step in range(100)}, least=0.001)
     True
     """
     steps = sorted(curve)
@@ -72,7 +62,7 @@ def arrived(
     for copy in range(len(last[0])):
         before = sum(values[copy] for values in last[:half]) / half
         after = sum(values[copy] for values in last[half:]) / (len(last) - half)
-        if not after >= before - max(within * before, least):
+        if not after >= before * (1 - within):
             return False
     return True
 

@@ -13,11 +13,11 @@ from dualscope.regression.results import Results
     [
         (0.001, 0.04, 0.0, True),
         (0.001, 0.1, 0.0, False),
-        (0.001, 0.1, 0.06, True),  # noise: least squares errs too
+        (0.001, 0.1, 0.06, False),  # noise: least squares errs too, which is said and excuses nothing
         (0.9, 0.9, 0.0, False),  # one that has learned nothing bears nothing out
     ],
 )
-def test_a_shift_is_withstood_near_the_unshifted_error_or_least_squares(
+def test_a_shift_is_withstood_near_the_unshifted_error(
     plain: float, shifted: float, least: float, holds: bool
 ) -> None:
     results = Results("garg")

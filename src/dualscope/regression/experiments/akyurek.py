@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, LITTLE, arrived, note_training
+from dualscope.regression.appearance import APPEARS, arrived, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.spectrum import (
@@ -127,7 +127,7 @@ class Akyurek(Experiment):
                 f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
                 len(seen) == len(appeared),
             )
-            rested = arrived(learned.training.curve(LONGEST), 0.05, least=LITTLE)
+            rested = arrived(learned.training.curve(LONGEST), 0.05)
             results.check(
                 f"{arm}: training has come to rest", "yes" if rested else "the error still falls", rested
             )

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, LITTLE, arrived, first_below, note_training
+from dualscope.regression.appearance import APPEARS, arrived, first_below, note_training
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.spectrum import (
     Spectrum,
@@ -147,7 +147,7 @@ class Newton(Experiment):
             f"{len(seen)} of {len(seeds)} seeds" + (f", from step {min(seen)}" if seen else ""),
             len(seen) == len(seeds),
         )
-        rested = arrived(curve, 0.05, least=LITTLE)
+        rested = arrived(curve, 0.05)
         results.check(
             f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested
         )
@@ -156,7 +156,7 @@ class Newton(Experiment):
         """Of every seed the values from the embedding (layer 0) to the last layer."""
         match = {name: _by_seed(results, name, MATCH, panel) for name in (NEWTON, DESCENT, ONLINE)}
         near = {name: _by_seed(results, name, NEARNESS, panel) for name in match}
-        later = 1 + self.layers // 2  # the embedding is none of the layers
+        later = (self.layers + 1) // 2  # the middle one is among them
         lowest = {name: values[:, later:].min(1).values for name, values in near.items()}
         results.check(
             f"{panel}: the later half of the layers match a Newton iterate with cosine >= 0.95",
