@@ -173,6 +173,15 @@ def test_matched_steps(options: dict[str, Any]) -> None:
     torch.testing.assert_close(matched.log.grad_norm[0], lcgd.log.grad_norm[0])
 
 
+@pytest.mark.parametrize("learner", ["lcgd-matched", "gd-matched"])
+def test_matched_steps_begin_anew_in_a_second_training(learner: str) -> None:
+    bench = tiny_bench("llama", dtype=torch.float32, shots=3, queries=2)
+    learned = bench.learned(learner, LR)
+    again = bench.reread(learned)  # float32 is trained again, for the signal to noise
+    assert again is not None
+    torch.testing.assert_close(again.trace.attn_out, learned.trace.attn_out, rtol=1e-3, atol=1e-4)
+
+
 def test_a_zero_step_stays_zero() -> None:
     bench = tiny_bench("llama", shots=2, queries=2)
     with torch.no_grad():
