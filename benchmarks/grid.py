@@ -1,4 +1,4 @@
-"""A whole paper's grid in one process: the preset `revisited` (6 tasks x 3 seeds x 3 variants, gd and lcgd).
+"""A whole paper's grid: the preset `revisited` (6 tasks x 3 seeds x 3 variants, gd and lcgd).
 
     python -m benchmarks.grid                                             a tiny model on the CPU, 50 queries a task
     python -m benchmarks.grid --shape 1.3b --device cuda --precision bfloat16 --queries 2000
@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--queries", type=int, default=50, help="at most so many a task")
+    parser.add_argument("--jobs", type=int, help="processes; as many as suit if not given, as `dualscope run`")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -100,20 +101,29 @@ def main() -> None:
             preset="revisited",
         )
         start = time.perf_counter()
-        result = run_study(study, work / "run", device=args.device, offline=True)
+        result = run_study(study, work / "run", device=args.device, offline=True, jobs=args.jobs)
         wall = time.perf_counter() - start
         if result.failures:
             raise SystemExit(f"{len(result.failures)} cells failed: {result.failures[0].reason}")
-        in_cells = seconds_in_cells(result.run)
-    found = {"wall": wall, "in cells": in_cells, "elsewhere": wall - in_cells, "cells": len(result.computed)}
+        provenance = json.loads((work / "run" / "provenance.json").read_text())
+        kinds = seconds_in_cells(result.run)
+    found = {"wall": wall, "cells": len(result.computed), "processes": provenance["where"]["jobs"], **kinds}
     title = f"revisited, {args.shape}, {args.precision}, {args.device}, {args.queries} queries, seconds"
     show(title, ["", ""], list(found.items()))
     save(args.out, {"machine": machine(torch.device(args.device)), "study": title, "seconds": found})
 
 
-def seconds_in_cells(run: Run) -> float:
-    """What the cells themselves took, their model's loading included."""
-    return sum(float(run.notes(cell)["seconds"]) for cell in run.stored())
+def seconds_in_cells(run: Run) -> dict[str, float]:
+    """What the cells themselves took, all processes' together, by kind of weights and learner.
+
+    Loading or drawing a model counts to the first cell that needs it.
+    """
+    found: dict[str, float] = {}
+    for cell in sorted(run.stored()):
+        row, seconds = run.rows([cell]).slice(0, 1).to_pylist()[0], float(run.notes(cell)["seconds"])
+        kind = f"{row['variant']}, {row['learner']}"
+        found[kind] = found.get(kind, 0.0) + seconds
+    return {"in cells": sum(found.values()), **found}
 
 
 if __name__ == "__main__":

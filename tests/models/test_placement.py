@@ -81,11 +81,15 @@ def test_blocks_are_shared_out_in_order() -> None:
 
 
 @pytest.fixture
-def pretending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fitted_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU alone fits are in float32, over several devices never."""
+    monkeypatch.setattr("dualscope.learners.ceilings.distilled.no_wider_than_needed", lambda model: model)
+
+
+@pytest.fixture
+def pretending(monkeypatch: pytest.MonkeyPatch, fitted_in_float64: None) -> Iterator[None]:
     for where in ("dualscope.models.reading.memory", "dualscope.learners.bench"):
         monkeypatch.setattr(f"{where}.total_memory", lambda _device: 2**34)
-    # On the CPU alone fits are in float32; here they are compared in float64.
-    monkeypatch.setattr("dualscope.learners.ceilings.distilled.no_wider_than_needed", lambda model: model)
     with second_device():
         yield
 
@@ -171,7 +175,7 @@ def all_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rotary, "forward", _turned)
 
 
-@pytest.mark.usefixtures("all_in_float64")
+@pytest.mark.usefixtures("all_in_float64", "fitted_in_float64")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("learner", list(LEARNERS))

@@ -1,10 +1,12 @@
 """How many processes suit: by cores, by models, and by what is free on a GPU."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dualscope.studies.execute import jobs
+from dualscope.studies.execute.estimate import shape_of
 from dualscope.studies.execute.jobs import free_on_gpu, suitable_jobs, suitable_threads
 
 
@@ -32,6 +34,23 @@ def test_small_models_share_a_gpu() -> None:
     assert suitable_jobs(["embedded"], "cuda:1") == 2  # as much memory as is free
     assert suitable_jobs(["owner/not-here"], "cuda") == 1
     assert suitable_jobs(["embedded"], "cuda:2") == 1
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(("billions", "on_gpu"), [(0.02, 6), (1.3, 3), (2.8, 1), (33, 1)])
+def test_larger_models_need_more_of_it(
+    billions: float, on_gpu: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 80 GiB a process takes 8, and 12 bytes a weight; the machine's own memory holds a copy of each."""
+    embedded = shape_of("embedded")
+    assert embedded is not None
+    large = replace(embedded, parameters=int(billions * 1e9))
+    monkeypatch.setattr(jobs, "shape_of", lambda name: large if name == "large" else embedded)
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**25}[name])
+    assert suitable_jobs(["embedded", "large"], "cuda") == on_gpu
+    assert suitable_jobs(["embedded", "large"], "cpu") == (8 if billions < 0.05 else 1)
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**23}[name])
+    assert suitable_jobs(["large"], "cuda") == (6 if billions < 0.05 else 1)
 
 
 @pytest.mark.usefixtures("gpus")

@@ -15,24 +15,26 @@ SMALL = 50_000_000  # parameters: below this, two threads of one process are slo
 MOST = 8
 SHARE = 0.25  # of the machine's memory, for all copies of the weights together
 CORES_ON_GPU = 2  # for each process: one launches kernels, one writes and reads files
-BYTES_ON_GPU = 8 * 2**30  # that must be free for each process: libraries, traces, graphs
+# What must be free on a GPU for each process: for libraries, traces and graphs; for weights, changes and gradients.
+BYTES_ON_GPU, BYTES_A_PARAMETER = 8 * 2**30, 12
 
 
 def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
     """A process a core for small models on a CPU; one for a large model.
 
-    A small model leaves a GPU idle while Python launches the next kernel: several processes share it, as many as the
-    cores and the free memory allow.
+    A GPU is idle while Python launches the next kernel, draws untrained weights or writes: several processes share it,
+    as many as the cores and the memory that is free allow.
     """
     shapes = [shape_of(model) for model in models]
-    if any(shape is None or shape.parameters > SMALL for shape in shapes):
+    if any(shape is None for shape in shapes):
         return 1
-    if not on_cpu(device):
-        free = free_on_gpu(device)
-        return max(1, min(cores() // CORES_ON_GPU, MOST, free // BYTES_ON_GPU))
-    largest = max((4 * shape.parameters for shape in shapes if shape), default=1)
+    largest = max((shape.parameters for shape in shapes if shape), default=0)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(cores(), MOST, int(SHARE * memory / largest)))
+    copies = int(SHARE * memory / max(1, 4 * largest))
+    if not on_cpu(device):
+        free = free_on_gpu(device) // (BYTES_ON_GPU + BYTES_A_PARAMETER * largest)
+        return max(1, min(cores() // CORES_ON_GPU, MOST, copies, free))
+    return 1 if largest > SMALL else max(1, min(cores(), MOST, copies))
 
 
 def free_on_gpu(device: str) -> int:
