@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import functional_call
 
 from dualscope.core.errors import InputError
 from dualscope.descent.parameters import is_low
-from dualscope.models.files.low_rank import silenced
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -162,7 +160,8 @@ def shadowed(model: Model, changes: Mapping[str, Tensor]) -> Iterator[None]:
         for path, own in by_module.items():
             module = model.hf.get_submodule(path)
             _check_linear(path, module)
-            stack.enter_context(module.register_forward_hook(_again(module, own)))
+            # First among the layer's hooks: all others see what it gives with the change.
+            stack.enter_context(module.register_forward_hook(_added(own), prepend=True))
         yield
 
 
@@ -190,31 +189,23 @@ def even_tangents(model: Model) -> Iterator[None]:
         yield
 
 
-def _again(module: nn.Module, own: Mapping[str, Tensor]) -> Callable[..., Tensor | None]:
-    """A forward hook that adds what the module would give with ``own`` in the place of its weights.
+def _added(own: Mapping[str, Tensor]) -> Callable[..., Tensor]:
+    """A forward hook that adds what a module would give with ``own`` in the place of its weights, and nothing else.
 
-    That is the change of its output, because a projection is linear in its weight and bias together.
+    That is the change of its output, because a projection is linear in its weight and bias together. Whatever hangs on
+    the module beside its weights (an active adapter, the nonlinear part of an augmented attention) is in the output
+    already, so the module itself is not called again.
     """
-    running = False  # the module is called from its own hook, which then has to keep out of the way
-    dtype = next(iter(own.values())).dtype
-    rest = {
-        name: torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-        for name, parameter in module.named_parameters(recurse=False)
-        if name not in own
-    }
+    weight, bias = own.get("weight"), own.get("bias")
 
-    def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        nonlocal running
-        if running:
-            return None
-        running = True
-        try:
-            with silenced(module):
-                change = functional_call(module, {**rest, **own}, tuple(a.to(dtype) for a in args))
-        finally:
-            running = False
-        found: Tensor = (output.to(dtype) + change).to(output.dtype)
-        return found
+    def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if weight is None:
+            assert bias is not None, "a change is of a weight or a bias"
+            return (output.to(bias.dtype) + bias).to(output.dtype)
+        rows = weight if isinstance(module, nn.Linear) else weight.T  # GPT-2's Conv1D keeps [in, out]
+        # Devices differ where layers are split over several: what hands inputs on works inside of the layer.
+        change = nn.functional.linear(args[0].to(weight.device, weight.dtype), rows, bias)
+        return (output.to(weight.dtype) + change).to(output.dtype)
 
     return hook
 

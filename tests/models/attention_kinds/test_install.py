@@ -11,6 +11,8 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from dualscope.core.errors import InputError
+from dualscope.descent.updates import shadowed
+from dualscope.models import Model
 from dualscope.models.attention_kinds import (
     Adapter,
     AttentionKind,
@@ -20,6 +22,7 @@ from dualscope.models.attention_kinds import (
     make_kind,
     restore,
 )
+from tests.models.tiny import tiny_model
 
 Hf = TypeVar("Hf", bound=torch.nn.Module)
 EVERY: list[dict[str, Any]] = [
@@ -206,3 +209,25 @@ def test_a_second_kind_replaces_the_first() -> None:
 def test_bad_options_are_explained(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         apply(gpt2(), options)
+
+
+@pytest.mark.parametrize("build", [gpt2, llama])
+def test_a_change_beside_the_weights_counts_the_nonlinear_part_once(build: Callable[[], Any]) -> None:
+    """As changes of 16-bit weights act, and those that are linearised: what hangs on a layer runs once, not twice."""
+    hf = build()
+    apply(hf, {"name": "augmented", "parts": "both", "c": 0.5, "hidden": 4})
+    awake(hf)
+    model = Model(hf, tiny_model("gpt2")[1])
+    torch.manual_seed(1)
+    changes = {
+        f"{path}.weight": 0.1 * torch.randn_like(module.get_parameter("weight"))
+        for path, module in hf.named_modules()
+        if "dualscope_adapters" in dict(module.named_children())
+    }
+    assert changes
+    with torch.no_grad():
+        with shadowed(model, changes):
+            beside = hf(TOKENS).logits
+        for name, change in changes.items():
+            hf.get_parameter(name).add_(change)
+        torch.testing.assert_close(beside, hf(TOKENS).logits, rtol=1e-10, atol=1e-10)

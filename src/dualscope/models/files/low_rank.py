@@ -6,8 +6,6 @@ that it changes. What learns is W, and because W + s B A moves as W does, its gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +30,8 @@ class LowRank:
     down: Tensor  # A, [rank, in]
     up: Tensor  # B, [out, rank]
     scale: float
-    silent: bool = False
 
     def __call__(self, _module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        if self.silent:
-            return output
         # Devices differ where layers are split over several: what hands inputs on works inside of the layer.
         x = args[0].to(self.down.device, self.down.dtype)
         added: Tensor = nn.functional.linear(nn.functional.linear(x, self.down), self.up) * self.scale
@@ -51,20 +46,6 @@ class LowRank:
 def low_rank_of(module: nn.Module) -> LowRank | None:
     """What an active adapter adds to a layer; None where there is none."""
     return next((hook for hook in module._forward_hooks.values() if isinstance(hook, LowRank)), None)
-
-
-@contextmanager
-def silenced(module: nn.Module) -> Iterator[None]:
-    """Inside, a layer gives what its weights alone give: it is run again to see what a change of them does."""
-    added = low_rank_of(module)
-    if added is None:
-        yield
-        return
-    added.silent = True
-    try:
-        yield
-    finally:
-        added.silent = False
 
 
 def matrix(module: nn.Module) -> Tensor:
