@@ -59,8 +59,9 @@ def test_the_model_is_left_bitwise_as_it_was(family: str, name: str) -> None:
     bench.model.hf.train()
     next(bench.model.hf.parameters()).requires_grad_(False)
     before = state(bench.model)
-    bench.learned(name, LR, **BRIEF.get(name, {}))
+    learned = bench.learned(name, LR, **BRIEF.get(name, {}))
     assert_same(before, state(bench.model))
+    assert LEARNERS[name].changes_model == (learned.change is not None)
 
 
 @pytest.mark.parametrize("name", ["gd", "lcgd", "gd-linearized", "gd-all", "random-update"])

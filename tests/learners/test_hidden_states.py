@@ -154,6 +154,9 @@ def test_bad_input() -> None:
         bench.learned("task-vector")
     with pytest.raises(InputError, match="layers 0 to 2, found 7"):
         bench.learned("task-vector", layer=7)
+    for learner in ("probe", "function-vector", "kernel"):  # before anything is chosen beside it
+        with pytest.raises(InputError, match=rf"learner '{learner}': option 'layer'.*layers 0 to 2, found 7"):
+            bench_of("gpt2").learned(learner, layer=7)
     with pytest.raises(InputError, match="heads 0 to 3"):
         bench.learned("function-vector", layer=1, which=((0, 9),))
     with pytest.raises(InputError, match="needs 64 spare training examples"):

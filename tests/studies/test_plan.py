@@ -120,6 +120,28 @@ def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict[str, Any]
     assert [note for note in alone.notes if "left out zero-shot-offset" in note]
 
 
+def test_what_changes_nothing_is_under_no_random_update(fields: dict[str, Any], tmp_path: Path) -> None:
+    """A control of the study passes it by, with a note; asked for by name it is refused before anything runs."""
+    probed = fields | {
+        "learners": ["gd", "probe"],
+        "controls": ["random-labels", "random-update"],
+        "seeds": 1,
+    }
+    result = run_study(probed, tmp_path / "run", device="cpu")
+    assert result.complete
+    assert [
+        note for note in result.notes if "left out probe under random-update: 'probe' changes neither" in note
+    ]
+    found = {(cell.learning.name, cell.learning.control) for cell in result.cells}
+    assert found >= {("gd", "random-update"), ("probe", "random-labels"), ("probe", None)}
+    assert ("probe", "random-update") not in found
+    with pytest.raises(
+        InputError, match="learner 'probe' under random-update: 'probe' changes neither weights"
+    ):
+        run_study(fields | {"learners": ["probe:random-update"]}, tmp_path / "other", device="cpu")
+    assert not (tmp_path / "other" / "cells").exists()
+
+
 def test_unknown_names_are_refused_before_anything_runs(fields: dict[str, Any], tmp_path: Path) -> None:
     for change, words in (
         ({"learners": ["gdd"]}, "unknown learner 'gdd'"),

@@ -107,9 +107,7 @@ class RandomUpdate(Combinator):
     def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
         real = bench.learned(learner.name, lr, **options.model_dump())
         if real.change is None:
-            raise InputError(
-                f"'{learner.name}' changes neither weights nor activations, so there is no random update of its size"
-            )
+            raise InputError(unchanged(learner.name))
         change = real.change.randomised(bench.lesson.episode.seed, own.draw)
 
         def again(_: Lesson) -> Trace:
@@ -123,6 +121,11 @@ class RandomUpdate(Combinator):
             again=again,
             one_layer=real.one_layer,
         )
+
+
+def unchanged(learner: str) -> str:
+    """Why a learner cannot be under `random-update`."""
+    return f"'{learner}' changes neither weights nor activations, so there is no random update of its size"
 
 
 def identify(

@@ -26,6 +26,7 @@ class Dilution(Learner[Options]):
     """
 
     role = "null"
+    changes_model = False
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         kept = 1 - demonstration_mass(bench)

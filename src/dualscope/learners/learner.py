@@ -123,6 +123,7 @@ class Learner(ABC, Generic[O]):
     role: ClassVar[Role] = "hypothesis"  # what it is to the question
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
+    changes_model: ClassVar[bool] = True  # weights or activations; else there is no random update of its size
 
     @abstractmethod
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:

@@ -28,6 +28,7 @@ class NullContext(Learner[NullContextOptions]):
     """A context of exactly the same length that does not teach the task."""
 
     role = "null"
+    changes_model = False
     options = NullContextOptions
 
     def needs_other(self, options: NullContextOptions) -> bool:
@@ -78,6 +79,7 @@ class ZeroShotOffset(Learner[Options]):
     """No context, but BOS and query moved to where the query stands in context: what position alone does."""
 
     role = "null"
+    changes_model = False
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         lesson, model = bench.lesson, bench.model

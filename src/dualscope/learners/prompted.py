@@ -16,6 +16,7 @@ class ZeroShot(Learner[Options]):
     """BOS and the query: where every change is measured from."""
 
     role = "baseline"
+    changes_model = False
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         return Learned(bench.model.read(bench.lesson, want=bench.read_want))
@@ -26,6 +27,7 @@ class InContext(Learner[Options]):
     """BOS, every demonstration and a separator, then the query."""
 
     role = "reference"
+    changes_model = False
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         return bench.after(bench.prefix, bench.context_want)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning, companions
-from dualscope.core.words import DemoLabels, Precision, Role, Variant
+from dualscope.core.words import DemoLabels, Precision, Variant
 from dualscope.studies.cell import Cell, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
@@ -154,9 +154,11 @@ class Planner:
         found: list[Asked] = []
         waiting: list[RateJob | ChoiceJob] = []
         for entry in self._entries():
-            resolved = self.resolver.learner(entry.learner, entry.options, entry.control)
+            resolved = self._resolved(entry)
             if resolved.role in ("baseline", "reference"):
                 continue
+            if resolved.refused:
+                raise InputError(f"learner '{entry.learner}' under {entry.control}: {resolved.refused}")
             if entry.variants is not None and place.variant not in entry.variants:
                 self._note_absence(resolved.learning, entry.variants)
                 continue
@@ -186,23 +188,22 @@ class Planner:
         """The study's own entries, then every learner under test under every control of the study."""
         yield from self.study.learners
         for entry in self.study.learners:
-            if entry.control is not None or self._role(entry) != "hypothesis":
+            if entry.control is not None or self._resolved(entry).role != "hypothesis":
                 continue
             for control in self.study.controls:
                 variants = control.variants or entry.variants
                 if control.variants and entry.variants:
                     variants = tuple(v for v in control.variants if v in entry.variants)
-                yield entry.model_copy(
-                    update={
-                        "control": control.control,
-                        "options": {**entry.options, **control.options},
-                        "reference": OWN if control.against_itself else entry.reference,
-                        "variants": variants,
-                    }
-                )
+                own = {"control": control.control, "variants": variants}
+                own |= {"reference": OWN if control.against_itself else entry.reference}
+                under = entry.model_copy(update=own | {"options": {**entry.options, **control.options}})
+                if why := (resolved := self._resolved(under)).refused:
+                    self._notes[f"left out {resolved.learning.label}: {why}"] = None
+                else:
+                    yield under
 
-    def _role(self, entry: LearnerEntry) -> Role:
-        return self.resolver.learner(entry.learner, entry.options, entry.control).role
+    def _resolved(self, entry: LearnerEntry) -> Resolved:
+        return self.resolver.learner(entry.learner, entry.options, entry.control)
 
     def _note_absence(self, learning: Learning, variants: tuple[str, ...]) -> None:
         if not set(variants) & set(self.study.variants):
@@ -216,7 +217,7 @@ class Planner:
         if entry.reference == IN_CONTEXT.name:
             return IN_CONTEXT
         if entry.reference == OWN:
-            known = self.resolver.learner(entry.learner, entry.options, entry.control).learning
+            known = self._resolved(entry).learning
             own = {k: v for k, v in known.settings.items() if k not in self._control_options(entry)}
             return Learning.of(known.name, own, rate=learning.rate)
         resolved = self.resolver.learner(entry.reference)

@@ -28,6 +28,8 @@ class Resolved:
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
     open: str | None = None
     """The learner's own options as JSON, where it leaves settings to be chosen on spare examples."""
+    refused: str = ""
+    """Why the learner cannot be under its control, where it cannot."""
 
 
 SAMPLE = 200  # training examples that tell how long a task's texts are
@@ -76,7 +78,7 @@ class Resolver:
 
     def _ask(self, name: str, options: Mapping[str, Any], control: Control | None) -> dict[str, Any]:
         from dualscope.learners import LEARNERS, identify, role_of
-        from dualscope.learners.controls import needs_other, settings_of
+        from dualscope.learners.controls import needs_other, settings_of, unchanged
 
         load_plugins(self.study.plugins)
         learning = identify(name, options, control)
@@ -90,6 +92,9 @@ class Resolver:
                 needs_other=needs_other(learning),
                 code=self.plugins if self.plugins and is_foreign(kind) else "",
                 open=canonical(own.changed()) if kind().is_open(own) else None,
+                refused=unchanged(learning.name)
+                if control == "random-update" and not kind.changes_model
+                else "",
             )
         )
 

@@ -31,7 +31,11 @@ Head = tuple[int, int]  # layer, number
 
 class FunctionVectorOptions(Options):
     layer: int | None = Field(None, ge=0, description="after which layer it is added; none given: chosen")
-    heads: int = Field(10, ge=1, description="how many heads, those of the largest indirect effect")
+    heads: int = Field(
+        10,
+        ge=1,
+        description="how many heads, those of the largest indirect effect (all, where there are fewer)",
+    )
     prompts: int = Field(
         20, ge=SHUFFLES, description="spare examples that effects and mean outputs are taken of"
     )
@@ -50,6 +54,8 @@ class FunctionVector(Learner[FunctionVectorOptions]):
         return options.layer is None or options.which is None
 
     def choose(self, benches: Sequence[Bench], options: FunctionVectorOptions) -> Choice:
+        if options.layer is not None:
+            check_layer(benches[0].model, options.layer, self.name)
         effects = torch.stack([indirect_effects(bench, options.prompts).mean(0) for bench in benches]).mean(0)
         if options.which is None:
             options = options.model_copy(update={"which": strongest(effects, options.heads)})

@@ -37,11 +37,14 @@ class Kernel(Learner[KernelOptions]):
     """A softmax over the demonstrations by the likeness of their hidden states; predictions only."""
 
     options = KernelOptions
+    changes_model = False
 
     def is_open(self, options: KernelOptions) -> bool:
         return options.layer is None or options.temperature is None
 
     def choose(self, benches: Sequence[Bench], options: KernelOptions) -> Choice:
+        if options.layer is not None:
+            check_layer(benches[0].model, options.layer, self.name)
         asked = [judge for bench in benches for judge in judges(bench, 0)]
         layers = range(asked[0].model.n_layers) if options.layer is None else [options.layer]
         temperatures = TEMPERATURES if options.temperature is None else (options.temperature,)

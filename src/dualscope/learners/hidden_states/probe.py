@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dualscope.core.options import Options
+from dualscope.learners.hidden_states.steering import check_layer
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.reading.mapped import is_in_file
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 class ProbeOptions(Options):
     steps: int = Field(100, ge=1, description="full-batch steps")
     rate: float = Field(1.0, gt=0, description="learning rate, on features whose mean squared norm is 1")
-    layer: int = Field(-1, description="the layer whose classifier gives the predictions; -1: the last")
+    layer: int = Field(
+        -1, ge=-1, description="the layer whose classifier gives the predictions; -1: the last"
+    )
 
 
 @LEARNERS.register("probe")
@@ -30,8 +33,11 @@ class Probe(Learner[ProbeOptions]):
     """Softmax regression by GD on each layer's residual stream; predictions only, the model does not change."""
 
     options = ProbeOptions
+    changes_model = False
 
     def learn(self, bench: Bench, lr: float | None, options: ProbeOptions) -> Learned:
+        if options.layer != -1:
+            check_layer(bench.model, options.layer, self.name)
         lesson, frozen = bench.lesson, bench.zero_shot
         taught = lesson.training
         demonstrations = replace(
