@@ -88,7 +88,7 @@ def run(
     evict: bool = typer.Option(
         False,
         "--evict",
-        help="Remove each hub model from the hub cache once all its cells are stored; never a folder.",
+        help="Remove each model that this run fetched from the hub cache once all its cells are stored.",
     ),
     dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
     no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),

@@ -108,10 +108,6 @@ def _config(source: ModelSource, path: Path) -> Any:
     )
 
     written = json_of(path, "copy the folder again")
-    if written.get("quantization_config") is not None:
-        raise InputError(
-            f"model '{source.name}': its weights are quantised (quantization_config in {path}); give the plain ones"
-        )
     if (path.parent / "adapter_config.json").exists():
         raise InputError(
             f"model '{source.name}': {path.parent} holds an adapter (adapter_config.json) beside the model; give the "

@@ -194,7 +194,7 @@ class Planner:
                 variants = control.variants or entry.variants
                 if control.variants and entry.variants:
                     variants = tuple(v for v in control.variants if v in entry.variants)
-                own = {"control": control.control, "variants": variants}
+                own: dict[str, Any] = {"control": control.control, "variants": variants}
                 own |= {"reference": OWN if control.against_itself else entry.reference}
                 under = entry.model_copy(update=own | {"options": {**entry.options, **control.options}})
                 if why := (resolved := self._resolved(under)).refused:

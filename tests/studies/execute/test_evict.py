@@ -1,7 +1,11 @@
-"""Weights leave a cache, made here as huggingface_hub keeps it, once all cells of their model are stored."""
+"""Weights that a run fetched leave the cache once all cells of their model are stored; what was there before stays.
+
+Most caches are made here, as huggingface_hub keeps them; one is filled from a hub of our own.
+"""
 
 import hashlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,11 @@ from typer.testing import CliRunner
 
 from dualscope import Run, Study, run_study
 from dualscope.cli import app
+from dualscope.models.files.digest import is_here
 from dualscope.studies.execute.evict import snapshot_of
+from dualscope.studies.execute.runner import Runner
+from dualscope.studies.run_folder.storage import RunFolder
+from tests.hostile import endpoint
 
 COMMITS = ("0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef")
 
@@ -59,7 +67,64 @@ SECOND, LATER = ("owner/second", COMMITS[0]), ("owner/tiny", COMMITS[1])
 
 
 def run(fields: dict[str, Any], place: Path, **options: Any) -> Any:
+    fetched(place, *(model for model in fields["models"] if model.startswith("owner/")))
     return run_study(fields, place, **{"device": "cpu", "offline": True, "evict": True} | options)
+
+
+def fetched(place: Path, *models: str) -> None:
+    """As if the run had brought them into the cache."""
+    for model in models:
+        snapshot = snapshot_of(model)
+        if snapshot is not None:
+            RunFolder.create(place).write_json(snapshot.note, {})
+
+
+@pytest.fixture
+def hub(tmp_path: Path, model_folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A hub of our own that serves owner/tiny, and an empty cache."""
+    from huggingface_hub import constants
+
+    with endpoint.serving(Path(model_folder)) as served:
+        monkeypatch.setattr(constants, "ENDPOINT", served.url)
+        template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        yield tmp_path / "hub"
+
+
+def test_what_the_run_itself_fetched_goes_and_what_was_there_stays(
+    fields: dict[str, Any], hub: Path, tmp_path: Path
+) -> None:
+    study = fields | {"models": ["owner/tiny"], "learners": ["dilution"], "controls": [], "seeds": 1}
+    options: dict[str, Any] = {"device": "cpu", "evict": True}
+    first = run_study(study, tmp_path / "first", **options)
+    assert first.complete
+    assert [note for note in first.notes if "owner/tiny@ccccccc was evicted" in note]
+    assert kept(hub) == set()
+    again = run_study(study | {"seeds": 2}, tmp_path / "first", **options | {"evict": False})
+    assert again.complete
+    assert kept(hub) == {("owner/tiny", endpoint.COMMIT)}
+    other = run_study(study, tmp_path / "second", **options)
+    assert [n for n in other.notes if "owner/tiny@ccccccc stays in the hub cache: it was there before" in n]
+    assert kept(hub) == {("owner/tiny", endpoint.COMMIT)}
+    later = run_study(
+        study | {"seeds": 2}, tmp_path / "first", **options
+    )  # who fetched it, and all is stored
+    assert [note for note in later.notes if "was evicted" in note]
+    assert kept(hub) == set()
+
+
+def test_a_plan_fetches_no_weights(fields: dict[str, Any], hub: Path, tmp_path: Path) -> None:
+    """Not even where other files of the model are here already, such as those of its tokenizer."""
+    from dualscope.models.load import load_tokenizer
+
+    load_tokenizer("owner/tiny")
+    assert not is_here("owner/tiny")
+    planned = Runner(Study.build(fields | {"models": ["owner/tiny"]}), tmp_path / "run", fetch=False)
+    assert planned.weights == {"owner/tiny": "not fetched"}
+    assert not list(hub.rglob("model.safetensors"))
 
 
 def test_only_what_the_run_used_and_only_that_commit(
@@ -135,6 +200,7 @@ def test_from_the_command_line(fields: dict[str, Any], cache: Path, tmp_path: Pa
         "--offline",
         "--no-report",
     ]
+    fetched(tmp_path / "run", "owner/second")
     assert CliRunner().invoke(app, [*command, "--evict", "--dry-run"]).exit_code == 0
     assert kept(cache) == ALL
     said = CliRunner().invoke(app, [*command, "--evict", "--jobs", "1"])

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.words import AdapterMode
 from dualscope.models.files.adapter import adapter_files
@@ -38,7 +39,12 @@ def model_digest(
 def is_here(name: str) -> bool:
     """Whether a model's files can be read without fetching anything."""
     source = find(name, offline=True)
-    return source.folder is not None or source.file("config.json") is not None
+    if source.folder is not None:
+        return True
+    try:
+        return bool(source.weights())
+    except InputError:  # some files are, as those of its tokenizer, and its weights are not
+        return False
 
 
 def _remembered(file: Path) -> str:

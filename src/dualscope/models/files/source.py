@@ -86,6 +86,7 @@ class ModelSource:
         """config.json, without which there is no model: an explanation where there is none."""
         path = self.file(CONFIG)
         if path is not None:
+            self._refuse_quantised(path)
             return path
         if self.folder is not None:
             raise InputError(f"model '{self.name}': there is no config.json in {self.folder}")
@@ -94,6 +95,17 @@ class ModelSource:
             if self.offline
             else f"model '{self.name}' has no config.json on the hub: it is not a transformers model"
         )
+
+    def _refuse_quantised(self, path: Path) -> None:
+        """Before any weights are fetched: a change of them would have to pass through what they were rounded to."""
+        found = json_of(path, "copy the folder again").get("quantization_config")
+        if found is not None:
+            how = found.get("quant_method") if isinstance(found, dict) else None
+            raise InputError(
+                f"model '{self.name}': its weights are quantised{f' by {how}' if isinstance(how, str) else ''} "
+                f"(quantization_config in {path}); what works is the checkpoint that it was made from, with weights in "
+                "bfloat16, float16 or float32 (--dtype bfloat16 needs the least memory)"
+            )
 
     def _fetch(self, filename: str, revision: str | None) -> Path | None:
         import huggingface_hub

@@ -1,18 +1,23 @@
 """Weights leave the hub's cache once nobody of this run needs them any more: ``--evict``.
 
 A model of the hub goes when the run folder holds every cell that the study has of it, of all shards and whoever
-computed them. A model with a failed cell stays, because the same command will want it again; and so does every model
-that was given as a folder.
+computed them. Only what this run has brought into the cache goes, as it noted in its folder: what was there before is
+somebody's. A model with a failed cell stays, because the same command will want it again; and so does every model that
+was given as a folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from dualscope.core.canonical import fingerprint
 from dualscope.core.strangers import reason
+from dualscope.models.files.digest import is_here
 from dualscope.models.files.source import CONFIG, find
 from dualscope.studies.cell import Cell
 from dualscope.studies.run_folder.storage import RunFolder
@@ -24,6 +29,14 @@ class Snapshot(NamedTuple):
     cache: Path
     repository: str
     commit: str
+
+    def __str__(self) -> str:
+        return f"{self.repository}@{self.commit[:7]}"
+
+    @property
+    def note(self) -> str:
+        """Where a run folder says that it was downloaded: by whom it is the run's, on which machine is in its name."""
+        return f"downloads/{fingerprint([socket.gethostname(), *map(str, self)])}.json"
 
 
 def snapshot_of(model: str) -> Snapshot | None:
@@ -39,6 +52,18 @@ def snapshot_of(model: str) -> Snapshot | None:
     if config is None or config.parent.parent.name != "snapshots":
         return None
     return Snapshot(config.parents[3], source.repository, config.parent.name)
+
+
+@contextmanager
+def noting_download(run: RunFolder, model: str) -> Iterator[None]:
+    """Inside, a model may be fetched; if it was, the run folder says so."""
+    before = snapshot_of(model) if is_here(model) else None
+    yield
+    after = snapshot_of(model)
+    if after is not None and after != before:
+        run.write_json(
+            after.note, {**after._asdict(), "cache": str(after.cache), "host": socket.gethostname()}
+        )
 
 
 def remove(snapshot: Snapshot) -> int:
@@ -80,10 +105,15 @@ class Eviction:
         self.stored(self.run.stored())
 
     def _evict(self, snapshot: Snapshot) -> None:
-        name = f"{snapshot.repository}@{snapshot.commit[:7]}"
+        if not self.run.folder.exists(snapshot.note):
+            self.notes.append(f"{snapshot} stays in the hub cache: it was there before this run")
+            return
         try:
             freed = remove(snapshot)
         except (OSError, ValueError) as error:
-            self.notes.append(f"{name} could not be evicted from {snapshot.cache} ({reason(error)})")
+            self.notes.append(f"{snapshot} could not be evicted from {snapshot.cache} ({reason(error)})")
         else:
-            self.notes.append(f"{name} was evicted from the hub cache: {freed / 2**20:.0f} MB are free again")
+            self.run.folder.remove(snapshot.note)  # who fetches it from now on is another
+            self.notes.append(
+                f"{snapshot} was evicted from the hub cache: {freed / 2**20:.0f} MB are free again"
+            )

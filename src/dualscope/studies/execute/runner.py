@@ -18,7 +18,7 @@ from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.estimate import Estimator
-from dualscope.studies.execute.evict import Eviction
+from dualscope.studies.execute.evict import Eviction, noting_download
 from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.work import Work, WorkerSetup
@@ -83,12 +83,7 @@ class Runner:
         memory = known.get("names", {})
         self.resolver = Resolver(self.study, memory, offline)
         self.models = [source for _, source in map(named_model, self.study.models)]
-        self.weights = {
-            model: model_digest(model, offline, self.study.adapter, self.study.adapter_mode)
-            if fetch or is_here(model)
-            else "not fetched"
-            for model in self.models
-        }
+        self.weights = {model: self._digest(model, fetch) for model in self.models}
         self.dtypes = self._precisions(known.get("automatic", {}))
         suitable = jobs or suitable_jobs(self.models, device)
         self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
@@ -96,6 +91,12 @@ class Runner:
         threads = suitable_threads(suitable, self.before, on_gpu=not on_cpu(device))
         self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads)
         self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
+
+    def _digest(self, model: str, fetch: bool) -> str:
+        if not (fetch or is_here(model)):
+            return "not fetched"
+        with noting_download(self.run, model):
+            return model_digest(model, self.offline, self.study.adapter, self.study.adapter_mode)
 
     def _precisions(self, before: Mapping[str, Precision]) -> dict[str, Precision]:
         """Of each model: what is asked for, what this run was begun with, or what suits the model here.

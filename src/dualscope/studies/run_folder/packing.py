@@ -32,7 +32,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 
 CELLS_A_PART = 5000
 BYTES_A_PART = 32 * 2**20  # of Arrow tables
-LEFT = ("cells", "queries", "traces", "packed", "claims", "aside", "failures")
+LEFT = ("cells", "queries", "traces", "packed", "claims", "aside", "failures", "downloads")
 """Parts of a run folder that are not copied: what is packed, what is large, what is somebody's work."""
 Partition = tuple[str | None, str | None]  # model, task
 
