@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -29,7 +29,8 @@ EPOCHS = (1, 3, 10)
 KEEP = 3  # a third of the candidates goes on to more epochs
 ASKED = 100  # spare examples a seed
 SEEDS = 2  # that it is chosen over; each costs a hundred runs of training
-MOST_ADAM = 0.1  # beyond this rate of the grid Adam's first step moves every weight by more than most weigh
+# Adam's first step moves every weight by the rate, whatever the gradient: beyond 0.01, by about as much as it weighs.
+RATES = {"sgd": GRID, "adam": tuple(float(f"{rate / 10:.3g}") for rate in GRID if rate <= 0.1)}
 
 
 class TunedOptions(Options):
@@ -74,8 +75,9 @@ class GdTuned(Learner[TunedOptions]):
             tried += alive
             alive = sorted(alive, key=lambda one: rank(curve, one))[: -(-len(alive) // KEEP)]
         best = min(tried, key=lambda one: rank(curve, one))
-        edge = options.rate is None and best["rate"] in (GRID[0], GRID[-1])
-        return Choice(best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=edge)
+        return Choice(
+            best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=_at_edge(best, options)
+        )
 
     def _try(self, bench: Bench, options: TunedOptions, candidate: dict[str, Any]) -> dict[str, Any]:
         # A bench of its own each time, so that no trace is kept.
@@ -101,17 +103,24 @@ def _scored(bench: Bench, trace: Trace, candidate: dict[str, Any]) -> dict[str, 
     return row_of(trace.label_logprobs, trace.labels, candidate, bench.seed)
 
 
+def _at_edge(best: Mapping[str, Any], options: TunedOptions) -> bool:
+    """Whether a smaller or larger rate than any that was tried, or more epochs, might be better yet."""
+    rates = RATES[best["optimiser"]]
+    return (options.rate is None and best["rate"] in (rates[0], rates[-1])) or (
+        options.epochs is None and best["epochs"] == EPOCHS[-1]
+    )
+
+
 def candidates(model: Model, options: TunedOptions) -> list[dict[str, Any]]:
     """All combinations of what is open, but for the epochs; weights of 16 bits can only learn beside, which is K, V."""
     parameters = ("kv",) if is_low(model) else ("kv", "all")
     found = product(
-        GRID if options.rate is None else (options.rate,),
+        ("sgd", "adam") if options.optimiser is None else (options.optimiser,),
         ("all", "label") if options.loss is None else (options.loss,),
         parameters if options.parameters is None else (options.parameters,),
-        ("sgd", "adam") if options.optimiser is None else (options.optimiser,),
     )
     return [
         {"rate": rate, "loss": loss, "parameters": which, "optimiser": optimiser}
-        for rate, loss, which, optimiser in found
-        if optimiser == "sgd" or rate <= MOST_ADAM or options.rate is not None
+        for optimiser, loss, which in found
+        for rate in (RATES[optimiser] if options.rate is None else (options.rate,))
     ]
