@@ -82,11 +82,17 @@ def _setting(subject: Subject) -> str:
     record, setting = subject.source.provenance, subject.setting
     rates = {rate for rate in setting.rates.values() if rate is not None}
     return (
-        f"{str(record.get('at', ''))[:10]}, {record.get('dtype', '')} on {record.get('where', {}).get('device', '')}; "
+        f"{str(record.get('at', ''))[:10]}, {record.get('dtype', '')} on {', '.join(_devices(subject))}; "
         f"{setting.shots} shots, {setting.demo_labels} labels; {', '.join(_seeds(subject))}; "
         f"{len(subject.cells)} cells; learning rate of the gradient learners: "
         f"{', '.join(f'{rate:g}' for rate in sorted(rates))}.{_absent(subject)}\n"
     )
+
+
+def _devices(subject: Subject) -> list[str]:
+    """What the cells were computed on, by their own notes."""
+    notes = map(subject.source.run.notes, (cell.id for cell in subject.cells))
+    return sorted({one["device"].partition(":")[0] for one in notes})
 
 
 def _seeds(subject: Subject) -> Iterable[str]:

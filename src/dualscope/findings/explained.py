@@ -35,6 +35,16 @@ class Standing:
         return float(self.explained["value"])
 
     @property
+    def seeds(self) -> int:
+        """Those of which anything is known."""
+        return max((int(row["seeds"] or 0) for row in (self.explained, *self.beside.values())), default=0)
+
+    @property
+    def seeds_left_out(self) -> int:
+        """Those in which there is nothing to explain: the share is over the others."""
+        return self.seeds - int(self.explained["seeds"] or 0)
+
+    @property
     def strongest(self) -> tuple[Control, SummaryRow] | None:
         """The control that explains most: what the learner has without being taught the task."""
         found = [(name, row) for name, row in self.controls.items() if math.isfinite(row["value"])]
@@ -65,7 +75,11 @@ class Ranking:
             ]
         best = self.hypotheses[0]
         said = [f"{self.task}: {best.label} explains most, {_share(best.explained)}; {_left(best.value)}."]
-        if best.strongest is not None:
+        if best.value <= 0:
+            said = [
+                f"{self.task}: no hypothesis explains anything; the nearest is {best.label}, {_share(best.explained)}."
+            ]
+        elif best.strongest is not None:
             name, row = best.strongest
             if row["value"] >= best.value:
                 said.append(
@@ -85,6 +99,11 @@ class Ranking:
             word = "more than" if top.value > best.value else "no more than"
             said.append(
                 f"Fitted on ICL's own traces, {top.label} explains {_share(top.explained)}, {word} the best hypothesis."
+            )
+        if best.seeds_left_out:
+            said.append(
+                f"In {best.seeds_left_out} of {best.seeds} seeds there is nothing to explain: the context changes the "
+                "predictions no more than another draw of demonstrations does; these are left out."
             )
         return said
 
