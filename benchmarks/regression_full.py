@@ -30,6 +30,7 @@ from dualscope.studies.execute.shared_gpu import shared_gpu
 
 OVERHEAD = 1.4  # minutes of a job that are not training: starting, measuring
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
+VARIANTS = 4  # jobs among which the kinds of attention are dealt out
 GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found
 
 
@@ -48,12 +49,15 @@ JOBS = (
     Job("garg-linear", "garg", "a", {"classes": ("linear",)}, then="newton-1"),
     Job("newton-1", "newton", "", {"conditions": (1.0,)}),
     Job("newton-100", "newton", "a", {"conditions": (100.0,)}),
-    Job("akyurek-noise", "akyurek", "a", {"depths": (), "widths": ()}),
+    *(
+        Job(f"akyurek-noise-{noise}", "akyurek", "a", {"noises": (noise,), "depths": (), "widths": ()})
+        for noise in (0.0, 0.25, 0.5)
+    ),
     Job("akyurek-depth", "akyurek", "a", {"noises": (), "widths": ()}),
     Job("akyurek-width", "akyurek", "a", {"noises": (), "depths": ()}),
     Job("vonoswald-recurrent", "vonoswald", "a", {"sharing": ("recurrent",)}),
     Job("vonoswald-own", "vonoswald", "a", {"sharing": ("own weights",)}),
-    *(Job(f"variants-{i}", "variants", "a", {"arms": i}) for i in range(2)),
+    *(Job(f"variants-{i}", "variants", "a", {"arms": i}) for i in range(VARIANTS)),
     Job("cheng", "cheng", "a"),
     Job("garg-sparse", "garg", "b", {"classes": ("sparse",)}),
     Job("garg-tree", "garg", "b", {"classes": ("tree",)}),
@@ -75,13 +79,13 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
 
     kind = EXPERIMENTS[job.experiment]
     settings: dict[str, Any] = dict(job.settings)
-    if isinstance(settings.get("arms"), int):  # every second of them
-        settings["arms"] = tuple(ARMS)[settings["arms"] :: 2]
+    if isinstance(settings.get("arms"), int):
+        settings["arms"] = tuple(ARMS)[settings["arms"] :: VARIANTS]
     settings["device"] = "cpu" if tiny else job.device
-    if job.experiment in ("garg", "newton"):  # the others' trainings are too short for it to pay
-        settings["compiled"] = compiled
     make = kind.quick if tiny else kind.full
     trainings = max(1, make(**settings).work // make(**settings).steps)
+    if job.experiment in ("garg", "newton", "akyurek") and trainings == 1:  # shorter ones would not repay it
+        settings["compiled"] = compiled
     besides = OVERHEAD * (1.5 if job.then else 1) + 0.08 * (trainings - 1)
     each = max(0.02, (minutes - besides) / trainings)
     if each < LEAST and not tiny:

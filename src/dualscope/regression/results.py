@@ -132,10 +132,18 @@ class Results:
         """
         whole = cls(parts[0].experiment)
         groups: dict[tuple[Any, ...], dict[int | None, ExperimentRow]] = {}
-        for part in parts:
+        trained_by: dict[tuple[Any, ...], int] = {}
+        for number, part in enumerate(parts):
             for row in part.rows:
                 key = (row["panel"], row["series"], row["metric"], row["x_name"], row["x"])
-                groups.setdefault(key, {}).setdefault(row["seed"], row)
+                # A training that two parts have may have been watched at other steps: all of its curves are of one.
+                own_training = (
+                    row["x_name"] != "step"
+                    or row["seed"] is None
+                    or trained_by.setdefault((row["panel"], row["series"], row["seed"]), number) == number
+                )
+                if own_training:
+                    groups.setdefault(key, {}).setdefault(row["seed"], row)
         for rows in groups.values():
             own = [
                 row
@@ -143,8 +151,10 @@ class Results:
                 if seed is not None
             ]
             whole.rows += own
-            if None in rows:
-                whole.rows.append(_over_seeds(rows[None], own) if own else rows[None])
+            if own and None in rows:
+                whole.rows.append(_over_seeds(rows[None], own))
+            elif None in rows and rows[None]["x_name"] != "step":
+                whole.rows.append(rows[None])
         for part in parts:
             whole.tables += part.tables
             whole.checks += [c for c in part.checks if c.claim not in {known.claim for known in whole.checks}]

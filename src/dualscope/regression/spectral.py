@@ -1,10 +1,12 @@
 """Adam, with the updates of matrices made orthogonal (Muon; Jordan et al. 2024).
 
 Before in-context learning appears, training waits in a plateau from which a few directions of the attention's matrices
-have to grow. A step whose singular values are all alike moves those as far as any other.
+have to grow. A step whose singular values are all alike moves those as far as any other. Such steps are as long when
+little is left to learn, so weights tremble: what is kept is their running mean (Polyak & Juditsky 1992).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +50,7 @@ class SpectralAdam(torch.optim.Optimizer):
     """Adam for one parameter [copies, weights], but for its ``blocks``, whose momentum is made orthogonal.
 
     An orthogonal step is scaled to the root mean square of Adam's, so that one rate suits both (Liu et al. 2025).
+    ``average``: over about how many of the last steps `averaged` weights are a mean; 1 is the weights themselves.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class SpectralAdam(torch.optim.Optimizer):
         blocks: Sequence[Block],
         lr: float | Tensor,
         betas: tuple[float, float],
+        average: int = 1,
     ) -> None:
         super().__init__([flat], {"lr": lr, "betas": betas, "fused": True})
+        self.average = average
         self.alike: dict[tuple[int, int], list[Block]] = {}
         for block in blocks:
             self.alike.setdefault((block.rows, block.columns), []).append(block)
@@ -70,6 +75,7 @@ class SpectralAdam(torch.optim.Optimizer):
         if not state:
             state["step"] = torch.zeros((), device=flat.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(flat), torch.zeros_like(flat)
+            state["average"] = flat.detach().clone()
         state["step"] += 1
         mean = state["exp_avg"].lerp_(gradient, 1 - first)
         square = state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
@@ -82,3 +88,19 @@ class SpectralAdam(torch.optim.Optimizer):
             for block, one in zip(blocks, turned, strict=True):
                 block.view(update).copy_(one)
         flat.sub_(update * group["lr"])
+        state["average"].lerp_(flat, 1 / state["step"].clamp(max=self.average))
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the parameter holds its running mean."""
+        (flat,) = self.param_groups[0]["params"]
+        own = flat.detach().clone()
+        self.keep_average()
+        yield
+        flat.data.copy_(own)
+
+    def keep_average(self) -> None:
+        """At the end of a training: the running mean takes the parameter's place."""
+        (flat,) = self.param_groups[0]["params"]
+        if self.state[flat]:
+            flat.data.copy_(self.state[flat]["average"])

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class Schedule:
     beta2: float = 0.999  # Adam's
     rest: float = 0.0
     spectral: bool = False  # orthogonal steps for matrices: of a `Gpt2Learner` alone
+    average: int = 1  # with them: over how many steps the weights that are watched and kept are a mean
 
     def progress(self, step: int, seconds: float) -> float:
         """From 0 to 1, where training ends."""
@@ -150,11 +152,17 @@ def train(
         return losses.detach()
 
     take: Callable[..., Tensor] = RecordedSteps(update) if on_gpu else update
+    averages = isinstance(optimizer, SpectralAdam)
+
+    def note(watching: Measuring) -> None:
+        with optimizer.averaged() if averages else nullcontext():
+            kept.note(step, watching())
+
     began = time.monotonic() - kept.seconds
     try:
         while True:
             if watch is not None and step % watch_every == 0:
-                kept.note(step, watch())
+                note(watch)
             if on_gpu and step % 20 == 0:
                 torch.cuda.synchronize()  # the clock is of steps that were done, not only asked for
             seconds = time.monotonic() - began
@@ -170,10 +178,12 @@ def train(
         kept.save(step, time.monotonic() - began)
         raise
     if watch is not None and step % watch_every:
-        kept.note(step, watch())
+        note(watch)
     place.advance(schedule.steps - step)  # of a training that time ended
     seconds = time.monotonic() - began
     kept.save(step, seconds)
+    if averages:
+        optimizer.keep_average()
     return Training(step, seconds, kept.log)
 
 
@@ -183,7 +193,7 @@ def _optimizer(
     betas = (0.9, schedule.beta2)
     if schedule.spectral:
         (flat,) = model.parameters()
-        return SpectralAdam(flat, model.matrices(), rate, betas)  # type: ignore[operator]
+        return SpectralAdam(flat, model.matrices(), rate, betas, schedule.average)  # type: ignore[operator]
     options: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
     return torch.optim.Adam(model.parameters(), lr=rate, betas=betas, **options)
 

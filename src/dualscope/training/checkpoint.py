@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,10 @@ def save_checkpoint(
         {name: p.detach().cpu().contiguous() for name, p in parameters.items()}, aside / "weights.safetensors"
     )
     moments = {
-        f"{name}/{moment}": torch.as_tensor(optimizer.state[p][moment]).cpu().contiguous()
+        f"{name}/{moment}": torch.as_tensor(value).cpu().contiguous()
         for name, p in parameters.items()
         if p in optimizer.state
-        for moment in _MOMENTS
+        for moment, value in optimizer.state[p].items()
     }
     save_file(moments, aside / "optimizer.safetensors")
     (aside / "state.json").write_text(json.dumps(state, indent=1))
@@ -98,8 +98,13 @@ def _load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> N
                     moment: moments[f"{name}/{moment}"].to(
                         parameter.device if moment != "step" or optimizer.defaults.get("fused") else "cpu"
                     )
-                    for moment in _MOMENTS
+                    for moment in dict.fromkeys((*_MOMENTS, *_moments_of(name, moments)))
                 }
+
+
+def _moments_of(name: str, moments: Iterable[str]) -> list[str]:
+    """What an optimizer keeps of a weight beside Adam's moments, too."""
+    return [key.removeprefix(f"{name}/") for key in moments if key.startswith(f"{name}/")]
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class Akyurek(Experiment):
             self.batch,
             place,
             Curriculum(self.curriculum),
-            watch_every=max(1, self.steps // 40),
+            watch_every=max(1, self.steps // 120),
         )
         appeared = note_training(results, learned.training, LONGEST, 0.75, str(arm), self.seeds)
         results.notes[f"steps, {arm}"] = learned.training.steps

@@ -104,7 +104,7 @@ class Garg(Experiment):
             self.batch,
             place.of(name),
             Curriculum(self.curriculum),
-            watch_every=max(1, self.steps // 60),
+            watch_every=max(1, self.steps // 120),
         )
         panel = f"training: {name}"
         appeared = note_training(results, learned.training, LONGEST, LEVEL, TRANSFORMER, self.seeds, panel)

@@ -42,6 +42,7 @@ class MomentumLanguageModels(Experiment):
     heads: int = 4
     length: int = 256
     batch: int = 32
+    short_steps: int | None = None  # on sequences of half the length, first; None: four ninths of all
     sequences: int = 32  # contexts a task, to measure accuracy
     workers: int | None = None  # processes that write text ahead; None: as many as the device needs
 
@@ -62,7 +63,7 @@ class MomentumLanguageModels(Experiment):
 
         settings = Settings(
             steps=self.steps,
-            short_steps=self.steps * 4 // 9,
+            short_steps=self.steps * 4 // 9 if self.short_steps is None else self.short_steps,
             batch=self.batch,
             length=self.length,
             layers=self.layers,
@@ -85,7 +86,7 @@ class MomentumLanguageModels(Experiment):
             workers = self.workers if self.workers is not None else 0 if place.device.type == "cpu" else 2
             options: dict[str, Any] = {
                 "save_every": 0 if where is None else 1000,
-                "evaluate_every": max(1, self.steps // 24),
+                "evaluate_every": max(1, self.steps // 48),
                 "sequences": max(1, self.sequences // 4),
                 "workers": workers,
                 "compiled": place.compiled,

@@ -81,7 +81,7 @@ class Newton(Experiment):
             self.batch,
             place.of(f"condition-{condition:g}"),
             Curriculum(self.curriculum),
-            watch_every=max(1, self.steps // 60),
+            watch_every=max(1, self.steps // 120),
         )
         note_training(
             results, learned.training, LONGEST, LEVEL, "transformer", self.seeds, f"training: {panel}"

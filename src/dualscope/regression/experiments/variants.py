@@ -81,7 +81,7 @@ class Variants(Experiment):
                 place.of(f"arm-{number}"),
                 Curriculum(self.curriculum),
                 ARMS[name],
-                max(1, self.steps // 60),
+                max(1, self.steps // 120),
             )
             note_training(results, learned.training, LONGEST, LEVEL, name, self.seeds)
             for step, values in learned.training.curve(ALL).items():

@@ -146,7 +146,7 @@ class VonOswald(Experiment):
         minutes = None if self.minutes is None else self.minutes * depth / average
         schedule = Schedule(self.steps, rate, 1.0, rate / 60, warmup, minutes, rest=REST)
         return train(
-            model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40)
+            model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 80)
         )
 
     def _arrived(

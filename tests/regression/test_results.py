@@ -1,0 +1,40 @@
+"""Parts of an experiment as one."""
+
+from dualscope.regression.appearance import APPEARS
+from dualscope.regression.results import Results
+
+
+def trained(seeds: list[int], values: dict[int, float], appears: int | None) -> Results:
+    """One training of every seed, whose loss at a step is the same for all."""
+    results = Results("demo")
+    for step, value in values.items():
+        results.over_seeds("one layer", "loss", [value] * len(seeds), seeds, x_name="step", x=step)
+    for seed in seeds:
+        if appears is not None:
+            results.add("one layer", APPEARS, appears, x_name="step", x=appears, seed=seed)
+    return results
+
+
+def test_a_training_that_two_parts_have_is_of_the_first() -> None:
+    first = trained([0, 1], {0: 1.0, 200: 0.5}, None)
+    second = trained([0, 1], {0: 1.0, 100: 0.9, 200: 0.8, 400: 0.1}, 400)
+    whole = Results.joined([first, second])
+    assert whole.curves("one layer", "loss") == {0: {0: 1.0, 200: 0.5}, 1: {0: 1.0, 200: 0.5}}
+    assert not whole.values("one layer", APPEARS)
+    means = {row["x"]: (row["value"], row["n"]) for row in whole.rows if row["seed"] is None}
+    assert means == {0: (1.0, 2), 200: (0.5, 2)}
+
+
+def test_other_seeds_of_a_training_are_put_beside() -> None:
+    whole = Results.joined([trained([0], {0: 1.0, 200: 0.5}, 200), trained([1], {0: 3.0, 100: 0.9}, 100)])
+    assert whole.curves("one layer", "loss") == {0: {0: 1.0, 200: 0.5}, 1: {0: 3.0, 100: 0.9}}
+    assert whole.values("one layer", APPEARS) == {0: 200, 1: 100}
+    assert {row["x"]: row["n"] for row in whole.rows if row["seed"] is None} == {0: 2, 200: 1, 100: 1}
+
+
+def test_points_of_one_curve_may_come_from_several_parts() -> None:
+    first, second = Results("demo"), Results("demo")
+    first.over_seeds("least squares", "distance", [1.0, 2.0], [0, 1], x_name="layers", x=8)
+    second.over_seeds("least squares", "distance", [3.0, 5.0], [0, 1], x_name="layers", x=2)
+    whole = Results.joined([first, second])
+    assert {row["x"]: row["value"] for row in whole.rows if row["seed"] is None} == {8: 1.5, 2: 4.0}
