@@ -4,8 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from dualscope.regression import EXPERIMENTS, Experiment, prompt_training
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.training import Schedule, train
 
 SMALL: dict[str, dict[str, Any]] = {
     "ahn": {"seeds": (0, 1), "steps": 8, "batch": 32},  # linear attention, Adam
@@ -56,3 +60,31 @@ def test_a_checkpoint_of_another_schedule_is_not_gone_on_with(tmp_path: Path) ->
     done: list[int] = []
     small("ahn", steps=6).run(done.append, tmp_path)
     assert done[0] == 0
+
+
+def trained_weights(steps: int, average: int) -> tuple[Tensor, float]:
+    """The weights that a training keeps, and the last that was seen of them in watching."""
+    model = Gpt2Learner(2, 3, [0], Size(1, 8, 2))
+
+    def draw(step: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(step)
+        return torch.randn(1, 4, 3, 2, generator=generator), torch.randn(1, 4, 3, generator=generator)
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = (model(x, y) - y).square().mean((1, 2))
+        return found
+
+    def watch() -> dict[str, Tensor]:
+        return {"sum": model.flat.detach().sum(1)}
+
+    schedule = Schedule(steps, 0.01, spectral=True, average=average)
+    training = train(model, draw, loss, schedule, watch=watch, watch_every=steps)
+    return model.flat.detach(), training.log[-1]["sum"][0]
+
+
+def test_a_training_watches_and_keeps_the_mean_of_its_last_weights() -> None:
+    every = [trained_weights(steps, 1)[0] for steps in (1, 2, 3)]
+    kept, watched = trained_weights(3, 3)
+    torch.testing.assert_close(kept, torch.stack(every).mean(0))
+    assert watched == pytest.approx(float(kept.sum()), rel=1e-5)
+    assert not torch.allclose(kept, every[-1])

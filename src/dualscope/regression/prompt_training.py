@@ -16,7 +16,9 @@ from dualscope.regression.training import REST, Schedule, Training, Workplace, d
 
 ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"
 WATCHED = 256  # prompts a seed
-AVERAGED = 0.01  # of all steps: weights are a running mean over so few that a curve which still falls shows it
+AVERAGED = (
+    0.01  # of all steps: weights are a running mean over so few that a curve which still falls shows it
+)
 
 
 @dataclass(frozen=True)

@@ -152,10 +152,10 @@ def train(
         return losses.detach()
 
     take: Callable[..., Tensor] = RecordedSteps(update) if on_gpu else update
-    averages = isinstance(optimizer, SpectralAdam)
+    averaging = optimizer if isinstance(optimizer, SpectralAdam) else None
 
     def note(watching: Measuring) -> None:
-        with optimizer.averaged() if averages else nullcontext():
+        with averaging.averaged() if averaging else nullcontext():
             kept.note(step, watching())
 
     began = time.monotonic() - kept.seconds
@@ -182,8 +182,8 @@ def train(
     place.advance(schedule.steps - step)  # of a training that time ended
     seconds = time.monotonic() - began
     kept.save(step, seconds)
-    if averages:
-        optimizer.keep_average()
+    if averaging:
+        averaging.keep_average()
     return Training(step, seconds, kept.log)
 
 

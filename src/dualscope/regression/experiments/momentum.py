@@ -14,7 +14,7 @@ from dualscope.regression.appearance import APPEARS, first_below, when_equal
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Workplace
-from dualscope.training.corpus import draw_batch
+from dualscope.training.corpus import Mixture, draw_batch
 from dualscope.training.evaluation import SHOTS, evaluate
 from dualscope.training.settings import Settings
 
@@ -43,6 +43,8 @@ class MomentumLanguageModels(Experiment):
     length: int = 256
     batch: int = 32
     short_steps: int | None = None  # on sequences of half the length, first; None: four ninths of all
+    mixture: Mixture = Mixture()
+    """Of the text; where few sequences have labels that can be known by heart, the prompt has to be read."""
     sequences: int = 32  # contexts a task, to measure accuracy
     workers: int | None = None  # processes that write text ahead; None: as many as the device needs
 
@@ -73,6 +75,7 @@ class MomentumLanguageModels(Experiment):
             seed=seed,
             attention=attention,
             minutes=self.minutes,
+            mixture=self.mixture,
         )
         done = 0
 
@@ -185,8 +188,8 @@ def perplexity(model: Any, settings: Settings, batches: Sequence[int] = range(8)
     """exp of the mean cross-entropy over all tokens of text that no training saw (a stream of its own)."""
     losses = []
     for number in batches:
-        tokens = torch.as_tensor(draw_batch(settings.seed, 10**9 + number, 8, settings.length).tokens).long()
-        tokens = tokens.to(next(model.parameters()).device)
+        batch = draw_batch(settings.seed, 10**9 + number, 8, settings.length, settings.mixture)
+        tokens = torch.as_tensor(batch.tokens).long().to(next(model.parameters()).device)
         logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].float()
         losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()))
     return float(torch.stack(losses).mean().exp())
