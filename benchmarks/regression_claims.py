@@ -11,7 +11,7 @@ from dualscope.regression.experiment import EXPERIMENTS
 from dualscope.regression.folder import PROVENANCE, SETTINGS, load
 from dualscope.regression.shipped import shipped_runs, small_runs
 
-PARTED = ("classes", "conditions", "seeds", "arms", "sharing", "noises", "depths", "widths")
+PARTED = ("classes", "conditions", "seeds", "arms", "kinds", "sharing", "noises", "depths", "widths")
 """Settings in which the parts of an experiment may differ; the whole has all of theirs."""
 PAPERS = {
     "garg": "Garg et al. 2022: transformers learn linear, sparse linear, tree and two-layer-network functions in "
@@ -93,7 +93,11 @@ def _missing(name: str, place: Path) -> list[str]:
     """What the full experiment has and the shipped one has not."""
     full = EXPERIMENTS[name].full().model_dump(mode="json")
     there = yaml.safe_load((place / SETTINGS).read_text())
-    lacking = {field: [v for v in full[field] if v not in there[field]] for field in PARTED if field in full}
+    lacking = {
+        field: [v for v in full[field] if v not in there[field]]
+        for field in PARTED
+        if field in full and field in there
+    }
     return [f"{field}: {', '.join(map(str, values))}" for field, values in lacking.items() if values]
 
 

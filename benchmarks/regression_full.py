@@ -28,9 +28,9 @@ from typing import Any
 
 from dualscope.studies.execute.shared_gpu import shared_gpu
 
-OVERHEAD = 1.4  # minutes of a job that are not training: starting, measuring
+OVERHEAD = 1.2  # minutes of a job that are not training: starting, measuring
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
-VARIANTS = 4  # jobs among which the kinds of attention are dealt out
+VARIANTS = 5  # jobs among which the kinds of attention are dealt out
 GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found
 
 
@@ -62,7 +62,11 @@ JOBS = (
     Job("garg-sparse", "garg", "b", {"classes": ("sparse",)}),
     Job("garg-tree", "garg", "b", {"classes": ("tree",)}),
     Job("garg-network", "garg", "b", {"classes": ("network",)}),
-    *(Job(f"momentum-{seed}", "momentum", "b", {"seeds": (seed,)}) for seed in range(3)),
+    *(
+        Job(f"momentum-{kind}-{seed}", "momentum", "b", {"kinds": (kind,), "seeds": (seed,)})
+        for kind in ("vanilla", "momentum")
+        for seed in range(3)
+    ),
     Job("mesa-linear", "mesa", "b", {"layers": 0}),
     Job("mesa-gpt2", "mesa", "b", {"depths": ()}),
     Job("ahn", "ahn", "b"),

@@ -1,6 +1,9 @@
 """Language models with and without momentum attention: trained on the same text, compared by seed."""
 
-from dualscope.regression import EXPERIMENTS
+import pytest
+
+from dualscope.core.errors import InputError
+from dualscope.regression import EXPERIMENTS, Results
 
 
 def test_momentum_models_are_compared_by_seed() -> None:
@@ -16,3 +19,21 @@ def test_momentum_models_are_compared_by_seed() -> None:
     difference = of["momentum", 1] - of["vanilla", 1]
     assert abs(of["momentum minus vanilla", 1] - difference) < 1e-9
     assert any(row["x"] == 4 and "held-out" in row["metric"] for row in results.rows)
+
+
+def test_models_of_a_kind_may_be_trained_apart_and_joined() -> None:
+    small = {"steps": 2, "seeds": (0,), "mixture": {"canonical": 0.1, "extended": 0.05, "relations": 0.05}}
+    kind = EXPERIMENTS["momentum"]
+    parts = [kind.quick(**small, kinds=(name,)).run(conclude=False) for name in ("vanilla", "momentum")]
+    whole, both = Results.joined(parts), kind.quick(**small)
+    both.conclude(whole)
+    at_once = both.run()
+
+    def values(results: Results) -> list[tuple[str, str, float]]:
+        return sorted((row["series"], row["metric"], row["value"]) for row in results.rows)
+
+    assert values(whole) == values(at_once)
+    with pytest.raises(InputError, match="both models"):
+        both.conclude(parts[0])
+    other = kind.quick(steps=2, seeds=(0,)).run()
+    assert values(other) != values(at_once)  # the text is another

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -18,7 +18,8 @@ from dualscope.training.corpus import Mixture, draw_batch
 from dualscope.training.evaluation import SHOTS, evaluate
 from dualscope.training.settings import Settings
 
-VANILLA, MOMENTUM = "vanilla", "momentum"
+VANILLA: Literal["vanilla"] = "vanilla"
+MOMENTUM: Literal["momentum"] = "momentum"
 LOSS = "loss on label words"
 ACCURACY = "accuracy, held-out tasks, 8 shots"
 LEVEL = 0.5  # of 8-shot accuracy on held-out tasks of 2 to 4 classes, where chance is 0.36
@@ -36,6 +37,7 @@ class MomentumLanguageModels(Experiment):
 
     seeds: Seeds = (0, 1, 2, 3)
     steps: Steps = 2000
+    kinds: tuple[Literal["vanilla", "momentum"], ...] = (VANILLA, MOMENTUM)
     eta: float = 0.5
     layers: int = 4
     width: int = 128
@@ -50,13 +52,13 @@ class MomentumLanguageModels(Experiment):
 
     @property
     def work(self) -> int:
-        return 2 * len(self.seeds) * self.steps
+        return len(self.kinds) * len(self.seeds) * self.steps
 
     def carry_out(self, results: Results, place: Workplace) -> None:
-        kinds = {VANILLA: None, MOMENTUM: {"name": "momentum", "eta": self.eta}}
+        attention = {VANILLA: None, MOMENTUM: {"name": "momentum", "eta": self.eta}}
         for seed in self.seeds:
-            for name, attention in kinds.items():
-                self._measure(results, name, seed, attention, place)
+            for name in self.kinds:
+                self._measure(results, name, seed, attention[name], place)
 
     def _measure(
         self, results: Results, name: str, seed: int, attention: dict[str, Any] | None, place: Workplace
