@@ -14,10 +14,8 @@ SHAPES = {  # parameters, layers, width, heads, keys' width, inner width
     "33b": (32_528_943_616, 60, 6656, 52, 6656, 17_920),
 }
 # GiB that `python -m benchmarks.scale --device cuda --precision bfloat16 --queries 512` saw on an H200, and how many
-# changes of weights were there: one learner's, a second one's, and that of the training that was repeated.
-WHOLE = {"350m": (3, 2.931), "1.3b": (3, 6.872), "7b": (3, 20.17), "13b": (3, 53.57), "33b": (2, 113.6)}
-# While the second learner learned and was read: nothing is trained again.
-LEARNING = {"350m": (2, 2.296), "1.3b": (2, 6.198), "7b": (2, 20.17), "13b": (2, 47.16), "33b": (2, 113.6)}
+# changes of weights were there: one learner's; a second one's, unless that went to the CPU; a repeated training's.
+PEAKS = {"350m": (3, 2.931), "1.3b": (2, 6.747), "7b": (2, 19.97), "13b": (2, 46.83), "33b": (1, 93.29)}
 
 
 def estimate(name: str, changes: int) -> float:
@@ -29,14 +27,8 @@ def estimate(name: str, changes: int) -> float:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_estimate_is_near_the_measured_peak(name: str) -> None:
-    changes, peak = WHOLE[name]
+    changes, peak = PEAKS[name]
     assert estimate(name, changes) == pytest.approx(peak, rel=0.1)
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_estimate_without_a_second_training(name: str) -> None:
-    changes, peak = LEARNING[name]
-    assert estimate(name, changes) == pytest.approx(peak, rel=0.2)
 
 
 def test_a_process_on_the_cpu_has_its_libraries_and_a_copy_of_what_it_moves() -> None:
