@@ -22,6 +22,7 @@ from dualscope.learners.learner import Learned
 from dualscope.models import Model
 from dualscope.models.load import load
 from dualscope.models.placement import split
+from dualscope.models.reading import memory
 from tests.learners import oracle
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 from tests.models.pretended import SECOND, move, second_device
@@ -100,6 +101,22 @@ def split_in_pretence(family: str, dtype: torch.dtype = torch.float64) -> tuple[
     move(parted.hf, split(parted.hf, [SECOND, torch.device("cpu")]))
     model = Model(parted.hf, parted.tokenizer)
     return Bench(whole, want=WANT, **lessons(whole)), Bench(model, want=WANT, **lessons(whole))
+
+
+@pytest.mark.usefixtures("pretending")
+def test_each_device_holds_its_own_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that no device could hold alone is read in batches all the same."""
+    _, bench = split_in_pretence("llama")
+    model = bench.model
+    shares = [memory.weight_bytes(model.hf, device=one) for one in model.devices]
+    assert len(shares) == 2
+    a_query = memory.estimate(model.hf, model.dtype, 1, 0).query
+    room = int(2 * a_query / memory.SHARE)
+    monkeypatch.setattr(memory, "total_memory", lambda _device: max(shares) + room)
+    assert max(shares) + room < sum(shares)
+    assert memory.batch_size(model, 1, 0) == 2
+    monkeypatch.setattr(memory, "total_memory", lambda _device: 2**30)
+    assert memory.tensor_limit(model) == (2**30 - shares[0]) // 64  # traces live on the first
 
 
 OTHER_CONTROLS = sorted(set(COMBINATORS) - {"redraw", "random-update"})

@@ -64,8 +64,11 @@ def in_words(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
-def weight_bytes(hf: torch.nn.Module, dtype: torch.dtype | None = None) -> int:
-    """Of the parameters and buffers, each tied one counted once; also of a module on the meta device.
+def weight_bytes(
+    hf: torch.nn.Module, dtype: torch.dtype | None = None, device: torch.device | None = None
+) -> int:
+    """Of the parameters and buffers (those on one device), each tied one counted once; also of a module on the meta
+    device.
 
     >>> weight_bytes(torch.nn.Linear(3, 2))
     32
@@ -74,6 +77,7 @@ def weight_bytes(hf: torch.nn.Module, dtype: torch.dtype | None = None) -> int:
     return sum(
         tensor.numel() * (dtype.itemsize if dtype and tensor.is_floating_point() else tensor.itemsize)
         for tensor in tensors
+        if device is None or tensor.device == device
     )
 
 
@@ -102,7 +106,10 @@ def estimate(hf: Any, dtype: torch.dtype, own_tokens: int, context_tokens: int) 
 def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
     """How many queries of ``own_tokens`` are read at once after a shared context: a power of two."""
     need = estimate(model.hf, model.dtype, own_tokens, context_tokens)
-    room = SHARE * (total_memory(model.device) - need.weights - need.context)
+    # Layers may be split over several devices: the one with the least room beside its own weights decides.
+    places = {weight.device for weight in model.hf.parameters()}
+    free = min(total_memory(one) - weight_bytes(model.hf, model.dtype, one) for one in places)
+    room = SHARE * (free - need.context)
     most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(own_tokens, 1)
     most = max(1, min(int(room // need.query), most_tokens, MOST_QUERIES))
     return 1 << (most.bit_length() - 1)
@@ -110,7 +117,7 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
 
 def tensor_limit(model: _Sized) -> int:
     """Bytes of one tensor of a trace that are kept in memory: a larger one goes to a file."""
-    return largest_tensor(total_memory(model.device), weight_bytes(model.hf))
+    return largest_tensor(total_memory(model.device), weight_bytes(model.hf, device=model.device))
 
 
 def halving(model: _Sized, batch: "Batch", work: "Callable[[Batch], T]") -> "Iterator[tuple[Batch, T]]":

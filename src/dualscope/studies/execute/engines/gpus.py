@@ -25,6 +25,19 @@ def gpus_for(needed: int, one: int) -> float:
     return math.floor(1e4 / min(MOST_ON_ONE, int(usable // needed))) / 1e4
 
 
+def devices_for(asked: float, device: str, visible: int) -> str:
+    """The devices of an actor that was given so many GPUs: all of them, where its model needs several.
+
+    The weights alone may fit on one, and would then go there; what is trained and read beside them would not.
+
+    >>> devices_for(2.0, "auto", visible=2), devices_for(0.25, "auto", visible=1), devices_for(2.0, "cuda:1", visible=2)
+    ('cuda:0,cuda:1', 'auto', 'cuda:1')
+    """
+    if asked < 2 or device not in ("auto", "cuda") or visible < asked:
+        return device
+    return ",".join(f"cuda:{i}" for i in range(int(asked)))
+
+
 def smallest_gpu(ray: Any) -> int:
     """Bytes of the cluster's smallest GPU, as its nodes say; 0 where none of them can say it."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

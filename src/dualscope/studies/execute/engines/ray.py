@@ -37,7 +37,11 @@ LOOK, SILENCE, FAREWELL = 5.0, 20.0, 5.0  # seconds: between looks, for an answe
 class Actor:
     """What runs on a node: a worker, and the events of each piece of work as its answer."""
 
-    def __init__(self, setting: WorkerSetup) -> None:
+    def __init__(self, setting: WorkerSetup, asked: float = 0.0) -> None:
+        import torch
+
+        device = gpus.devices_for(asked, setting.device, torch.cuda.device_count())
+        setting = replace(setting, device=device)
         self.life = ExitStack()  # a lost actor's claims go stale
         self.life.enter_context(network.offline(setting.offline))
         self.life.enter_context(computing_with(setting.threads))
@@ -253,9 +257,8 @@ class _Crew:
     def _hire(self, asked: float) -> Any:
         kind = self.ray.remote(num_cpus=1, num_gpus=asked, max_restarts=0)(Actor)
         # Parts of GPUs side by side, so that whole ones stay free for large models.
-        return kind.options(scheduling_strategy="SPREAD" if asked in (0.0, 1.0) else "DEFAULT").remote(
-            self.setting
-        )
+        strategy = "SPREAD" if asked in (0.0, 1.0) else "DEFAULT"
+        return kind.options(scheduling_strategy=strategy).remote(self.setting, asked)
 
     def dismiss(self) -> None:
         self.ray.kill(self.idle.pop(0).actor)
