@@ -48,10 +48,12 @@ def make_run(
     parameters: int | None = None,
     notes: Mapping[str, str] = {},
     texts: bool = False,
+    first: int = 0,
 ) -> Path:
     """A run whose learners all learn; `level` says how like in-context learning each is.
 
-    Learners of ``explained`` have no attention outputs, only that share of ICL's change of the predictions.
+    Learners of ``explained`` have no attention outputs, only that share of ICL's change of the predictions. ``first``
+    tells the cells of one call from another's, where several make one run.
     """
     run = RunFolder.create(folder)
     rng = np.random.default_rng(0)
@@ -61,7 +63,7 @@ def make_run(
         nonlocal number
         empty = dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0, "model": model}
         number += 1
-        cell = f"{number:020x}"
+        cell = f"{first:02x}{number:018x}"
         name, control = ALIASES.get(columns["learner"], (columns["learner"], None))
         known = {"zero-shot": "baseline", "in-context": "reference"}
         known |= {"null-context": "null", "zero-shot-offset": "null"}
@@ -100,6 +102,7 @@ def make_run(
                         rows = [_row("accuracy", 1.0), _row("agreement", 1.0, IN_CONTEXT.label)]
                         rows += [_row("explained", float(shares.mean()), IN_CONTEXT.label)]
                         own = {**here, "learner": one.name, "control": one.control, "options": one.options}
+                        own["lr"] = one.rate
                         # The wrong thing taught teaches nothing here.
                         known = table if one.control and CONTROL_ROLES[one.control] == "null" else right
                         store(own, rows, {**known, "explained": shares})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +23,10 @@ class Standing:
     """A learner's explained share on a task, what else is known of it there, and its own controls' shares."""
 
     learning: Learning
+    label: str
     explained: SummaryRow
     beside: dict[str, SummaryRow] = field(default_factory=dict)
     controls: dict[Control, SummaryRow] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        return self.learning.label
 
     @property
     def value(self) -> float:
@@ -59,7 +57,7 @@ class Ranking:
     hypotheses: tuple[Standing, ...]
     ceilings: tuple[Standing, ...]
     empty: tuple[str, ...] = ()
-    """Learners whose share is not defined: there is nothing to explain."""
+    """Learners whose share is not defined: there is nothing to explain, or they left no predictions."""
 
     @property
     def again(self) -> Standing | None:
@@ -68,6 +66,10 @@ class Ranking:
 
     def words(self) -> list[str]:
         """Which explains most, how much is left, and what the controls take away."""
+        if not self.hypotheses and self.ceilings:
+            return [
+                f"{self.task}: nothing can be said of {', '.join(self.empty)}: no finite predictions are left."
+            ]
         if not self.hypotheses:
             return [
                 f"{self.task}: nothing to explain: the context changes the predictions no more than another draw of "
@@ -110,6 +112,8 @@ class Ranking:
     def in_short(self) -> str:
         """The best hypothesis, and the most that one of its own controls has."""
         best = self.hypotheses[0]
+        if best.value <= 0:
+            return f"{self.task}, no hypothesis ({best.label} has {_share(best.explained)})"
         control = "" if best.strongest is None else f", under {best.strongest[0]} {_share(best.strongest[1])}"
         return f"{self.task}, {best.label} {_share(best.explained)}{control} ({_left(best.value)})"
 
@@ -154,9 +158,12 @@ def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
     if not shares:
         return None
 
+    labels = Counter(learning.label for learning in shares)
+
     def standing(learning: Learning) -> Standing:
         controls = {name: shares[learning.under(name)] for name in NULLS if learning.under(name) in shares}
-        return Standing(learning, shares[learning], beside.get(learning, {}), controls)
+        rate = f" lr={learning.rate:g}" if labels[learning.label] > 1 else ""  # it was run at several
+        return Standing(learning, learning.label + rate, shares[learning], beside.get(learning, {}), controls)
 
     defined = {who for who, row in shares.items() if math.isfinite(row["value"])}
     plain = [who for who in shares if who.control is None and roles[who] == "hypothesis"]
@@ -183,6 +190,4 @@ def _share(row: SummaryRow) -> str:
 
 
 def _left(value: float) -> str:
-    if value <= 0:
-        return "no hypothesis explains anything"
     return f"{max(0.0, 1 - value):.0%} of what the context does to the predictions is left unexplained"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dualscope.core.errors import InputError
+from dualscope.core.halving import FIGURES
 from dualscope.learners.spare import asking, leaving_one_out
 
 if TYPE_CHECKING:
@@ -91,9 +92,6 @@ def row_of(logprobs: Tensor, labels: Tensor, settings: Candidate, seed: int) -> 
     nll = nll.masked_fill(~finite[:, None], float("inf"))
     accuracy, mean = torch.stack([right.to(nll).mean(), nll.mean()]).tolist()
     return {**settings, "seed": seed, "accuracy": accuracy, "nll": mean, "n": len(labels)}
-
-
-FIGURES = ("seed", "accuracy", "nll", "n")
 
 
 def rank(curve: Sequence[Mapping[str, Any]], settings: Candidate) -> tuple[float, float]:

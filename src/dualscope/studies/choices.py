@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.canonical import canonical
+from dualscope.core.halving import FIGURES
 from dualscope.core.words import DemoLabels
 from dualscope.studies.choosing import Choosing
 from dualscope.studies.run_folder.storage import RunFolder
@@ -61,8 +62,6 @@ class ChoiceJob(Choosing):
 
 def _tried(kept: dict[str, Any]) -> dict[str, Row]:
     """What `ChoiceJob.compute` kept. A row that is not whole is none: it is tried again."""
-    from dualscope.learners.choice import FIGURES
-
     rows = kept.get("tried")
     return {
         key: {**row, "nll": math.inf if row["nll"] is None else row["nll"]}

@@ -1,6 +1,7 @@
 """The section that ranks the hypotheses says what the rows say: the best, what is left, what the controls take away."""
 
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 import pytest
@@ -11,6 +12,7 @@ from dualscope.report import write_report
 from dualscope.report.charts.chart import Chart, Matrix, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.sections import hypotheses, verdict
+from dualscope.report.sections.chosen import _panel
 from dualscope.report.table import Number, Table
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.report.made import make_run
@@ -67,8 +69,80 @@ def test_words_name_the_best_what_is_left_and_what_the_controls_take_away(sectio
     assert "context-patch" not in words  # an identity, never ranked
 
 
+def words_of(folder: Path, shares: dict[Learning, float], **settings: Any) -> str:
+    """What the section says of a run with one task."""
+    found = hypotheses.section(
+        Data([make_run(folder, tasks=["sst2"], seeds=4, explained=shares, **settings)])
+    )
+    assert found is not None
+    (words,) = [item.text for item in found.items if isinstance(item, Note)]
+    return words
+
+
+def test_where_no_hypothesis_explains_anything_no_control_takes_it_away(tmp_path: Path) -> None:
+    below = {VECTOR: -0.3, VECTOR.under("random-labels"): -0.1, KERNEL: -0.5, DISTILLED: 0.4}
+    words = words_of(tmp_path / "below", below)
+    assert words.startswith(
+        "sst2: no hypothesis explains anything; the nearest is task-vector"
+    )
+    assert "explains most" not in words
+    assert "Under" not in words
+    assert "controls" not in words
+    assert "kv-distilled explains 0.4" in words
+    (source,) = Data([tmp_path / "below"]).sources
+    (said,) = sentences(source.summary)
+    assert ": sst2, no hypothesis (task-vector has -0.3" in said
+    assert "under random-labels" not in said
+
+
+def test_what_left_no_predictions_is_not_nothing_to_explain(tmp_path: Path) -> None:
+    nothing = float("nan")
+    lost = words_of(tmp_path / "lost", {VECTOR: nothing, KERNEL: nothing, DISTILLED: 0.4})
+    assert lost == "sst2: nothing can be said of task-vector, kernel: no finite predictions are left."
+    empty = words_of(tmp_path / "empty", {VECTOR: nothing, KERNEL: nothing, DISTILLED: nothing})
+    assert empty.startswith("sst2: nothing to explain")
+
+
+def test_one_seed_and_no_controls(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", tasks=["sst2"], seeds=1, explained={VECTOR: 0.6, KERNEL: 0.3})
+    found = hypotheses.section(Data([folder]))
+    assert found is not None
+    (words,) = [item.text for item in found.items if isinstance(item, Note)]
+    assert "task-vector explains most" in words
+    assert "nder" not in words  # under nothing, and no other demonstrations
+
+
+def test_the_share_by_shots_is_of_one_setting(tmp_path: Path) -> None:
+    """Labels, rates and what is asked are those of the other charts; only the shots differ."""
+    folder = tmp_path / "run"
+    both = {VECTOR: 0.6, KERNEL: 0.3}
+    for shots in (2, 8):
+        make_run(
+            folder,
+            ["sst2"],
+            seeds=2,
+            explained=both,
+            shots=shots,
+            demo_labels=("gold", "flipped"),
+            first=shots,
+        )
+    found = hypotheses.section(Data([folder]))
+    assert found is not None
+    (chart,) = [item for item in found.items if isinstance(item, Chart) and item.id == "explained-by-shots"]
+    (panel,) = chart.panels
+    assert {trace["name"]: trace["x"] for trace in panel.data} == {"task-vector": [2, 8], "kernel": [2, 8]}
+
+
+def test_one_learner_at_several_rates_is_told_apart(tmp_path: Path) -> None:
+    slow, fast = (Learning("gd-all", rate=rate) for rate in (0.1, 0.3))
+    run = make_run(tmp_path / "run", tasks=["sst2"], seeds=2, learners=(), explained={slow: 0.2, fast: 0.5})
+    (source,) = Data([run]).sources
+    (said,) = sentences(source.summary)
+    assert "gd-all lr=0.3 0.5" in said
+
+
 def test_the_ranking_draws_bars_controls_and_ceilings(section: Section) -> None:
-    (chart,) = [item for item in section.items if isinstance(item, Chart)]
+    (chart,) = [item for item in section.items if isinstance(item, Chart) and item.id == "explained"]
     (panel,) = chart.panels
     go.Figure(named(list(panel.data)), named(panel.layout))  # plotly checks every name and value
     drawn = {trace["name"]: dict(zip(trace["y"], trace["x"], strict=True)) for trace in panel.data}
@@ -91,6 +165,41 @@ def test_the_choice_stands_beside_what_else_was_tried(section: Section) -> None:
     assert isinstance(there, Number)
     assert isinstance(before, Number)
     assert (there.value, before.value) == (0.75, 0.5)
+
+    assert row[chosen.columns.index("tried")] == "2"
+
+
+def test_the_curve_of_a_choice_is_drawn(section: Section) -> None:
+    (chart,) = [item for item in section.items if isinstance(item, Chart) and item.id == "choices"]
+    (panel,) = chart.panels
+    go.Figure(named(list(panel.data)), named(panel.layout))
+    drawn = {trace["name"]: (trace["x"], trace["y"]) for trace in panel.data}
+    assert drawn["tried"] == ([0.0, 1.0], [0.6, 0.75])
+    assert drawn["chosen"] == ([1], [0.75])
+    assert drawn["zero-shot"][1] == [0.5, 0.5]
+    assert len(chart.table.rows) == 3
+
+
+def test_a_curve_of_many_settings_is_drawn_against_the_one_with_most_values() -> None:
+    curve = [
+        {
+            "rate": rate,
+            "loss": loss,
+            "seed": seed,
+            "accuracy": rate / 10 + 0.1 * (loss == "label") + 0.02 * seed,
+        }
+        for rate in (0.01, 0.1, 1.0)
+        for loss in ("all", "label")
+        for seed in (0, 1)
+    ]
+    panel = _panel(CHOICE | {"curve": curve, "settings": {"rate": 1.0, "loss": "label"}})
+    assert panel is not None
+    assert panel.layout["xaxis"]["type"] == "log"
+    tried, mark = panel.data  # nothing is known of the model before
+    assert tried["x"] == [0.01, 0.1, 1.0]
+    assert tried["y"] == pytest.approx([0.111, 0.12, 0.21])
+    assert (mark["x"], mark["y"]) == ([1.0], pytest.approx([0.21]))
+    assert _panel(CHOICE | {"curve": [], "settings": {}}) is None
 
 
 def test_each_is_judged_by_its_own_controls(run: Path, tmp_path: Path) -> None:

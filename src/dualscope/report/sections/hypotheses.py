@@ -9,6 +9,7 @@ from dualscope.findings.explained import NULLS, Ranking, Standing, rankings
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
 from dualscope.report.data import Data
+from dualscope.report.sections import chosen
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
@@ -24,12 +25,11 @@ def section(data: Data) -> Section | None:
         Note(" ".join([f"{subject.name}." if data.side_by_side else "", *ranking.words()]).strip())
         for subject, ranked in found
         for ranking in ranked
-        if ranking.task != ALL_TASKS
+        if ranking.task != ALL_TASKS and (ranking.hypotheses or ranking.empty)
     ]
     items: list[Item] = [*words, _ranked(data, found), _everything(found)]
-    for extra in (_by_shots(data), _chosen(data)):
-        if extra is not None:
-            items.append(extra)
+    shots = _by_shots(data)
+    items += [*([shots] if shots is not None else []), *chosen.items(data)]
     about = (
         "The share of what the context does to the label probabilities that each hypothesis does too: 1 is all of it, "
         "0 is what zero-shot has, below 0 is further from in-context learning than doing nothing."
@@ -171,14 +171,14 @@ def _by_shots(data: Data) -> Chart | None:
     panels: list[Panel] = []
     rows: list[list[Entry]] = []
     for subject in data.subjects:
-        fixed = subject.setting
+        shown = subject.setting.shots
         own = [
             row
             for row in subject.all_rows
             if (row["metric"], row["reference"], row["variant"]) == ("explained", "in-context", "trained")
             and row["role"] == "hypothesis"
-            and row["demo_labels"] == fixed.demo_labels
             and row["task"] != ALL_TASKS
+            and subject.in_setting({**row, "shots": shown})  # all but the shots as in the other charts
         ]
         if len({row["shots"] for row in own}) < 2:
             continue
@@ -218,43 +218,3 @@ def _by_shots(data: Data) -> Chart | None:
         Table.build(["model", "task", "hypothesis", "shots", "explained"], rows),
         ("explained",),
     )
-
-
-def _chosen(data: Data) -> Table | None:
-    """What was chosen on spare examples, and how well each candidate did there."""
-    rows: list[list[Entry]] = []
-    for source in data.sources:
-        for choice in source.choices:
-            settings = ", ".join(f"{k} {v}" for k, v in choice["settings"].items())
-            best = [
-                row for row in choice["curve"]
-                if all(row.get(k) == v for k, v in choice["settings"].items() if k in row) and "accuracy" in row
-                and any(k in row for k in choice["settings"])
-            ]  # fmt: skip
-            start = [
-                row for row in choice["curve"] if "accuracy" in row and not set(choice["settings"]) & set(row)
-            ]
-            given = ", ".join(f"{k} {v}" for k, v in choice["options"].items())
-            rows.append(
-                [
-                    choice["model"],
-                    choice["task"],
-                    f"{choice['learner']}[{given}]" if given else choice["learner"],
-                    settings,
-                    str(len(choice["curve"])),
-                    str(choice["examples"]),
-                    Number(_mean(best)),
-                    Number(_mean(start)),
-                    Number(choice.get("seconds"), digits=1),
-                ]
-            )
-    if not rows:
-        return None
-    columns = [
-        "model", "task", "learner", "chosen", "tried", "examples", "accuracy there", "zero-shot there", "seconds",
-    ]  # fmt: skip
-    return Table.build(columns, rows, title="What was chosen on spare training examples", folded=True)
-
-
-def _mean(rows: list[dict[str, Any]]) -> float | None:
-    return sum(row["accuracy"] for row in rows) / len(rows) if rows else None
