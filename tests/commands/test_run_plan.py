@@ -34,6 +34,27 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err
 
 
+def test_what_trains_more_needs_more(cli: Callable[..., Any], arguments: list[Any]) -> None:
+    """All weights, by Adam, on many examples a step: declared by the learner, whether or not it has a rate."""
+    tuned = ("rate=0.1", "epochs=1", "loss=all", "parameters=all", "optimiser=adam")
+    options = [*(f"gd-tuned.{setting}" for setting in tuned), "kv-distilled.rate=0.001"]
+    more = [part for name in ("gd-all", "gd-tuned", "kv-distilled") for part in ("--learner", name)]
+    more += [part for option in options for part in ("--option", option)]
+    plan = json.loads(cli(*arguments, *more, "--dry-run", "--json").out)
+    found = {
+        cell["cell"].rpartition(" · ")[2].split("[")[0].split(" lr")[0]: cell["memory"]
+        for cell in plan["cells"]
+        if " under " not in cell["cell"]
+    }
+    weights = found["gd-all"]["weights"]
+    assert found["gd"]["changes"] < weights < found["gd-all"]["changes"]
+    assert found["gd-all"]["gradients"] == weights
+    assert found["gd-tuned"]["gradients"] == 4 * weights
+    assert found["kv-distilled"]["changes"] > 0
+    assert found["kv-distilled"]["gradients"] == 4 * found["gd"]["gradients"]
+    assert found["zero-shot"]["changes"] == found["in-context"]["gradients"] == 0
+
+
 def test_corrupted_labels_on_one_side(cli: Callable[..., Any], tmp_path: Path) -> None:
     arguments = ["run", "--task", "embedded-sst2", "--seeds", "1", "--queries", "4", "--shots", "2"]
     arguments += ["--variant", "trained", "--out", str(tmp_path / "run"), "--dry-run", "--json"]

@@ -1,10 +1,15 @@
 """Adam's direction: torch's own optimiser, and the formula of the paper."""
 
+import gc
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
 
 from dualscope.descent.adam import Adam
 from dualscope.descent.gradients import Gradient
+from tests.learners.setting import tiny_bench
 
 
 def drawn(step: int) -> Gradient:
@@ -56,3 +61,19 @@ def test_a_run_that_is_repeated_begins_anew() -> None:
 
 def _copied(gradient: Gradient) -> list[Tensor]:
     return [value.clone() for value in gradient.values() if isinstance(value, Tensor)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # in float32 a result can be trained again
+def test_its_state_is_gone_when_a_run_is_over(dtype: torch.dtype) -> None:
+    bench = tiny_bench("gpt2", dtype)
+    settings: dict[str, Any] = {
+        "rate": 0.01,
+        "epochs": 1,
+        "loss": "all",
+        "parameters": "all",
+        "optimiser": "adam",
+    }
+    learned = bench.learned("gd-tuned", **settings)
+    bench.reread(learned)
+    assert learned.delta is not None
+    assert not [one for one in gc.get_objects() if isinstance(one, Adam) and one.mean]

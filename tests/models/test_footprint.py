@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualscope.models.footprint import LIBRARIES, Demand, Shape, footprint
+from dualscope.models.footprint import LIBRARIES, Demand, Shape, TrainingDemand, footprint
 
 SHAPES = {  # parameters, layers, width, heads, keys' width, inner width
     "350m": (373_867_520, 24, 1024, 16, 1024, 2816),
@@ -41,6 +41,35 @@ def test_a_process_on_the_cpu_has_its_libraries_and_a_copy_of_what_it_moves() ->
     assert on_gpu.graphs > 0
     untrained = footprint(shape, 4, Demand(64, 30, 500, device="cpu"))
     assert (untrained.changes, untrained.gradients) == (0, 0)
+
+
+# MB that processes with a GPT-2 of 21 million weights (float32) had at most on a CPU, while they ran one such cell and
+# its controls: `dualscope run --learner ... --shots 4 --queries 20`.
+ON_CPU = {
+    "gd": (TrainingDemand(), 677),
+    "all weights": (TrainingDemand(everything=True), 1068),
+    "all weights, by Adam": (TrainingDemand(everything=True, adam=True), 1315),
+    "fitted": (TrainingDemand(adam=True, queries=16), 800),
+}
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_what_trains_more_than_keys_and_values(name: str) -> None:
+    how, peak = ON_CPU[name]
+    shape = Shape(21_284_736, 10, 384, 6, 384, 1536, 8192)
+    task = Demand(20, 21, 71, 17, changes=2, device="cpu", training=how)
+    assert footprint(shape, 4, task).total / 2**20 == pytest.approx(peak, rel=0.2)
+
+
+def test_all_weights_learn_in_place_also_on_a_gpu() -> None:
+    shape = Shape(*SHAPES["350m"], vocabulary=32_000)
+    found = footprint(
+        shape, 4, Demand(64, 30, 500, 40, changes=2, others=1, training=TrainingDemand(everything=True))
+    )
+    assert (
+        found.changes == 8 * shape.parameters + 4 * shape.learned
+    )  # its own, the copy, and another learner's
+    assert found.gradients == 4 * shape.parameters
 
 
 @given(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FIGURES = ("seed", "accuracy", "nll", "n")  # what is noted of a candidate, beside its settings
+HELD_OUT = "held_out"  # and of one that is fitted: its loss on examples held out
 GRID = tuple(float(f"{10 ** (-4 + k / 2):.3g}") for k in range(11))  # 1e-4 .. 10, two a decade
 SIZES = (25, 50, 100, 200)
 """How many examples a candidate has been tried on after each round."""

@@ -53,8 +53,12 @@ class Adam:
         torch._foreach_mul_(given, mean)
         return {**self.given}
 
+    def forget(self) -> None:
+        """Let go of the state of a run that is over: three numbers for each weight."""
+        self.steps, self.mean, self.square, self.given = None, {}, {}, {}
+
     def __call__(self, gradient: Gradient, step: int, norms: Tensor) -> Adjusted:
         """As the adjustment of `dualscope.descent.loop`: no scaling of a layer's gradient gives this direction."""
         if step == 0:  # a run that is repeated begins anew
-            self.steps = None
+            self.forget()
         return Adjusted(self.direction(gradient), cut=True)

@@ -16,6 +16,7 @@ from dualscope.core.registry import Registry
 from dualscope.core.words import Role
 from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
+from dualscope.models.footprint import TrainingDemand
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ class Learner(ABC, Generic[O]):
     def choose(self, benches: Sequence[Bench], options: O) -> Choice:
         """Choose what is open, over the benches of several seeds; see `dualscope.learners.choice`."""
         raise InputError(f"the learner '{self.name}' leaves settings open: it needs a method choose")
+
+    def training(self, options: O) -> TrainingDemand | None:
+        """How it trains the model, for estimates of memory; None where it does not. What is open counts as the most."""
+        return TrainingDemand() if self.needs_rate else None
 
     def needs_other(self, options: O) -> bool:
         """Whether the bench has to hold a lesson of another task."""

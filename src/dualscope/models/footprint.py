@@ -69,6 +69,15 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class TrainingDemand:
+    """How a learner trains, as far as memory is concerned: keys and values on one demonstration a step, unless said."""
+
+    everything: bool = False  # all weights learn, and in place
+    adam: bool = False  # what it keeps of gradients: three numbers for each weight that learns
+    queries: int = 0  # so many a step, in place of a demonstration; only their last tokens are unembedded
+
+
+@dataclass(frozen=True)
 class Demand:
     """What is asked of a model in one episode."""
 
@@ -78,6 +87,8 @@ class Demand:
     demonstration_tokens: int = 0  # of the longest demonstration; 0: nothing is trained
     traces: int = 3  # that are held at once: zero-shot, in-context, and the learner's own
     changes: int = 1  # of weights, held at once: the learner's own, its second training's, other learners'
+    others: int = 0  # of these, other learners': changes of keys and values
+    training: TrainingDemand = TrainingDemand()
     device: Literal["cpu", "cuda"] = "cuda"  # a GPU keeps changes beside the weights, and records its steps
     memory: int | None = (
         None  # bytes that the device has in all; None: not known, and all traces are held in it
@@ -123,11 +134,14 @@ def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
     (2000000000, 805306368)
     """
     wide, on_gpu = max(itemsize, FULL), task.device == "cuda"
-    learned = shape.learned
+    how = task.training
+    learned = shape.parameters if how.everything else shape.learned
     trains = task.demonstration_tokens > 0
     # There is a copy of the weights too, to put them back.
-    in_place = trains and not on_gpu and itemsize >= FULL
-    step = training_bytes(shape, itemsize, -(-task.demonstration_tokens // STEP) * STEP) if trains else 0
+    in_place = trains and (how.everything or not on_gpu) and itemsize >= FULL
+    tokens = how.queries * task.query_tokens or task.demonstration_tokens
+    step = training_bytes(shape, itemsize, -(-tokens // STEP) * STEP, how.queries or None) if trains else 0
+    own, kept = task.changes - task.others, 3 * how.adam + (in_place or how.adam)
     weights = shape.parameters * itemsize
     outputs, scores = (
         task.queries * shape.layers * size * wide for size in (shape.width, shape.heads * task.query_tokens)
@@ -139,8 +153,8 @@ def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
     return Footprint(
         weights=weights,
         context=2 * shape.layers * shape.kv_width * task.context_tokens * itemsize,
-        changes=learned * (trains * task.changes * wide + in_place * itemsize),
-        gradients=learned * wide if in_place else 0,
+        changes=trains * wide * (own * learned + task.others * shape.learned) + in_place * itemsize * learned,
+        gradients=trains * learned * wide * kept,
         activations=work if on_gpu else max(work, step),
         graphs=step if on_gpu else 0,
         traces=task.traces * in_memory,
@@ -174,8 +188,10 @@ def metric_bytes(shape: Shape, task: Demand) -> int:
     return HELD * 8 * min(shape.layers * layer, max(layer, WIDENED[task.device]))
 
 
-def training_bytes(shape: Shape, itemsize: int, tokens: int) -> int:
-    """A step on one demonstration: what every layer keeps for the backward pass, and the logits."""
+def training_bytes(shape: Shape, itemsize: int, tokens: int, unembedded: int | None = None) -> int:
+    """A step on one demonstration: what every layer keeps for the backward pass, and the logits (of all tokens, if it
+    is not said of how many).
+    """
     wide = max(itemsize, FULL)
     norms = 2 * shape.width * wide
     attention = (4 * shape.width + 4 * shape.kv_width) * itemsize
@@ -183,4 +199,5 @@ def training_bytes(shape: Shape, itemsize: int, tokens: int) -> int:
     # Errors and inputs, and the same stacked for their norms.
     outer = 2 * (2 * shape.kv_width + shape.width) * wide
     logits = shape.vocabulary * (2 * itemsize + 3 * wide)
-    return tokens * (shape.layers * (norms + attention + mlp + outer) + logits)
+    rows = tokens if unembedded is None else unembedded
+    return tokens * shape.layers * (norms + attention + mlp + outer) + rows * logits

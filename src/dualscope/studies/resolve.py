@@ -11,6 +11,7 @@ from dualscope._version import __version__
 from dualscope.core.canonical import canonical
 from dualscope.core.learning import Learning
 from dualscope.core.words import Control, Role
+from dualscope.models.footprint import TrainingDemand
 from dualscope.studies.config import Study
 from dualscope.studies.plugins import is_foreign, load_plugins, plugins_digest
 from dualscope.tasks import Task
@@ -28,6 +29,8 @@ class Resolved:
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
     open: str | None = None
     """The learner's own options as JSON, where it leaves settings to be chosen on spare examples."""
+    training: TrainingDemand | None = None
+    """How it trains the model, where it does."""
     refused: str = ""
     """Why the learner cannot be under its control, where it cannot."""
 
@@ -56,7 +59,12 @@ class Resolver:
         if key not in self.memory:
             self.memory[key] = self._ask(name, options or {}, control)
         known = dict(self.memory[key])
-        return Resolved(Learning(**known.pop("learning")), **known)
+        how = known.pop("training", None)
+        return Resolved(
+            Learning(**known.pop("learning")),
+            training=None if how is None else TrainingDemand(**how),
+            **known,
+        )
 
     def metrics(self) -> tuple[tuple[str, ...] | None, str]:
         """The metrics by name (None: the default ones), and the hash of the code where a plugin defines some."""
@@ -92,6 +100,7 @@ class Resolver:
                 needs_other=needs_other(learning),
                 code=self.plugins if self.plugins and is_foreign(kind) else "",
                 open=canonical(own.changed()) if kind().is_open(own) else None,
+                training=kind().training(own),
                 refused=unchanged(learning.name)
                 if control == "random-update" and not kind.changes_model
                 else "",

@@ -10,9 +10,9 @@ from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.findings.explained import sentences
 from dualscope.report import write_report
 from dualscope.report.charts.chart import Chart, Matrix, Note, Section
+from dualscope.report.charts.choices import _panel
 from dualscope.report.data import Data
 from dualscope.report.sections import hypotheses, verdict
-from dualscope.report.sections.chosen import _panel
 from dualscope.report.table import Number, Table
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.report.made import make_run
@@ -82,9 +82,7 @@ def words_of(folder: Path, shares: dict[Learning, float], **settings: Any) -> st
 def test_where_no_hypothesis_explains_anything_no_control_takes_it_away(tmp_path: Path) -> None:
     below = {VECTOR: -0.3, VECTOR.under("random-labels"): -0.1, KERNEL: -0.5, DISTILLED: 0.4}
     words = words_of(tmp_path / "below", below)
-    assert words.startswith(
-        "sst2: no hypothesis explains anything; the nearest is task-vector"
-    )
+    assert words.startswith("sst2: no hypothesis explains anything; the nearest is task-vector")
     assert "explains most" not in words
     assert "Under" not in words
     assert "controls" not in words
@@ -199,6 +197,11 @@ def test_a_curve_of_many_settings_is_drawn_against_the_one_with_most_values() ->
     assert tried["x"] == [0.01, 0.1, 1.0]
     assert tried["y"] == pytest.approx([0.111, 0.12, 0.21])
     assert (mark["x"], mark["y"]) == ([1.0], pytest.approx([0.21]))
+    fitted = [{"rate": rate, "seed": 0, "held_out": loss} for rate, loss in ((0.1, 0.5), (0.3, 0.2))]
+    losses = _panel(CHOICE | {"curve": fitted, "settings": {"rate": 0.3}})
+    assert losses is not None
+    assert [trace["y"] for trace in losses.data] == [[0.5, 0.2], [0.2]]
+    assert losses.layout["yaxis"]["title"]["text"] == "loss held out"
     assert _panel(CHOICE | {"curve": [], "settings": {}}) is None
 
 

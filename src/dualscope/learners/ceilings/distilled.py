@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from dualscope.core.halving import HELD_OUT
 from dualscope.core.options import Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.delta import Delta
@@ -23,6 +24,7 @@ from dualscope.learners.choice import Choice
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
+from dualscope.models.footprint import TrainingDemand
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -57,13 +59,16 @@ class _Fitted(Learner[DistilledOptions]):
     def is_open(self, options: DistilledOptions) -> bool:
         return options.rate is None
 
+    def training(self, options: DistilledOptions) -> TrainingDemand:
+        return TrainingDemand(adam=True, queries=options.batch)
+
     def choose(self, benches: Sequence[Bench], options: DistilledOptions) -> Choice:
         curve = [
-            {"rate": rate, "seed": bench.seed, "held_out": self._fit(bench, options, rate)[1]}
+            {"rate": rate, "seed": bench.seed, HELD_OUT: self._fit(bench, options, rate)[1]}
             for bench in benches
             for rate in RATES
         ]
-        best = min(RATES, key=lambda rate: sum(row["held_out"] for row in curve if row["rate"] == rate))
+        best = min(RATES, key=lambda rate: sum(row[HELD_OUT] for row in curve if row["rate"] == rate))
         return Choice({"rate": best}, tuple(curve), options.fit, at_edge=best in (RATES[0], RATES[-1]))
 
     def learn(self, bench: Bench, lr: float | None, options: DistilledOptions) -> Learned:

@@ -12,6 +12,7 @@ from dualscope.descent.parameters import Slot, Whole, is_low
 from dualscope.learners.gradient.course import DescentOptions, descend
 from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.models.footprint import TrainingDemand
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -32,6 +33,9 @@ class GdAll(Learner[AllOptions]):
 
     options = AllOptions
     needs_rate = True
+
+    def training(self, options: AllOptions) -> TrainingDemand:
+        return TrainingDemand(everything=True)
 
     def learn(self, bench: Bench, lr: float | None, options: AllOptions) -> Learned:
         model = bench.model

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import Options
+from dualscope.descent.adam import Adam
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
 from dualscope.descent.manners import Manner, checkpointed, manners
@@ -120,6 +121,8 @@ class Course:
         """Recorded graphs, and the memory they hold, go when this returns: before the queries are read."""
         epochs, taken = self.options.epochs, list[Taken]()
         with ExitStack() as stack:
+            if isinstance(self.adjust, Adam):  # what it keeps is of one run, and larger than the change
+                stack.callback(self.adjust.forget)
             stack.enter_context(capturing(weights.model, recorder.session))
             if recorder.on:
                 stack.enter_context(recorder.watching())

@@ -19,6 +19,7 @@ from dualscope.learners.choice import Choice, judges, rank, row_of
 from dualscope.learners.gradient.course import DescentOptions, descend
 from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.models.footprint import TrainingDemand
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -53,6 +54,9 @@ class GdTuned(Learner[TunedOptions]):
 
     def is_open(self, options: TunedOptions) -> bool:
         return None in options.model_dump().values()
+
+    def training(self, options: TunedOptions) -> TrainingDemand:
+        return TrainingDemand(everything=options.parameters != "kv", adam=options.optimiser != "sgd")
 
     def choose(self, benches: Sequence[Bench], options: TunedOptions) -> Choice:
         """Successive halving: all candidates learn for one epoch, the best third for three, of these a third for ten.

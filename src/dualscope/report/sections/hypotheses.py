@@ -7,9 +7,9 @@ from typing import Any
 from dualscope.core.words import Control
 from dualscope.findings.explained import NULLS, Ranking, Standing, rankings
 from dualscope.findings.summary import ALL_TASKS
+from dualscope.report.charts import choices
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
 from dualscope.report.data import Data
-from dualscope.report.sections import chosen
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
@@ -29,7 +29,7 @@ def section(data: Data) -> Section | None:
     ]
     items: list[Item] = [*words, _ranked(data, found), _everything(found)]
     shots = _by_shots(data)
-    items += [*([shots] if shots is not None else []), *chosen.items(data)]
+    items += [*([shots] if shots is not None else []), *choices.items(data)]
     about = (
         "The share of what the context does to the label probabilities that each hypothesis does too: 1 is all of it, "
         "0 is what zero-shot has, below 0 is further from in-context learning than doing nothing."

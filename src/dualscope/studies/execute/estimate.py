@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from statistics import mean
 from typing import Literal
 
 from dualscope.core.errors import InputError
+from dualscope.core.learning import Learning
 from dualscope.core.strangers import json_of
 from dualscope.core.words import Precision
 from dualscope.models.files.source import CONFIG, find, weights_header
-from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, footprint
+from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, TrainingDemand, footprint
 from dualscope.studies.cell import Cell, Place
+from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.execute.work import Work
 from dualscope.studies.rates import pieces_at_most
@@ -119,37 +123,62 @@ class Estimator:
 
     def memory(self, cell: Cell) -> Footprint | None:
         """By part, on the device: of the cell and of what is held for it."""
-        sitting, trains = cell.sitting, cell.learning.rate is not None
-        learners = 1 + sum(other.rate is not None for other in cell.beside)
+        sitting, training = cell.sitting, self._training(cell, cell.learning)
+        others = sum(self._training(cell, other) is not None for other in cell.beside)
         traces = 3 + len(cell.beside)
         return self._memory(
-            sitting.place, sitting.task, sitting.shots, sitting.queries, trains, learners, traces
+            sitting.place, sitting.task, sitting.shots, sitting.queries, training, others, traces
         )
+
+    def _training(self, cell: Cell, learning: Learning) -> TrainingDemand | None:
+        """How a learner trains, with what was chosen for it."""
+        settings = learning.settings
+        for name, options, chosen in cell.chosen:
+            if name == learning.name and json.loads(options).items() <= learning.settings.items():
+                settings |= json.loads(chosen)
+        return self.resolver.learner(learning.name, settings, learning.control).training
 
     def memory_of(self, work: Work) -> int:
         """Bytes of the largest cell of a piece of work; of a choice, what training and reading spare examples takes."""
         if work.cells:
             found = [self.memory(cell) for cell in work.cells]
         else:
-            shots = max(self.resolver.study.shots)
-            found = [self._memory(work.place, work.sitting.task, shots, SPARE, True, 1, 3)]
+            shots, how = max(self.resolver.study.shots), TrainingDemand()
+            if isinstance(work.sitting, ChoiceJob):
+                options = json.loads(work.sitting.options)
+                how = self.resolver.learner(work.sitting.learner, options).training or how
+            found = [self._memory(work.place, work.sitting.task, shots, SPARE, how, 0, 3)]
         return max((one.total for one in found if one is not None), default=0)
 
     def _memory(
-        self, place: Place, task: str, shots: int, queries: int, trains: bool, learners: int, traces: int
+        self,
+        place: Place,
+        task: str,
+        shots: int,
+        queries: int,
+        training: TrainingDemand | None,
+        others: int,
+        traces: int,
     ) -> Footprint | None:
         shape = self._shape_by_name(place.model)
         if shape is None:
             return None
         tokens, itemsize = math.ceil(LONGEST * self._prompt_tokens(task)), WIDTHS[place.dtype]
         again = shape.parameters <= TRAINED_TWICE and itemsize < WIDTHS["float64"]
+        how = training or TrainingDemand()
+        if (
+            itemsize < WIDTHS["float32"]
+        ):  # the change acts beside such weights, which is one of keys and values
+            how = replace(how, everything=False)
         demand = Demand(
             queries=min(queries, len(self._tasks[task].evaluation)),
             query_tokens=tokens,
             context_tokens=math.ceil(self._prompt_tokens(task) * shots),
-            demonstration_tokens=tokens if trains else 0,
+            demonstration_tokens=tokens if training else 0,
             traces=traces,
-            changes=learners + again,
+            changes=1 + again + others,
+            others=others,
+            training=how,
             device=self.device,
             memory=self.total,
         )

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dualscope.core.halving import FIGURES
+from dualscope.core.halving import FIGURES, HELD_OUT
 from dualscope.report.charts.chart import Chart, Item, Panel, short
 from dualscope.report.data import Data
 from dualscope.report.source import Document
 from dualscope.report.table import Entry, Number, Table
 
 WIDE = 100  # an axis whose ends are so many times apart is drawn by powers of ten
+Tried = list[tuple[dict[str, Any], float]]
 
 
 def items(data: Data) -> list[Item]:
@@ -26,16 +27,15 @@ def items(data: Data) -> list[Item]:
 def _choices(found: Sequence[Document]) -> Table:
     rows: list[list[Entry]] = []
     for choice in found:
-        tried = _tried(choice)
-        best = [accuracy for settings, accuracy in tried if _is_chosen(settings, choice)]
+        accuracies = _tried(choice, "accuracy")
         rows.append(
             [
                 *_who(choice),
                 _in_words(choice["settings"]),
-                str(sum(bool(settings) for settings, _ in tried)),
+                str(sum(bool(settings) for settings, _ in _figures(choice)[1])),
                 str(choice["examples"]),
-                Number(best[0] if best else None),
-                Number(_before(choice)),
+                Number(_of_chosen(accuracies, choice)),
+                Number(_before(accuracies)),
                 Number(choice.get("seconds"), digits=1),
             ]
         )
@@ -46,26 +46,30 @@ def _choices(found: Sequence[Document]) -> Table:
 
 
 def _curves(found: Sequence[Document]) -> Chart:
-    rows: list[list[Entry]] = [
-        [*_who(choice), _in_words(settings) or "zero-shot", Number(accuracy)]
-        for choice in found
-        for settings, accuracy in _tried(choice)
-    ]
+    rows: list[list[Entry]] = []
+    for choice in found:
+        figure, tried = _figures(choice)
+        rows += [
+            [*_who(choice), _in_words(settings) or "zero-shot", figure, Number(value)]
+            for settings, value in tried
+        ]
     return Chart(
         "choices",
         "The curves that settings were chosen from",
-        "Accuracy on spare training examples, mean over seeds, of what was tried: at each place the best of what else "
-        "was open. The diamond is the choice, the broken line the model before any learning.",
-        "A flat curve says that the choice hardly matters; one that is highest at its end, that a better one may lie "
+        "How well what was tried did on spare training examples, mean over seeds: accuracy, or of what is fitted the "
+        "loss on examples held out; at each place the best of what else was open. The diamond is the choice, the "
+        "broken line the model before any learning.",
+        "A flat curve says that the choice hardly matters; one that is best at its end, that a better one may lie "
         "beyond. Queries were not looked at.",
         tuple(panel for choice in found if (panel := _panel(choice)) is not None),
-        Table.build(["model", "task", "learner", "tried", "accuracy there"], rows),
+        Table.build(["model", "task", "learner", "tried", "figure", "value"], rows),
     )
 
 
 def _panel(choice: Document) -> Panel | None:
     """Against the setting of which most values were tried; None where there is none with several."""
-    tried = [(settings, accuracy) for settings, accuracy in _tried(choice) if settings]
+    figure, every = _figures(choice)
+    tried = [(settings, value) for settings, value in every if settings]
     numbers: dict[str, set[float]] = {}
     for settings, _ in tried:
         for name, value in sorted(settings.items()):
@@ -74,34 +78,27 @@ def _panel(choice: Document) -> Panel | None:
     axis = max(numbers, key=lambda name: len(numbers[name]), default=None)
     if axis is None or len(numbers[axis]) < 2:
         return None
+    best = max if figure == "accuracy" else min
     x = sorted(numbers[axis])
-    y = [max(accuracy for settings, accuracy in tried if settings.get(axis) == value) for value in x]
-    chosen = choice["settings"].get(axis)
-    traces: list[dict[str, Any]] = [_line("tried", x, y, "@blue", "solid")]
-    before = _before(choice)
+    y = [best(value for settings, value in tried if settings.get(axis) == at) for at in x]
+    traces = [_line("tried", x, y, "@blue", "solid")]
+    before = _before(every)
     if before is not None:
-        traces.append(_line("zero-shot", [x[0], x[-1]], [before, before], "@axis", "dash"))
-        traces[-1]["mode"] = "lines"
-    if chosen in x:
-        mark = {"color": "@green", "symbol": "diamond", "size": 11}
-        at = [accuracy for settings, accuracy in tried if _is_chosen(settings, choice)]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "chosen",
-                "x": [chosen],
-                "y": at[:1],
-                "marker": mark,
-            }
+            _line("zero-shot", [x[0], x[-1]], [before, before], "@axis", "dash") | {"mode": "lines"}
         )
+    chosen = _of_chosen(tried, choice)
+    if chosen is not None:
+        mark = {"color": "@green", "symbol": "diamond", "size": 11}
+        own = {"x": [short(choice["settings"][axis])], "y": [short(chosen)], "marker": mark}
+        traces.append({"type": "scatter", "mode": "markers", "name": "chosen", **own})
     log = x[0] > 0 and x[-1] >= WIDE * x[0]
     layout = {
         "xaxis": {"title": {"text": axis}, **({"type": "log"} if log else {})},
-        "yaxis": {"title": {"text": "accuracy"}},
+        "yaxis": {"title": {"text": figure}},
     }
     model, task, learner = _who(choice)
-    return Panel(traces, layout, f"{learner} · {task} · {model}", 260, task=str(choice["task"]))
+    return Panel(traces, layout, f"{learner} · {task} · {model}", 260, task=task)
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], shade: str, dash: str) -> dict[str, Any]:
@@ -110,30 +107,37 @@ def _line(name: str, x: Sequence[float], y: Sequence[float], shade: str, dash: s
     return {"type": "scatter", "mode": "lines+markers", "name": name, **points, **style}
 
 
-def _tried(choice: Document) -> list[tuple[dict[str, Any], float]]:
-    """Every candidate with its accuracy, the mean over seeds; one without settings is the model before any learning."""
+def _figures(choice: Document) -> tuple[str, Tried]:
+    """What the candidates were told apart by, and each one's."""
+    accuracies = _tried(choice, "accuracy")
+    return ("accuracy", accuracies) if accuracies else ("loss held out", _tried(choice, HELD_OUT))
+
+
+def _tried(choice: Document, figure: str) -> Tried:
+    """Every candidate with the mean over seeds; one without settings is the model before any learning."""
     found: dict[str, tuple[dict[str, Any], list[float]]] = {}
     for row in choice["curve"]:
-        accuracy = row.get("accuracy")
-        if isinstance(accuracy, (int, float)) and math.isfinite(accuracy):
-            settings = {name: value for name, value in row.items() if name not in FIGURES}
-            found.setdefault(_in_words(settings), (settings, []))[1].append(accuracy)
+        value = row.get(figure)
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            settings = {name: own for name, own in row.items() if name not in (*FIGURES, HELD_OUT)}
+            found.setdefault(_in_words(settings), (settings, []))[1].append(value)
     return [(settings, sum(values) / len(values)) for settings, values in found.values()]
 
 
-def _before(choice: Document) -> float | None:
-    return next((accuracy for settings, accuracy in _tried(choice) if not settings), None)
+def _before(tried: Tried) -> float | None:
+    return next((value for settings, value in tried if not settings), None)
 
 
-def _is_chosen(settings: Mapping[str, Any], choice: Document) -> bool:
+def _of_chosen(tried: Tried, choice: Document) -> float | None:
     """A choice may name more than what its candidates differ in, such as the heads of a function vector."""
-    return bool(settings) and all(choice["settings"].get(name) == value for name, value in settings.items())
+    chosen = choice["settings"]
+    fits = (v for own, v in tried if own and all(chosen.get(name) == value for name, value in own.items()))
+    return next(fits, None)
 
 
 def _who(choice: Document) -> tuple[str, str, str]:
     given = _in_words(choice["options"])
-    learner = f"{choice['learner']}[{given}]" if given else choice["learner"]
-    return choice["model"], choice["task"], learner
+    return choice["model"], choice["task"], f"{choice['learner']}[{given}]" if given else choice["learner"]
 
 
 def _in_words(settings: Mapping[str, Any]) -> str:
