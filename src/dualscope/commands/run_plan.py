@@ -19,6 +19,7 @@ def show_plan(runner: Any, as_json: bool) -> None:
 
     from dualscope.studies.choosing import RateJob
     from dualscope.studies.execute.estimate import Estimator
+    from dualscope.studies.execute.work import Work
     from dualscope.studies.provenance import episodes
     from dualscope.studies.rates import pieces_at_most
 
@@ -79,8 +80,9 @@ def show_plan(runner: Any, as_json: bool) -> None:
         console.print(f"up to {_size(largest.total)} {where}: {parts}", markup=False)
     if files := max((need.files for need in needs), default=0):
         console.print(f"traces of up to {_size(files)} more are kept in files, in TMPDIR or else /var/tmp")
-    if device == "cpu" and runner.jobs > 1:
-        console.print(f"{runner.jobs} processes share the work, and each needs that memory")
+    works = [Work(sitting, cells) for sitting, cells in plan.sittings().items()]
+    if (processes := runner.processes(works)) > 1:
+        console.print(f"{processes} processes share the work, and each needs that memory")
     for note in plan.notes:
         console.print(note, markup=False)
 

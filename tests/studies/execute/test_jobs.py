@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dualscope.studies import Study
+from dualscope.studies.cell import Sitting
 from dualscope.studies.execute import jobs
-from dualscope.studies.execute.estimate import shape_of
-from dualscope.studies.execute.jobs import free_on_gpu, suitable_jobs, suitable_threads
+from dualscope.studies.execute.estimate import Estimator, shape_of
+from dualscope.studies.execute.jobs import fitting_jobs, free_on_gpu, suitable_jobs, suitable_threads
+from dualscope.studies.execute.runner import Runner
+from dualscope.studies.execute.work import Work
 
 
 @pytest.fixture
@@ -49,6 +54,39 @@ def test_larger_models_need_more_of_it(billions: float, on_gpu: int, monkeypatch
     assert suitable_jobs(["embedded", "large"], "cpu") == (8 if billions < 0.05 else 1)
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**23}[name])
     assert suitable_jobs(["large"], "cuda") == (6 if billions < 0.05 else 1)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_no_more_than_fit_by_the_estimate() -> None:
+    """A fifth more than the estimate, and a GiB for each process's libraries: of 80 GiB."""
+    assert [fitting_jobs(5, need * 2**30, "cuda") for need in (0, 12, 13, 24, 26, 79, 500)] == [
+        5,
+        5,
+        4,
+        2,
+        2,
+        1,
+        1,
+    ]
+    assert fitting_jobs(5, 2**30, "cuda:2") == 1
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_run_that_shares_a_gpu_asks_the_estimate(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.build(fields | {"models": ["embedded"], "dtype": "float32"})
+    monkeypatch.setattr(Estimator, "memory_of", lambda _self, work: 30 * 2**30 * (work.sitting.seed + 1))
+    automatic = Runner(study, tmp_path / "automatic", device="cuda", jobs=None)
+    works = [Work(sitting, tuple(cells)) for sitting, cells in automatic.plan().sittings().items()]
+    assert {work.sitting.seed for work in works if isinstance(work.sitting, Sitting)} == {0, 1}
+    assert automatic.jobs == 6
+    assert automatic.processes(works) == 1  # the largest of them decides
+    assert automatic.processes(works[:1]) == 2
+    asked = Runner(study, tmp_path / "asked", device="cuda", jobs=4)
+    assert asked.processes(works) == 4  # who asks has looked
+    on_cpu = Runner(study, tmp_path / "cpu", device="cpu", jobs=None)
+    assert on_cpu.processes(works) == on_cpu.jobs
 
 
 @pytest.mark.usefixtures("gpus")

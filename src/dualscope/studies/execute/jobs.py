@@ -17,6 +17,10 @@ SHARE = 0.25  # of the machine's memory, for all copies of the weights together
 CORES_ON_GPU = 2  # for each process: one launches kernels, one writes and reads files
 # What must be free on a GPU for each process: for libraries, traces and graphs; for weights, changes and gradients.
 BYTES_ON_GPU, BYTES_A_PARAMETER = 8 * 2**30, 12
+MARGIN, CONTEXT_ON_GPU = (
+    1.2,
+    2**30,
+)  # how far estimates may be off; what CUDA's libraries take in every process
 
 
 def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
@@ -35,6 +39,11 @@ def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
         free = free_on_gpu(device) // (BYTES_ON_GPU + BYTES_A_PARAMETER * largest)
         return max(1, min(cores() // CORES_ON_GPU, MOST, copies, free))
     return 1 if largest > SMALL else max(1, min(cores(), MOST, copies))
+
+
+def fitting_jobs(jobs: int, need: int, device: str) -> int:
+    """Of so many processes as many as a GPU's free memory holds, where each needs so many bytes by the estimate."""
+    return max(1, min(jobs, free_on_gpu(device) // int(MARGIN * need + CONTEXT_ON_GPU)))
 
 
 def free_on_gpu(device: str) -> int:

@@ -19,7 +19,7 @@ from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.evict import Eviction, noting_download
-from dualscope.studies.execute.jobs import suitable_jobs, suitable_threads
+from dualscope.studies.execute.jobs import fitting_jobs, suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.work import Work, WorkerSetup
 from dualscope.studies.paths import anchored, named_model
@@ -87,6 +87,7 @@ class Runner:
         self.dtypes = self._precisions(known.get("automatic", {}))
         suitable = jobs or suitable_jobs(self.models, device)
         self.jobs = jobs or (suitable if engine == "local" else 1)  # a cluster knows itself how many
+        self.shares_gpu = jobs is None and self.jobs > 1 and not on_cpu(device)
         self.before = known.get("where", {}).get("threads")
         threads = suitable_threads(suitable, self.before, on_gpu=not on_cpu(device))
         self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads)
@@ -240,7 +241,7 @@ class Runner:
         free, held = self._sort_out(works, watch)
         while free or held:
             if free:
-                held += self.engine(self._sized(free), self.setting, self.jobs, listen)
+                held += self.engine(self._sized(free), self.setting, self.processes(free), listen)
             if held:
                 self._say_who(held, watch, said)
                 time.sleep(POLL)
@@ -254,6 +255,13 @@ class Runner:
             return works
         estimator = Estimator(self.run, (), self.resolver, "cuda")
         return [replace(work, memory=estimator.memory_of(work)) for work in works]
+
+    def processes(self, works: Sequence[Work]) -> int:
+        """As many as were asked for, or suit; where nobody asked, no more than fit on a GPU by the estimate."""
+        if not self.shares_gpu:
+            return self.jobs
+        estimator = Estimator(self.run, (), self.resolver, "cuda")
+        return fitting_jobs(self.jobs, max(map(estimator.memory_of, works), default=0), self.device)
 
     def _sort_out(self, works: Sequence[Work], watch: Claims) -> tuple[list[Work], list[Work]]:
         """What nobody is at, and what others are: nothing is started for the latter."""
