@@ -67,7 +67,8 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
         "controls; the diamonds are ceilings: fitted on in-context learning itself, or in-context learning from other "
         "demonstrations.",
         "A bar counts for what it has above its own marks. What is missing up to 1 is explained by nobody here; a "
-        "ceiling below 1 says how much another draw, or the best change of that kind, would miss too.",
+        "ceiling below 1 says how much another draw, or the best change of that kind, would miss too. Shares below "
+        f"{LEAST} are drawn at that edge; the numbers behind it have them as they are.",
         tuple(panels),
         Table.build(
             ["model", "task", "place", "hypothesis", "explained", *(f"under {n}" for n in NULLS)], rows
