@@ -6,7 +6,7 @@ A job is an experiment, or a part of one (some of its arms or seeds), in a proce
 side by side (through NVIDIA's multi-process service where it works: small kernels of several jobs then share the GPU),
 and each ends its trainings by the clock. A job that fails or is late takes no other along. Every job's results are in
 DIR/parts.tar.gz as soon as it has ended; `python -m benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes
-the shipped Parquet files. Needs torch, numpy, scipy, transformers and pydantic, nothing else.
+the shipped Parquet files. Needs torch, numpy, scipy, transformers, pydantic and pyarrow, nothing else.
 """
 
 import argparse
@@ -20,13 +20,13 @@ import tarfile
 import time
 import traceback
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dualscope.studies.execute.shared_gpu import shared_gpu
+from dualscope.studies.execute.shared_gpu import PIPES, shared_gpu
 
 OVERHEAD = 1.2  # minutes of a job that are not training: starting, measuring
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
@@ -138,6 +138,7 @@ def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float) ->
         "settings": experiment.model_dump(mode="json"),
         "seconds": round(seconds, 1),
         "machine": machine(experiment.device),
+        "shared": PIPES in os.environ,  # whether jobs computed at once, and did not take turns
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in ("torch", "transformers", "numpy")},
@@ -197,13 +198,14 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="names of jobs, with commas")
     parser.add_argument("--tiny", action="store_true", help="quick sizes on the CPU, to try the script")
+    parser.add_argument("--device", default="cuda", help="cpu: full sizes without a GPU; for linear layers")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--no-mps", action="store_true", help="jobs take turns on the GPU")
     parser.add_argument("--at-once", type=int, default=99)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
-        job = next(job for job in JOBS if job.name == asked.job)
+        job = replace(next(job for job in JOBS if job.name == asked.job), device=asked.device)
         run_job(job, asked.out, asked.minutes, asked.tiny, not asked.no_compile and not asked.tiny)
         return
     names = [name for name in asked.only.split(",") if name]
@@ -211,7 +213,9 @@ def main() -> None:
     jobs = [job for job in JOBS if (job.name in names if names else job.group in groups)]
     work = asked.out / "work"
     work.mkdir(parents=True, exist_ok=True)
-    with nullcontext(False) if asked.tiny or asked.no_mps else shared_gpu() as shared:
+    with (
+        nullcontext(False) if asked.tiny or asked.no_mps or asked.device == "cpu" else shared_gpu() as shared
+    ):
         print("with the multi-process service" if shared else "jobs take turns on the GPU", flush=True)
         ended = run_all(jobs, work, asked)
     for job in jobs:
@@ -245,7 +249,8 @@ def run_all(jobs: list[Job], work: Path, asked: argparse.Namespace) -> dict[str,
                 "--out",
                 str(work),
             ]
-            command += ["--minutes", f"{left:.2f}", *(["--tiny"] if asked.tiny else [])]
+            command += ["--minutes", f"{left:.2f}", "--device", asked.device]
+            command += ["--tiny"] if asked.tiny else []
             command += ["--no-compile"] if asked.no_compile else []
             log = (work / f"{job.name}.log").open("w")
             running[job.name] = subprocess.Popen(

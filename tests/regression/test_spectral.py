@@ -52,26 +52,23 @@ def test_what_is_no_matrix_takes_adams_step() -> None:
 
 def test_averaged_weights_are_a_mean_of_the_last_steps() -> None:
     flat = torch.nn.Parameter(torch.zeros(1, 3))
-    optimizer = SpectralAdam(flat, [], 0.1, (0.9, 0.98), average=4)
+    optimizer = SpectralAdam(flat, [], 0.1, (0.9, 0.98), average=0.5)
     with optimizer.averaged():  # before the first step: the weights themselves
         assert torch.equal(flat, torch.zeros(1, 3))
-    expected, seen = torch.zeros(1, 3), []
+    expected = torch.zeros(1, 3)
     for step in range(1, 9):
         flat.grad = torch.randn(1, 3, generator=torch.Generator().manual_seed(step))
         optimizer.step()
         own = flat.detach().clone()
-        seen.append(own)
-        expected += (own - expected) / min(step, 4)
+        expected += (own - expected) / max(1, step / 2)
         with optimizer.averaged():
             torch.testing.assert_close(flat.detach(), expected)
         assert torch.equal(flat, own)  # training goes on from the weights, not from their mean
-        if step == 4:
-            torch.testing.assert_close(expected, torch.stack(seen).mean(0))
     optimizer.keep_average()
     torch.testing.assert_close(flat.detach(), expected)
 
 
-def test_an_average_of_one_step_is_the_weights() -> None:
+def test_an_average_of_nothing_is_the_weights() -> None:
     flat = torch.nn.Parameter(torch.ones(2, 2))
     optimizer = SpectralAdam(flat, [], 0.1, (0.9, 0.98))
     for _ in range(3):

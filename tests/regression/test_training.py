@@ -62,7 +62,7 @@ def test_a_checkpoint_of_another_schedule_is_not_gone_on_with(tmp_path: Path) ->
     assert done[0] == 0
 
 
-def trained_weights(steps: int, average: int) -> tuple[Tensor, float]:
+def trained_weights(steps: int, average: float) -> tuple[Tensor, float]:
     """The weights that a training keeps, and the last that was seen of them in watching."""
     model = Gpt2Learner(2, 3, [0], Size(1, 8, 2))
 
@@ -83,8 +83,8 @@ def trained_weights(steps: int, average: int) -> tuple[Tensor, float]:
 
 
 def test_a_training_watches_and_keeps_the_mean_of_its_last_weights() -> None:
-    every = [trained_weights(steps, 1)[0] for steps in (1, 2, 3)]
-    kept, watched = trained_weights(3, 3)
+    every = [trained_weights(steps, 0)[0] for steps in (1, 2, 3)]
+    kept, watched = trained_weights(3, 1)
     torch.testing.assert_close(kept, torch.stack(every).mean(0))
     assert watched == pytest.approx(float(kept.sum()), rel=1e-5)
     assert not torch.allclose(kept, every[-1])

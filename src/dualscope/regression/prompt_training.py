@@ -16,9 +16,7 @@ from dualscope.regression.training import REST, Schedule, Training, Workplace, d
 
 ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"
 WATCHED = 256  # prompts a seed
-AVERAGED = (
-    0.01  # of all steps: weights are a running mean over so few that a curve which still falls shows it
-)
+AVERAGED = 0.01  # of the steps so far are weights a mean: so few that a curve which still falls shows it
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,7 @@ def train_on_prompts(
         return {ALL: errors.mean(-1), LONGEST: errors[:, -1]}
 
     # What the gradients were before in-context learning appears says little of those after: a short memory.
-    average = max(1, round(AVERAGED * schedule.steps))
-    quick_memory = replace(schedule, beta2=0.98, spectral=True, rest=REST, average=average)
+    quick_memory = replace(schedule, beta2=0.98, spectral=True, rest=REST, average=AVERAGED)
     training = train(model, drawn_ahead(batch, draw), loss, quick_memory, place, watch, watch_every)
     return TrainedLearner(model.requires_grad_(False), training, start)
 

@@ -50,7 +50,7 @@ class SpectralAdam(torch.optim.Optimizer):
     """Adam for one parameter [copies, weights], but for its ``blocks``, whose momentum is made orthogonal.
 
     An orthogonal step is scaled to the root mean square of Adam's, so that one rate suits both (Liu et al. 2025).
-    ``average``: over about how many of the last steps `averaged` weights are a mean; 1 is the weights themselves.
+    `averaged` weights are a mean over about the last part ``average`` of the steps so far; 0: the weights themselves.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SpectralAdam(torch.optim.Optimizer):
         blocks: Sequence[Block],
         lr: float | Tensor,
         betas: tuple[float, float],
-        average: int = 1,
+        average: float = 0.0,
     ) -> None:
         super().__init__([flat], {"lr": lr, "betas": betas, "fused": True})
         self.average = average
@@ -88,7 +88,7 @@ class SpectralAdam(torch.optim.Optimizer):
             for block, one in zip(blocks, turned, strict=True):
                 block.view(update).copy_(one)
         flat.sub_(update * group["lr"])
-        state["average"].lerp_(flat, 1 / state["step"].clamp(max=self.average))
+        state["average"].lerp_(flat, 1 / (self.average * state["step"]).clamp(min=1))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
