@@ -40,20 +40,28 @@ def read_parts(files: list[Path]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def ship(parts: list[dict[str, Any]]) -> None:
-    """All parts of one experiment as one run folder in the package."""
-    results = Results.joined([Results.from_dict(part["results"]) for part in parts])
-    kind = EXPERIMENTS[results.experiment]
-    first = parts[0]["settings"]
-    settings = {
+def settings_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the parts have in common, all that they were divided by, and the most steps that one was allowed.
+
+    >>> settings_of([{"d": 8, "steps": 9, "noises": [0.0]}, {"d": 8, "steps": 6, "noises": [0.5]}])
+    {'d': 8, 'noises': (0.0, 0.5), 'steps': 9}
+    """
+    first = parts[0]
+    found = {
         name: value
         for name, value in first.items()
-        if name not in (*PARTED, "minutes") and all(part["settings"].get(name) == value for part in parts)
+        if name not in (*PARTED, "minutes", "steps") and all(part.get(name) == value for part in parts)
     }
     for name in PARTED:
         if name in first:
-            settings[name] = tuple(dict.fromkeys(value for part in parts for value in part["settings"][name]))
-    experiment = kind.full(**settings)
+            found[name] = tuple(dict.fromkeys(value for part in parts for value in part[name]))
+    return found | {"steps": max(part["steps"] for part in parts)}
+
+
+def ship(parts: list[dict[str, Any]]) -> None:
+    """All parts of one experiment as one run folder in the package."""
+    results = Results.joined([Results.from_dict(part["results"]) for part in parts])
+    experiment = EXPERIMENTS[results.experiment].full(**settings_of([part["settings"] for part in parts]))
     experiment.conclude(results)
     told = ("job", "seconds", "machine", "date", "python", "settings")
     about = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 from benchmarks.regression_claims import claims_table, trainings_table
-from benchmarks.regression_ship import QUICK, quick_point
+from benchmarks.regression_ship import QUICK, quick_point, settings_of
 from typer.testing import CliRunner
 
 from dualscope.cli import app
@@ -62,6 +62,12 @@ def test_shipped_results_are_small_and_say_where_they_are_from() -> None:
         assert {row["seed"] for row in results.rows} <= {None, *settings["seeds"]}
         parts = told.get("parts", [{"settings": settings}])
         assert settings["seeds"] == sorted({seed for part in parts for seed in part["settings"]["seeds"]})
+
+
+def test_settings_of_the_whole_are_those_of_its_parts() -> None:
+    first = {"d": 8, "rate": 0.1, "steps": 6, "minutes": 1.0, "noises": [0.0, 0.5], "seeds": [0, 1]}
+    second = {"d": 8, "rate": 0.2, "steps": 9, "minutes": 2.0, "noises": [0.25], "seeds": [0, 1]}
+    assert settings_of([first, second]) == {"d": 8, "steps": 9, "noises": (0.0, 0.5, 0.25), "seeds": (0, 1)}
 
 
 def test_the_docs_show_the_shipped_tables() -> None:
