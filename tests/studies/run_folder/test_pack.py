@@ -1,8 +1,6 @@
 """A packed run: the same cells in fewer files, read alike."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.core.folder import Folder
 from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
@@ -160,51 +157,6 @@ def test_tables_that_do_not_go_together_have_parts_of_their_own(tmp_path: Path) 
     assert run.loose() == {"d"}
 
 
-class Killed(BaseException):
-    """Nothing that the code could catch."""
-
-
-@pytest.mark.parametrize("call", ["unlink", *(pytest.param(one, marks=SLOW) for one in ("replace", "fsync"))])
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=SLOW)])
-def test_a_kill_at_any_moment_loses_nothing(
-    call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before or after every single call that changes the disk; then it goes on to the same end."""
-    monkeypatch.setattr(packing, "CELLS_A_PART", 2)
-    before = told(made(tmp_path / "whole"))
-    owner: Any = Path if call == "unlink" else os
-    plain: Callable[..., Any] = getattr(owner, call)
-    for number in range(1, 40):
-        place = Path(shutil.copytree(tmp_path / "whole", tmp_path / f"run{number}"))
-        left = [number]
-
-        def deadly(*arguments: Any, left: list[int] = left, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0 and not after:
-                raise Killed
-            result = plain(*arguments, **options)
-            if left[0] == 0:
-                raise Killed
-            return result
-
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, call, deadly)
-            try:
-                pack(RunFolder.open(place), RunFolder.open(place))
-            except Killed:
-                pass
-            else:
-                break
-        found = told(RunFolder.open(place))
-        assert found == before, (call, number)
-        for claim in (place / "claims").glob("*"):
-            claim.unlink()  # of the dead
-        pack(RunFolder.open(place), RunFolder.open(place))
-        assert RunFolder.open(place).loose() == set()
-        assert told(RunFolder.open(place)) == before
-    assert number > 6  # it was killed at every one
-
-
 @pytest.mark.parametrize("victim", ["rows", "queries", "index"])
 @pytest.mark.parametrize("damage", ["cut", "garbled", "missing", "of another"])
 def test_damage_is_said_with_the_files_name(victim: str, damage: str, tmp_path: Path) -> None:
@@ -239,16 +191,6 @@ def test_damage_is_said_with_the_files_name(victim: str, damage: str, tmp_path: 
         assert all(one.damaged and "00000001" in str(one) for one in broken.values())
         run.discard(broken)
         assert run.unreadable(run.stored()) == {}
-
-
-def test_one_packs_at_a_time(tmp_path: Path) -> None:
-    from dualscope.studies.run_folder.claims import Claims
-
-    run = made(tmp_path / "run")
-    with Claims(Folder(tmp_path / "run")) as claims:
-        claims.take("pack")
-        with pytest.raises(InputError, match="is being packed already"):
-            pack(run, run)
 
 
 def test_it_is_compact(tmp_path: Path) -> None:

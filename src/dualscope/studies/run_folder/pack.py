@@ -220,6 +220,22 @@ class Pack:
 
     # writing
 
+    def clear_halves(self, model: str | None, task: str | None) -> None:
+        """Remove a partition's files whose part never got its index: what a killed packing left would be counted twice
+        by whoever reads the data set without the index.
+        """
+        indices = set(self.folder.names(INDEX, ".parquet"))
+        whole = indices - self._parts.keys()  # which could not be read: any file may be theirs
+        for name, table in self._parts.items():
+            if not table.num_rows or self._of_part(name)[:2] == (model, task):
+                whole.add(name)
+        kinds: tuple[Kind, ...] = ("rows", "queries")
+        for kind in kinds:
+            place = str(Path(file_of(kind, model, task, "")).parent)
+            for name in self.folder.names(place, ".parquet"):
+                if name not in whole:
+                    self.folder.remove(f"{place}/{name}")
+
     def discard(self, cells: Iterable[str]) -> None:
         """Leave cells out of the index, so that they are computed again."""
         gone = [self._where[cell] for cell in cells if cell in self._where]

@@ -100,6 +100,7 @@ def _pack_all(run: RunFolder, target: RunFolder, in_place: bool, tell: Callable[
             result.left[cell] = reason(error)
     done = len(result.left)
     for partition in sorted(partitions, key=lambda one: tuple(text or "" for text in one)):
+        target.pack.clear_halves(*partition)
         waiting: list[_Member] = []
         size = 0
         for cell in partitions[partition]:

@@ -1,0 +1,91 @@
+"""Packing: killed at any moment it loses nothing and leaves nothing, and one packs at a time."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dualscope.core.errors import InputError
+from dualscope.core.folder import Folder
+from dualscope.studies.run_folder import packing
+from dualscope.studies.run_folder.packing import pack
+from dualscope.studies.run_folder.part_files import file_of
+from dualscope.studies.run_folder.storage import RunFolder
+from tests.studies.run_folder.test_pack import MODELS, NAMES, SLOW, made, row, told
+
+
+class Killed(BaseException):
+    """Nothing that the code could catch."""
+
+
+@pytest.mark.parametrize("call", ["unlink", *(pytest.param(one, marks=SLOW) for one in ("replace", "fsync"))])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=SLOW)])
+def test_a_kill_at_any_moment_loses_nothing(
+    call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before or after every single call that changes the disk; then it goes on to the same end."""
+    monkeypatch.setattr(packing, "CELLS_A_PART", 2)
+    before = told(made(tmp_path / "whole"))
+    owner: Any = Path if call == "unlink" else os
+    plain: Callable[..., Any] = getattr(owner, call)
+    for number in range(1, 40):
+        place = Path(shutil.copytree(tmp_path / "whole", tmp_path / f"run{number}"))
+        left = [number]
+
+        def deadly(*arguments: Any, left: list[int] = left, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0 and not after:
+                raise Killed
+            result = plain(*arguments, **options)
+            if left[0] == 0:
+                raise Killed
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, call, deadly)
+            try:
+                pack(RunFolder.open(place), RunFolder.open(place))
+            except Killed:
+                pass
+            else:
+                break
+        found = told(RunFolder.open(place))
+        assert found == before, (call, number)
+        for claim in (place / "claims").glob("*"):
+            claim.unlink()  # of the dead
+        pack(RunFolder.open(place), RunFolder.open(place))
+        assert RunFolder.open(place).loose() == set()
+        assert told(RunFolder.open(place)) == before
+    assert number > 6  # it was killed at every one
+
+
+def test_what_a_killed_packing_left_is_cleared_away(tmp_path: Path) -> None:
+    """Rows and queries without an index, under a number that is free or was given to another partition since."""
+    run = made(tmp_path / "run")
+    pack(run, run)
+    first, second = sorted(run.folder.names("packed/index"))
+    files = [name for name in run.folder.files() if name.startswith(("packed/rows/", "packed/queries/"))]
+    home = str(Path(file_of("rows", MODELS[0], "sst2", "")).parent)
+    for left in ("00000009.parquet", second):
+        run.folder.write(f"{home}/{left}", run.folder.read(f"{home}/{first}"))
+    run.store("f" * 20, [row(model=MODELS[0], value=1.0)], pa.table({"query": ["x"]}))
+    pack(RunFolder.open(str(run.folder)), RunFolder.open(str(run.folder)))
+    again = RunFolder.open(str(run.folder))
+    assert again.stored() == {*NAMES, "f" * 20}
+    assert again.unreadable(again.stored()) == {}
+    assert set(again.folder.names(home)) == {first, "00000003.parquet"}
+    assert set(files) <= set(again.folder.files())
+
+
+def test_one_packs_at_a_time(tmp_path: Path) -> None:
+    from dualscope.studies.run_folder.claims import Claims
+
+    run = made(tmp_path / "run")
+    with Claims(Folder(tmp_path / "run")) as claims:
+        claims.take("pack")
+        with pytest.raises(InputError, match="is being packed already"):
+            pack(run, run)
