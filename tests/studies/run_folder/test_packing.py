@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,39 @@ def test_one_packs_at_a_time(tmp_path: Path) -> None:
         claims.take("pack")
         with pytest.raises(InputError, match="is being packed already"):
             pack(run, run)
+
+
+NAMED = [
+    "..",
+    ".",
+    "a/b",
+    "a=b",
+    "über 任务",
+    "x" * 300,
+    "*?[]",
+    "%2F",
+    "__HIVE_DEFAULT_PARTITION__",
+    "",
+    " ",
+    None,
+]
+
+
+def test_names_of_any_kind(tmp_path: Path) -> None:
+    """Some share a folder, none leaves it, and packing twice removes nothing that counts."""
+    run = RunFolder.create(tmp_path / "run")
+    run.folder.write("study.yaml", b"models: [tiny]\n")
+    cells = {f"{i:020x}": pair for i, pair in enumerate(product(NAMED, ("", None, "..", "a/b")))}
+    half = list(cells)[::2]
+    ordered = "select cell, model, task, value from rows order by cell"
+    for some in (half, cells.keys() - set(half)):
+        for cell in some:
+            model, task = cells[cell]
+            run.store(cell, [row(model=model, task=task, value=1.0)], pa.table({"query": ["q"]}))
+        before = run.query(ordered).to_pylist()
+        assert pack(run, run).left == {}
+        run = RunFolder.open(tmp_path / "run")
+        assert run.unreadable(run.stored()) == {}
+        assert run.query(ordered).to_pylist() == before
+    assert run.loose() == set()
+    assert run.stored() == set(cells)

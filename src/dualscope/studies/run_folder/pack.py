@@ -224,17 +224,18 @@ class Pack:
         """Remove a partition's files whose part never got its index: what a killed packing left would be counted twice
         by whoever reads the data set without the index.
         """
-        indices = set(self.folder.names(INDEX, ".parquet"))
-        whole = indices - self._parts.keys()  # which could not be read: any file may be theirs
-        for name, table in self._parts.items():
-            if not table.num_rows or self._of_part(name)[:2] == (model, task):
-                whole.add(name)
+        # An index that cannot be read, or has no cell left, does not say where its files are: they may be here.
+        silent = {name for name in self.folder.names(INDEX, ".parquet") if not self._cells_of(name)}
         kinds: tuple[Kind, ...] = ("rows", "queries")
         for kind in kinds:
+            known = {file_of(kind, *self._of_part(name)) for name in self._parts if self._cells_of(name)}
             place = str(Path(file_of(kind, model, task, "")).parent)
             for name in self.folder.names(place, ".parquet"):
-                if name not in whole:
+                if name not in silent and f"{place}/{name}" not in known:
                     self.folder.remove(f"{place}/{name}")
+
+    def _cells_of(self, name: str) -> int:
+        return self._parts[name].num_rows if name in self._parts else 0
 
     def discard(self, cells: Iterable[str]) -> None:
         """Leave cells out of the index, so that they are computed again."""
