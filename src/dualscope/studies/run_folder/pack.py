@@ -220,16 +220,16 @@ class Pack:
 
     # writing
 
-    def clear_halves(self, model: str | None, task: str | None) -> None:
-        """Remove a partition's files whose part never got its index: what a killed packing left would be counted twice
-        by whoever reads the data set without the index.
+    def clear_halves(self, partitions: Iterable[tuple[str | None, str | None]]) -> None:
+        """Remove files of these models and tasks whose part never got its index: what a killed packing left would be
+        counted twice by whoever reads the data set without the index.
         """
         # An index that cannot be read, or has no cell left, does not say where its files are: they may be here.
         silent = {name for name in self.folder.names(INDEX, ".parquet") if not self._cells_of(name)}
+        parts = [self._of_part(name) for name in self._parts if self._cells_of(name)]
         kinds: tuple[Kind, ...] = ("rows", "queries")
-        for kind in kinds:
-            known = {file_of(kind, *self._of_part(name)) for name in self._parts if self._cells_of(name)}
-            place = str(Path(file_of(kind, model, task, "")).parent)
+        known = {file_of(kind, *part) for part in parts for kind in kinds}
+        for place in {str(Path(file_of(kind, *one, "")).parent) for one in partitions for kind in kinds}:
             for name in self.folder.names(place, ".parquet"):
                 if name not in silent and f"{place}/{name}" not in known:
                     self.folder.remove(f"{place}/{name}")

@@ -98,9 +98,9 @@ def _pack_all(run: RunFolder, target: RunFolder, in_place: bool, tell: Callable[
             partitions.setdefault(_partition(run, cell), []).append(cell)
         except (OSError, pa.ArrowException) as error:
             result.left[cell] = reason(error)
+    target.pack.clear_halves(partitions)
     done = len(result.left)
     for partition in sorted(partitions, key=lambda one: tuple(text or "" for text in one)):
-        target.pack.clear_halves(*partition)
         waiting: list[_Member] = []
         size = 0
         for cell in partitions[partition]:
