@@ -43,7 +43,8 @@ def vector_model(seed: int = 0) -> Model:
         mlp = hf.transformer.h[LAYER + 1].mlp
         mlp.c_fc.weight.copy_(torch.randn_like(mlp.c_fc.weight) * 0.6)
         mlp.c_proj.weight.copy_(torch.randn_like(mlp.c_proj.weight) * 0.3)
-        hf.lm_head.weight.copy_(torch.randn_like(hf.lm_head.weight) * 0.7)
+        # Small, so that no answer is sure: of sure ones, whatever makes them less so would explain a part.
+        hf.lm_head.weight.copy_(torch.randn_like(hf.lm_head.weight) * 0.1)
     return Model(hf, tiny_tokenizer(), name="a-vector")
 
 

@@ -16,6 +16,7 @@ from dualscope.theory.vonoswald import gd_layer, gd_steps, prediction, tokens_of
 from tests.learners.constructed import LAYER, other_task, vector_model, vector_task
 
 SHOTS, FIRST_LABEL = 9, 6  # two in three, as the task's own rule has it
+RATES = {"gd-all": 0.01}  # the unembedding learns too, and faster than what is beneath it
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def benches() -> list[Bench]:
 
 
 def explained(bench: Bench, name: str, control: str | None = None, **options: object) -> float:
-    rate = 0.1 if LEARNERS[name].needs_rate else None
+    rate = RATES.get(name, 0.1) if LEARNERS[name].needs_rate else None
     found = measure_cell(bench, identify(name, options, control, rate), metrics=["explained"])
     return float(found.rows[0]["value"])
 
@@ -67,19 +68,16 @@ LONGER: list[tuple[str, dict[str, object]]] = [
     ("name", "options"),
     [TRUE, *HYPOTHESES, *(pytest.param(*one, marks=pytest.mark.slow) for one in LONGER)],
 )
-def test_what_is_taught_wrongly_explains_nothing_or_as_much(
+def test_what_is_taught_wrongly_explains_nothing(
     benches: list[Bench], name: str, options: dict[str, object]
 ) -> None:
-    """All that a context tells here is which label is more frequent. Descent far enough learns that too; some learners
-    have much of it from any labels, and then no more from the right ones.
-    """
+    """All that a context tells here is which label is more frequent; only a vector in one layer is the whole of it."""
     own, *wrong = (
         fmean(explained(bench, name, control, **options) for bench in benches)
         for control in (None, "random-labels", "other-task")
     )
-    assert max(wrong) < 0.2 or own - max(wrong) < 0.2
+    assert max(wrong) < 0.2
     assert (own >= 0.99) == ((name, options) == TRUE)
-    assert own < 0.99 or max(wrong) < 0.2
 
 
 def share_explained(icl: Tensor, zero: Tensor, said: Tensor) -> float:
@@ -87,10 +85,10 @@ def share_explained(icl: Tensor, zero: Tensor, said: Tensor) -> float:
     return float(1 - (icl - said).square().sum() / (icl - zero).square().sum())
 
 
-def test_on_the_von_oswald_construction_a_gd_step_explains_all_and_a_vector_does_not() -> None:
-    draw, n, queries, eta = Draw(0), 12, 200, 0.7
-    start = draw.weight(1, 5)
-    x, y, asked = draw.normal(n, 5), draw.normal(n, 1), draw.normal(queries, 5)
+def on_the_construction(seed: int, start: Tensor) -> dict[str, float]:
+    """What explicit GD steps and a vector explain of the von Oswald layer's predictions, for one draw of examples."""
+    draw, n, eta = Draw(seed), 12, 0.7
+    x, y, asked = draw.normal(n, 5), draw.normal(n, 1), draw.normal(200, 5)
     layer = gd_layer(start, eta, n)
 
     def in_context(inputs: Tensor) -> Tensor:
@@ -98,12 +96,27 @@ def test_on_the_von_oswald_construction_a_gd_step_explains_all_and_a_vector_does
         return prediction(layer(tokens), 1)
 
     icl, zero = in_context(asked), asked @ start.T
-    step = asked @ gd_steps(x, y, start, eta, 1).T
     dummies = draw.normal(5, 5)
-    vector = (in_context(dummies) - dummies @ start.T).mean(0)
-    assert share_explained(icl, zero, step) >= 0.99
-    assert share_explained(icl, zero, zero + vector) < 0.5
-    shuffled = asked @ gd_steps(x, y[torch.randperm(n, generator=draw.generator)], start, eta, 1).T
-    other = asked @ gd_steps(draw.normal(n, 5), draw.normal(n, 1), start, eta, 1).T
-    assert share_explained(icl, zero, shuffled) < 0.7
-    assert share_explained(icl, zero, other) < 0.7
+    said = {
+        "step": asked @ gd_steps(x, y, start, eta, 1).T,
+        "vector": zero + (in_context(dummies) - dummies @ start.T).mean(0),
+        "step, random-labels": asked
+        @ gd_steps(x, y[torch.randperm(n, generator=draw.generator)], start, eta, 1).T,
+        "step, other-task": asked @ gd_steps(draw.normal(n, 5), draw.normal(n, 1), start, eta, 1).T,
+    }
+    return {name: share_explained(icl, zero, value) for name, value in said.items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_the_von_oswald_construction_a_gd_step_explains_all_and_a_vector_does_not(seed: int) -> None:
+    found = on_the_construction(seed, Draw(100 + seed).weight(1, 5))
+    assert found["step"] >= 0.99
+    assert found["vector"] < 0.5
+
+
+def test_on_the_von_oswald_construction_a_step_that_is_taught_wrongly_explains_nothing() -> None:
+    """From no weights, where a step is what the examples say and nothing of what was known before."""
+    found = [on_the_construction(seed, torch.zeros(1, 5, dtype=torch.float64)) for seed in range(20)]
+    assert min(one["step"] for one in found) >= 0.99
+    for control in ("random-labels", "other-task"):
+        assert fmean(one[f"step, {control}"] for one in found) < 0.2
