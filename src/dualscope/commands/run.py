@@ -40,7 +40,9 @@ def run(
     seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these."),
     lr: str | None = typer.Option(None, help="auto, recorded (in the model card), or rates: 0.1,0.3."),
     queries: int | None = typer.Option(None, help="At most so many queries a task."),
-    demo_labels: str | None = typer.Option(None, help="gold, flipped, random; or several: gold,flipped."),
+    demo_labels: str | None = typer.Option(
+        None, help="gold, flipped, random, abstract; or several: gold,flipped."
+    ),
     chat: bool = typer.Option(
         False, "--chat", help="Demonstrations as turns, through the tokenizer's own chat template."
     ),
