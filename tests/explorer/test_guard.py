@@ -23,7 +23,9 @@ from tests.explorer.served import Served, refused, state
 def test_a_foreign_host_is_refused(served: Served, host: str | None, method: str) -> None:
     name = host.format(port=served.port) if host is not None else None
     path = f"/?token={served.token}" if method == "GET" else "/api/compute"
-    answer = served.ask(path, {"page": "x", "state": state()}, method=method, Host=name)
+    # The server hangs up on a request without a Host: a body that it never read would reset the connection.
+    body = b"" if host is None else None
+    answer = served.ask(path, {"page": "x", "state": state()}, method=method, body=body, Host=name)
     assert answer.status in (400, 421)  # without a Host at all the server itself says 400
     assert b"start" not in answer.body or method == "POST"
 
