@@ -1,5 +1,6 @@
 """Orthogonal steps, against the singular value decomposition and against Adam."""
 
+import pytest
 import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
@@ -64,6 +65,9 @@ def test_averaged_weights_are_a_mean_of_the_last_steps() -> None:
         with optimizer.averaged():
             torch.testing.assert_close(flat.detach(), expected)
         assert torch.equal(flat, own)  # training goes on from the weights, not from their mean
+    with pytest.raises(KeyboardInterrupt), optimizer.averaged():
+        raise KeyboardInterrupt
+    assert torch.equal(flat, own)  # what is saved then are the weights, too
     optimizer.keep_average()
     torch.testing.assert_close(flat.detach(), expected)
 

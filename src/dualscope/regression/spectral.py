@@ -96,8 +96,10 @@ class SpectralAdam(torch.optim.Optimizer):
         (flat,) = self.param_groups[0]["params"]
         own = flat.detach().clone()
         self.keep_average()
-        yield
-        flat.data.copy_(own)
+        try:
+            yield
+        finally:  # a training that is interrupted while it is watched goes on from its own weights
+            flat.data.copy_(own)
 
     def keep_average(self) -> None:
         """At the end of a training: the running mean takes the parameter's place."""

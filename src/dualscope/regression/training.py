@@ -49,9 +49,8 @@ class Schedule:
     beta2: float = 0.999  # Adam's
     rest: float = 0.0
     spectral: bool = False  # orthogonal steps for matrices: of a `Gpt2Learner` alone
-    average: float = (
-        0.0  # with them: over what part of the steps so far the weights watched and kept are a mean
-    )
+    average: float = 0.0
+    """With orthogonal steps: over what part of the steps so far the weights that are watched and kept are a mean."""
 
     def progress(self, step: int, seconds: float) -> float:
         """From 0 to 1, where training ends."""

@@ -166,9 +166,7 @@ class Estimator:
         tokens, itemsize = math.ceil(LONGEST * self._prompt_tokens(task)), WIDTHS[place.dtype]
         again = shape.parameters <= TRAINED_TWICE and itemsize < WIDTHS["float64"]
         how = training or TrainingDemand()
-        if (
-            itemsize < WIDTHS["float32"]
-        ):  # the change acts beside such weights, which is one of keys and values
+        if itemsize < WIDTHS["float32"]:  # such weights learn beside, which is keys and values alone
             how = replace(how, everything=False)
         demand = Demand(
             queries=min(queries, len(self._tasks[task].evaluation)),

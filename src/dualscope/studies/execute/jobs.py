@@ -17,10 +17,8 @@ SHARE = 0.25  # of the machine's memory, for all copies of the weights together
 CORES_ON_GPU = 2  # for each process: one launches kernels, one writes and reads files
 # What must be free on a GPU for each process: for libraries, traces and graphs; for weights, changes and gradients.
 BYTES_ON_GPU, BYTES_A_PARAMETER = 8 * 2**30, 12
-MARGIN, CONTEXT_ON_GPU = (
-    1.2,
-    2**30,
-)  # how far estimates may be off; what CUDA's libraries take in every process
+CONTEXT_ON_GPU = 2**30  # what CUDA's libraries take in every process
+MARGIN = 1.2  # how far estimates may be off
 
 
 def suitable_jobs(models: Sequence[str], device: str = "auto") -> int:
