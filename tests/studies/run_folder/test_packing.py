@@ -82,6 +82,19 @@ def test_what_a_killed_packing_left_is_cleared_away(tmp_path: Path) -> None:
     assert set(files) <= set(again.folder.files())
 
 
+def test_files_of_an_index_that_cannot_be_read_stay(tmp_path: Path) -> None:
+    """It does not say which they are, and may be readable again tomorrow."""
+    run = made(tmp_path / "run")
+    pack(run, run)
+    first, _ = sorted(run.folder.names("packed/index"))
+    files = {name for name in run.folder.files() if name.startswith("packed/") and name.endswith(first)}
+    assert len(files) == 3
+    run.folder.write(f"packed/index/{first}", b"garbled")
+    run.store("f" * 20, [row(model=MODELS[0], value=1.0)], pa.table({"query": ["x"]}))
+    pack(RunFolder.open(str(run.folder)), RunFolder.open(str(run.folder)))
+    assert files <= set(run.folder.files())
+
+
 def test_one_packs_at_a_time(tmp_path: Path) -> None:
     from dualscope.studies.run_folder.claims import Claims
 
