@@ -9,6 +9,7 @@ from dualscope.core.learning import Learning
 from dualscope.studies import Study
 from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.execute.work import Work
 
 
 def test_what_is_open_counts_as_the_most(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -27,3 +28,13 @@ def test_what_is_open_counts_as_the_most(fields: dict[str, Any], tmp_path: Path)
     assert gradients() == most
     assert gradients(parameters="kv", optimiser="adam", **common) < most
     assert gradients(parameters="all", optimiser="sgd", **common) == most // 4
+
+
+def test_choosing_takes_what_its_candidates_take(fields: dict[str, Any], tmp_path: Path) -> None:
+    def needed(learner: str) -> int:
+        study = Study.build(fields | {"learners": [learner], "tasks": [fields["tasks"][0]]})
+        runner = Runner(study, tmp_path / learner, device="cpu")
+        (job,) = runner.plan().rates
+        return Estimator(runner.run, (), runner.resolver).memory_of(Work(job))
+
+    assert needed("gd-tuned") > needed("kernel")  # all weights by Adam; nothing is trained
