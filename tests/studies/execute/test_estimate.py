@@ -7,6 +7,7 @@ from typing import Any
 
 from dualscope.core.learning import Learning
 from dualscope.studies import Study
+from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.execute.work import Work
@@ -35,6 +36,7 @@ def test_choosing_takes_what_its_candidates_take(fields: dict[str, Any], tmp_pat
         study = Study.build(fields | {"learners": [learner], "tasks": [fields["tasks"][0]]})
         runner = Runner(study, tmp_path / learner, device="cpu")
         (job,) = runner.plan().rates
+        assert isinstance(job, ChoiceJob)
         return Estimator(runner.run, (), runner.resolver).memory_of(Work(job))
 
     assert needed("gd-tuned") > needed("kernel")  # all weights by Adam; nothing is trained
