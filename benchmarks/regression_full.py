@@ -28,7 +28,7 @@ from typing import Any
 
 from dualscope.studies.execute.shared_gpu import PIPES, shared_gpu
 
-OVERHEAD = 1.2  # minutes of a job that are not training: starting, measuring
+OVERHEAD = 0.8  # minutes of a job that are not training: starting, measuring
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
 VARIANTS = 5  # jobs among which the kinds of attention are dealt out
 GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found

@@ -12,10 +12,11 @@ from torch import Tensor
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, pair_tokens
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import FunctionClass, Prompts, draw_prompts
-from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
+from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
 
 ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"
 WATCHED = 256  # prompts a seed
+REST = 0.25  # of a training at its last rate: more than the fifth over which its error must not fall
 AVERAGED = 0.01  # of the steps so far are weights a mean: so few that a curve which still falls shows it
 
 
