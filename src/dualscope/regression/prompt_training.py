@@ -132,6 +132,14 @@ def summed_up_states_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256
     )
 
 
+@torch.no_grad()
+def all_states_of(model: Gpt2Learner, prompts: Prompts) -> Tensor:
+    """The residual stream at every token but the last, which is the answer that is asked for: [layers, copies, tasks,
+    tokens, width], where the learner is. The first layer is the embedding.
+    """
+    return torch.stack(model.hidden(pair_tokens(prompts.x, prompts.y), keep=True))[..., :-1, :]
+
+
 def _by_layer(
     model: Gpt2Learner, prompts: Prompts, kept: Callable[[Tensor], Tensor], at_once: int
 ) -> list[Tensor]:

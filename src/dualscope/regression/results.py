@@ -158,7 +158,9 @@ class Results:
         for part in parts:
             whole.tables += part.tables
             whole.checks += [c for c in part.checks if c.claim not in {known.claim for known in whole.checks}]
-            whole.figures += [f for f in part.figures if f not in whole.figures]
+            # A figure shows a metric of all parts; its title is that of the newest.
+            newest = {figure.metric for figure in part.figures}
+            whole.figures = [f for f in whole.figures if f.metric not in newest] + part.figures
             whole.notes |= part.notes
         return whole
 

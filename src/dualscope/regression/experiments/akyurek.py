@@ -19,13 +19,15 @@ from dualscope.regression.baselines.spectrum import (
     ridge,
 )
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
+from dualscope.regression.pooled_probe import Draw, read_by_networks
 from dualscope.regression.probes import probed
 from dualscope.regression.problems.data import generators
-from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts, sums_of
 from dualscope.regression.prompt_training import (
     LONGEST,
     Curriculum,
     TrainedLearner,
+    all_states_of,
     guesses_of,
     summed_up_states_of,
     train_on_prompts,
@@ -76,6 +78,7 @@ class Akyurek(Experiment):
     curriculum: int = 200
     test: int = 512  # prompts a seed
     contexts: int = 32  # prompts a seed whose implied weights are fitted
+    probe_steps: int = 300  # of the probes that are networks
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -98,7 +101,7 @@ class Akyurek(Experiment):
         results.figure("ILWD", "Squared difference of implied weights", log_y=True)
         # With noise, least squares errs a thousandfold where examples are as many as dimensions.
         results.figure("squared error", "Error against the number of examples", log_y=True)
-        results.figure("probed", "What a linear probe reads off each layer (share of variance)")
+        results.figure("probed", "What a probe reads off each layer (share of variance)")
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         for axis in ("layers", "width", "noise"):
             results.figure(f"mean SPD by {axis}", f"Distance from the closed forms over {axis}", log_y=True)
@@ -219,42 +222,55 @@ class Akyurek(Experiment):
         return found
 
     def _probe(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> None:
-        """Moments X^T y / n and least squares' weights, read by layer off the last token and the mean of the examples'
-        answers (the paper's probe has a weight for every position); untrained too.
+        """Moments X^T y / n and least squares' weights, read off every layer; off those of an untrained learner too.
+
+        By a linear map, from the last token and the mean of the examples' answers; and, at the base size, by a small
+        network, from a mean of all tokens with a weight for every position, as in the paper.
         """
         if arm.noise or arm.layers < 2:
             return
-        functions = LinearFunctions(self.d, arm.noise)
-        prompts = draw_prompts(
-            functions,
-            max(16 * arm.width, 2 * self.test),
-            self.points,
-            generators(self.seeds, 6, place.device),
-        )
-        spectrum = Spectrum.of(prompts.x, prompts.y)
-        wanted = {
-            "moments": spectrum.moments[..., -1, :] / (self.points - 1),
-            "weights": spectrum.weights(least_squares)[..., -1, :],
-        }
         size = Size(arm.layers, arm.width, model.size.heads)
         untrained = Gpt2Learner(self.d, self.points, self.seeds, size).to(place.device).requires_grad_(False)
-        best: dict[str, Tensor] = {}
+        base = arm.layers == self.layers and arm.width == self.width
+        rows, streams = max(16 * arm.width, 2 * self.test), generators(self.seeds, 6, place.device)
+        prompts = draw_prompts(LinearFunctions(self.d), rows, self.points, streams)
+        wanted = sums_of(prompts)
+        best: dict[tuple[str, str, str], Tensor] = {}
         for name, learner in (("trained", model), ("untrained", untrained)):
             states = summed_up_states_of(learner, prompts)
-            for quantity, values in wanted.items():
-                by_layer = torch.stack([probed(state, values) for state in states])  # [layers, copies]
+            found = {
+                ("linear probe", quantity): torch.stack([probed(state, values.cpu()) for state in states])
+                for quantity, values in wanted.items()
+            }
+            if base:
+                shares = read_by_networks(self._drawn(learner, place), self.probe_steps, 2 * self.test).cpu()
+                for quantity, share in zip(wanted, shares, strict=True):
+                    found["probe with a hidden layer", quantity] = share.view(len(states), -1)
+            for (probe, quantity), by_layer in found.items():  # [layers, copies]
+                series = quantity if probe == "linear probe" else f"{quantity}, hidden layer"
                 for layer, share in enumerate(by_layer):
                     where = {"panel": f"{arm}: {name}", "x_name": "layer", "x": layer}
-                    results.over_seeds(quantity, "probed", share, self.seeds, **where)
-                best[f"{name} {quantity}"] = by_layer.max(0).values
-        if arm.layers == self.layers and arm.width == self.width:
-            for quantity in wanted:
-                mine, none = best[f"trained {quantity}"], best[f"untrained {quantity}"]
-                results.check(
-                    f"{arm}: a linear probe reads the {quantity} (0.8 of their variance; untrained below half of that)",
-                    f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
-                    bool((mine >= 0.8).all() and (none < mine / 2).all()),
-                )
+                    results.over_seeds(series, "probed", share, self.seeds, **where)
+                best[name, probe, quantity] = by_layer.max(0).values
+        for probe, quantity in found if base else ():
+            mine, none = best["trained", probe, quantity], best["untrained", probe, quantity]
+            results.check(
+                f"{arm}: a {probe} reads the {quantity} (0.8 of their variance; untrained below half of that)",
+                f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
+                bool((mine >= 0.8).all() and (none < mine / 2).all()),
+            )
+
+    def _drawn(self, learner: Gpt2Learner, place: Workplace) -> Draw:
+        """Fresh prompts' states, layer by layer and copy by copy, and what is to be read off them."""
+
+        def draw(number: int, tasks: int) -> tuple[Tensor, Tensor]:
+            streams = generators(self.seeds, 7, place.device, number)
+            prompts = draw_prompts(LinearFunctions(self.d), tasks, self.points, streams)
+            layers = all_states_of(learner, prompts)
+            wanted = torch.stack(list(sums_of(prompts).values())).float()
+            return layers.flatten(0, 1), wanted.repeat(1, len(layers), 1, 1)
+
+        return draw
 
 
 def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, queries: int) -> Tensor:

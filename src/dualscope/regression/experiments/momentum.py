@@ -44,6 +44,7 @@ class MomentumLanguageModels(Experiment):
     heads: int = 4
     length: int = 256
     batch: int = 32
+    rate: float = 1e-3
     short_steps: int | None = None  # on sequences of half the length, first; None: four ninths of all
     mixture: Mixture = Mixture()
     """Of the text; where few sequences have labels that can be known by heart, the prompt has to be read."""
@@ -73,6 +74,7 @@ class MomentumLanguageModels(Experiment):
             layers=self.layers,
             width=self.width,
             heads=self.heads,
+            lr=self.rate,
             warmup=min(300, max(1, self.steps // 10)),
             seed=seed,
             attention=attention,

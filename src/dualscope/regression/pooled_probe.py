@@ -1,0 +1,71 @@
+"""Akyürek et al.'s probe: a weight for every position, and a small network on the states' weighted mean.
+
+What a transformer encodes need not stand at one token, nor be a linear map away: the paper finds weights and moments
+encoded nonlinearly, in late layers.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dualscope.regression.probes import explained
+
+HIDDEN = 512
+RATE = 1e-2
+BATCH = 128  # prompts a step
+AT_ONCE = 16  # steps whose states are computed together
+
+Draw = Callable[[int, int], tuple[Tensor, Tensor]]
+"""(number, rows) -> fresh states [places, rows, tokens, width], and what is wanted [quantities, places, rows, d]."""
+
+
+class PooledProbes(nn.Module):
+    """A probe for every quantity at every place, each with weights of its own."""
+
+    def __init__(self, quantities: int, places: int, tokens: int, width: int, outputs: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(*shape: int) -> nn.Parameter:
+            weights = torch.randn(quantities * places, *shape, generator=generator)
+            return nn.Parameter(weights * shape[0] ** -0.5)
+
+        self.position = nn.Parameter(torch.zeros(quantities, places, tokens))
+        self.first, self.second = drawn(width, HIDDEN), drawn(HIDDEN, outputs)
+        self.first_bias = nn.Parameter(torch.zeros(quantities * places, 1, HIDDEN))
+        self.second_bias = nn.Parameter(torch.zeros(quantities * places, 1, outputs))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[places, rows, tokens, width] -> [quantities, places, rows, outputs]."""
+        pooled = torch.einsum("qpt,prtw->qprw", self.position.softmax(-1), states)
+        before = torch.baddbmm(self.first_bias, pooled.flatten(0, 1), self.first)
+        found = torch.baddbmm(self.second_bias, torch.nn.functional.gelu(before), self.second)
+        return found.view(*pooled.shape[:-1], -1)
+
+
+def read_by_networks(draw: Draw, steps: int, judged: int) -> Tensor:
+    """The share of variance that probes explain on ``judged`` prompts of their own: [quantities, places].
+
+    Every step of the fit sees prompts that no other has seen, so a probe knows nothing by heart.
+    """
+    states, wanted = draw(0, judged)
+    size = states.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-30)
+    middle, spread = wanted.mean(2, keepdim=True), wanted.std((2, 3), keepdim=True).clamp(min=1e-30)
+    probes = PooledProbes(len(wanted), len(states), states.shape[2], states.shape[3], wanted.shape[-1]).to(
+        states
+    )
+    optimizer = torch.optim.Adam(probes.parameters(), lr=RATE)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps + 1)
+    for step in range(steps):
+        if step % AT_ONCE == 0:
+            fresh, answers = draw(1 + step // AT_ONCE, BATCH * min(AT_ONCE, steps - step))
+        rows = slice(BATCH * (step % AT_ONCE), BATCH * (step % AT_ONCE + 1))
+        optimizer.zero_grad(set_to_none=True)
+        missed = probes(fresh[:, rows] / size) - (answers[:, :, rows] - middle) / spread
+        missed.square().mean((2, 3)).sum().backward()
+        optimizer.step()
+        rates.step()
+    with torch.no_grad():
+        found = (probes(states / size) * spread + middle).double()
+    return explained(found.flatten(0, 1), wanted.flatten(0, 1)).view(wanted.shape[:2])

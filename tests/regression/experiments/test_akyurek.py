@@ -1,0 +1,42 @@
+"""What akyurek's probes look for, and where."""
+
+import numpy as np
+import torch
+
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts, sums_of
+from dualscope.regression.prompt_training import all_states_of
+
+SEEDS = (0, 1)
+
+
+def drawn(points: int) -> Prompts:
+    return draw_prompts(LinearFunctions(3, noise=0.3), 4, points, generators(SEEDS, 1, torch.device("cpu")))
+
+
+def test_moments_and_weights_are_those_of_the_examples_before_the_query():
+    for points in (9, 3):  # more examples than inputs, and fewer: then the weights of least norm
+        prompts = drawn(points)
+        found = sums_of(prompts)
+        for copy in range(len(SEEDS)):
+            for task in range(4):
+                x = prompts.x[copy, task, :-1].double().numpy()
+                y = prompts.y[copy, task, :-1].double().numpy()
+                moments = sum(a * b for a, b in zip(x, y, strict=True)) / len(y)
+                np.testing.assert_allclose(found["moments"][copy, task], moments, atol=1e-12)
+                weights = np.linalg.lstsq(x, y, rcond=None)[0]
+                np.testing.assert_allclose(found["weights"][copy, task], weights, atol=1e-9)
+
+
+def test_the_answer_that_is_asked_for_is_not_among_the_states_that_probes_see():
+    prompts = drawn(5)
+    model = Gpt2Learner(3, 5, SEEDS, Size(2, 16, 2)).requires_grad_(False)
+    states = all_states_of(model, prompts)
+    assert states.shape == (3, len(SEEDS), 4, 9, 16)
+    other = prompts.y.clone()
+    other[..., -1] += 5
+    assert torch.equal(all_states_of(model, Prompts(prompts.x, other, prompts.target)), states)
+    earlier = prompts.y.clone()
+    earlier[..., 0] += 5
+    assert not torch.equal(all_states_of(model, Prompts(prompts.x, earlier, prompts.target)), states)

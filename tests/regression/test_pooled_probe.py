@@ -1,0 +1,54 @@
+"""The probe that weighs positions and has a hidden layer."""
+
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from dualscope.regression.pooled_probe import PooledProbes, read_by_networks
+
+
+def test_a_probe_is_what_its_definition_says():
+    probes = PooledProbes(quantities=2, places=2, tokens=3, width=4, outputs=2).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in probes.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    states = torch.randn(2, 5, 3, 4, generator=generator, dtype=torch.float64)
+    found = probes(states)
+    for quantity, place in product(range(2), range(2)):
+        one, exp = 2 * quantity + place, probes.position[quantity, place].exp()
+        for row in range(5):
+            pooled = sum(exp[t] / exp.sum() * states[place, row, t] for t in range(3))
+            before = pooled @ probes.first[one] + probes.first_bias[one, 0]
+            hidden = before * 0.5 * (1 + torch.erf(before / 2**0.5))
+            wanted = hidden @ probes.second[one] + probes.second_bias[one, 0]
+            torch.testing.assert_close(found[quantity, place, row], wanted)
+
+
+def test_what_stands_at_one_token_nonlinearly_is_read_and_noise_is_not():
+    def draw(number: int, rows: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(number)
+        states = torch.randn(2, rows, 3, 4, generator=generator)
+        # At the first place tokens know, each one thing, and no linear map gives it; at the second none does.
+        square, size = states[0, :, 1, :2].square(), states[0, :, 2, :2].abs()
+        states[1] = torch.randn(rows, 3, 4, generator=generator)
+        return states, torch.stack([square.expand(2, -1, -1), size.expand(2, -1, -1)])
+
+    (square, no_square), (size, no_size) = read_by_networks(draw, steps=400, judged=500).tolist()
+    assert min(square, size) > 0.9
+    assert max(abs(no_square), abs(no_size)) < 0.05
+
+
+def test_prompts_that_a_probe_is_judged_on_are_none_of_those_it_was_fitted_to():
+    numbers = []
+
+    def draw(number: int, rows: int) -> tuple[Tensor, Tensor]:
+        numbers.append((number, rows))
+        generator = torch.Generator().manual_seed(number)
+        return torch.randn(1, rows, 2, 2, generator=generator), torch.randn(
+            1, 1, rows, 1, generator=generator
+        )
+
+    read_by_networks(draw, steps=20, judged=7)
+    assert numbers == [(0, 7), (1, 16 * 128), (2, 4 * 128)]
