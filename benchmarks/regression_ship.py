@@ -1,6 +1,7 @@
 """The shipped regression results and the claims table of docs/regression.md, from `benchmarks.regression_full`'s parts.
 
-python -m benchmarks.regression_ship PARTS.tar.gz...     # later files replace the jobs of earlier ones
+python -m benchmarks.regression_ship PARTS.tar.gz...     # later files replace the jobs of earlier ones; a training
+                                                         # that two jobs have is the first's
 python -m benchmarks.regression_ship --without momentum-0 PARTS.tar.gz    # jobs that were cut short are no results
 python -m benchmarks.regression_ship --quick             # a point of every --quick run anew, for the tests
 python -m benchmarks.regression_ship                     # the tables alone, from what is shipped
@@ -16,7 +17,7 @@ from typing import Any
 
 from benchmarks.regression_claims import PARTED, claims_table, trainings_table
 from dualscope.core.rows import ExperimentRow
-from dualscope.regression import EXPERIMENTS, Results, save
+from dualscope.regression import EXPERIMENTS, Experiment, Results, save
 from dualscope.regression.appearance import APPEARS
 from dualscope.regression.shipped import SHIPPED
 
@@ -55,13 +56,27 @@ def settings_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     for name in PARTED:
         if name in first:
             found[name] = tuple(dict.fromkeys(value for part in parts for value in part[name]))
+    if "seeds" in found:
+        found["seeds"] = tuple(sorted(found["seeds"]))
     return found | {"steps": max(part["steps"] for part in parts)}
+
+
+def experiment_of(kind: type[Experiment], parts: list[dict[str, Any]]) -> Experiment:
+    """At the parts' settings. One that is newer than they are has its default, which is how it was before, and not that
+    of today's full size.
+    """
+    newer = {
+        name: field.default
+        for name, field in kind.model_fields.items()
+        if not any(name in settings for settings in parts)
+    }
+    return kind.full(**newer | settings_of(parts))
 
 
 def ship(parts: list[dict[str, Any]]) -> None:
     """All parts of one experiment as one run folder in the package."""
     results = Results.joined([Results.from_dict(part["results"]) for part in parts])
-    experiment = EXPERIMENTS[results.experiment].full(**settings_of([part["settings"] for part in parts]))
+    experiment = experiment_of(EXPERIMENTS[results.experiment], [part["settings"] for part in parts])
     experiment.conclude(results)
     told = ("job", "seconds", "machine", "date", "python", "settings")
     about = {

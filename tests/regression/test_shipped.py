@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 from benchmarks.regression_claims import claims_table, trainings_table
-from benchmarks.regression_ship import QUICK, quick_point, settings_of
+from benchmarks.regression_ship import QUICK, experiment_of, quick_point, settings_of
 from typer.testing import CliRunner
 
 from dualscope.cli import app
@@ -18,6 +18,7 @@ from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
+from dualscope.regression.experiments.momentum import MomentumLanguageModels
 from dualscope.regression.experiments.vonoswald import VonOswald
 from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators
@@ -68,6 +69,18 @@ def test_settings_of_the_whole_are_those_of_its_parts() -> None:
     first = {"d": 8, "rate": 0.1, "steps": 6, "minutes": 1.0, "noises": [0.0, 0.5], "seeds": [0, 1]}
     second = {"d": 8, "rate": 0.2, "steps": 9, "minutes": 2.0, "noises": [0.25], "seeds": [0, 1]}
     assert settings_of([first, second]) == {"d": 8, "steps": 9, "noises": (0.0, 0.5, 0.25), "seeds": (0, 1)}
+
+
+def test_seeds_of_the_whole_are_in_order() -> None:
+    assert settings_of([{"seeds": [7], "steps": 2}, {"seeds": [0, 1], "steps": 1}])["seeds"] == (0, 1, 7)
+
+
+def test_a_setting_that_is_newer_than_the_parts_is_as_it_was_then() -> None:
+    known = MomentumLanguageModels.full(steps=9).model_dump(mode="json")
+    assert experiment_of(MomentumLanguageModels, [known]) == MomentumLanguageModels.full(steps=9)
+    older = {name: value for name, value in known.items() if name != "rate"}
+    assert MomentumLanguageModels.full().rate != 1e-3
+    assert experiment_of(MomentumLanguageModels, [older]) == MomentumLanguageModels.full(steps=9, rate=1e-3)
 
 
 def test_the_docs_show_the_shipped_tables() -> None:

@@ -100,7 +100,8 @@ class Variants(Experiment):
             not late,
         )
         # Where time ended some trainings earlier than others, the last step that all of them have.
-        common = max(set.intersection(*(set(curves[name][0][self.seeds[0]]) for name in names)))
+        watched = [set(curve) for name in names for curve in curves[name][0].values()]
+        common = max(set.intersection(*watched))
         # For every seed, the loss that all arms have reached: the largest of their last ones.
         last = {
             name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()}
