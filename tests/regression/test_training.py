@@ -88,3 +88,20 @@ def test_a_training_watches_and_keeps_the_mean_of_its_last_weights() -> None:
     torch.testing.assert_close(kept, torch.stack(every).mean(0))
     assert watched == pytest.approx(float(kept.sum()), rel=1e-5)
     assert not torch.allclose(kept, every[-1])
+
+
+def test_a_training_on_prompts_is_at_its_last_rate_where_its_error_must_not_fall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates: list[float] = []
+    plain = Schedule.rate_at
+
+    def noted(schedule: Schedule, step: int, progress: float) -> float:
+        rates.append(plain(schedule, step, progress))
+        return rates[-1]
+
+    monkeypatch.setattr(Schedule, "rate_at", noted)
+    small("newton", steps=40, warmup=4).run()
+    assert min(rates) == rates[-1]
+    assert rates[32:] == [rates[-1]] * 8  # the last fifth
+    assert rates[20] > 2 * rates[-1]

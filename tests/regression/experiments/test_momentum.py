@@ -37,3 +37,15 @@ def test_models_of_a_kind_may_be_trained_apart_and_joined() -> None:
         both.conclude(parts[0])
     other = kind.quick(steps=2, seeds=(0,)).run()
     assert values(other) != values(at_once)  # the text is another
+
+
+def test_a_higher_rate_teaches_more_in_a_few_steps() -> None:
+    small = {"steps": 3, "seeds": (0,), "kinds": ("vanilla",)}
+    kind = EXPERIMENTS["momentum"]
+
+    def perplexity(rate: float) -> float:
+        results = kind.quick(**small, rate=rate).run(conclude=False)
+        return next(row["value"] for row in results.rows if row["metric"] == "perplexity")
+
+    untaught, taught, taught_more = (perplexity(rate) for rate in (1e-9, 1e-3, 1e-2))
+    assert taught_more < taught < untaught
