@@ -8,7 +8,7 @@ from torch import Tensor
 from dualscope.regression.pooled_probe import PooledProbes, read_by_networks
 
 
-def test_a_probe_is_what_its_definition_says():
+def test_a_probe_is_what_its_definition_says() -> None:
     probes = PooledProbes(quantities=2, places=2, tokens=3, width=4, outputs=2).double()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -19,14 +19,14 @@ def test_a_probe_is_what_its_definition_says():
     for quantity, place in product(range(2), range(2)):
         one, exp = 2 * quantity + place, probes.position[quantity, place].exp()
         for row in range(5):
-            pooled = sum(exp[t] / exp.sum() * states[place, row, t] for t in range(3))
+            pooled = torch.stack([exp[t] / exp.sum() * states[place, row, t] for t in range(3)]).sum(0)
             before = pooled @ probes.first[one] + probes.first_bias[one, 0]
             hidden = before * 0.5 * (1 + torch.erf(before / 2**0.5))
             wanted = hidden @ probes.second[one] + probes.second_bias[one, 0]
             torch.testing.assert_close(found[quantity, place, row], wanted)
 
 
-def test_what_stands_at_one_token_nonlinearly_is_read_and_noise_is_not():
+def test_what_stands_at_one_token_nonlinearly_is_read_and_noise_is_not() -> None:
     def draw(number: int, rows: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(number)
         states = torch.randn(2, rows, 3, 4, generator=generator)
@@ -40,7 +40,7 @@ def test_what_stands_at_one_token_nonlinearly_is_read_and_noise_is_not():
     assert max(abs(no_square), abs(no_size)) < 0.05
 
 
-def test_prompts_that_a_probe_is_judged_on_are_none_of_those_it_was_fitted_to():
+def test_prompts_that_a_probe_is_judged_on_are_none_of_those_it_was_fitted_to() -> None:
     numbers = []
 
     def draw(number: int, rows: int) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ def drawn(points: int) -> Prompts:
     return draw_prompts(LinearFunctions(3, noise=0.3), 4, points, generators(SEEDS, 1, torch.device("cpu")))
 
 
-def test_moments_and_weights_are_those_of_the_examples_before_the_query():
+def test_moments_and_weights_are_those_of_the_examples_before_the_query() -> None:
     for points in (9, 3):  # more examples than inputs, and fewer: then the weights of least norm
         prompts = drawn(points)
         found = sums_of(prompts)
@@ -29,7 +29,7 @@ def test_moments_and_weights_are_those_of_the_examples_before_the_query():
                 np.testing.assert_allclose(found["weights"][copy, task], weights, atol=1e-9)
 
 
-def test_the_answer_that_is_asked_for_is_not_among_the_states_that_probes_see():
+def test_the_answer_that_is_asked_for_is_not_among_the_states_that_probes_see() -> None:
     prompts = drawn(5)
     model = Gpt2Learner(3, 5, SEEDS, Size(2, 16, 2)).requires_grad_(False)
     states = all_states_of(model, prompts)
