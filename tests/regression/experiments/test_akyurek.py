@@ -4,9 +4,11 @@ import numpy as np
 import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.experiments.akyurek import Akyurek
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts, sums_of
 from dualscope.regression.prompt_training import all_states_of
+from dualscope.regression.training import Workplace
 
 SEEDS = (0, 1)
 
@@ -40,3 +42,17 @@ def test_the_answer_that_is_asked_for_is_not_among_the_states_that_probes_see() 
     earlier = prompts.y.clone()
     earlier[..., 0] += 5
     assert not torch.equal(all_states_of(model, Prompts(prompts.x, earlier, prompts.target)), states)
+
+
+def test_a_probe_is_fitted_to_the_sums_of_its_own_copy() -> None:
+    experiment = Akyurek.quick(seeds=SEEDS)
+    model = Gpt2Learner(experiment.d, experiment.points, SEEDS, Size(2, 16, 2)).requires_grad_(False)
+    states, wanted = experiment._drawn(model, Workplace())(4, 5)
+    streams = generators(SEEDS, 7, torch.device("cpu"), 4)
+    prompts = draw_prompts(LinearFunctions(experiment.d), 5, experiment.points, streams)
+    by_layer = states.view(3, len(SEEDS), *states.shape[1:])
+    assert torch.equal(by_layer, all_states_of(model, prompts))
+    for found, sums in zip(wanted, sums_of(prompts).values(), strict=True):
+        for layer in found.view(3, len(SEEDS), 5, experiment.d):
+            torch.testing.assert_close(layer, sums.float())
+    assert not torch.allclose(wanted[:, 0], wanted[:, 1])

@@ -257,7 +257,7 @@ class Akyurek(Experiment):
             results.check(
                 f"{arm}: a {probe} reads the {quantity} (0.8 of their variance; untrained below half of that)",
                 f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
-                bool((mine >= 0.8).all() and (none < mine / 2).all()),
+                encoded(mine, none),
             )
 
     def _drawn(self, learner: Gpt2Learner, place: Workplace) -> Draw:
@@ -271,6 +271,15 @@ class Akyurek(Experiment):
             return layers.flatten(0, 1), wanted.repeat(1, len(layers), 1, 1)
 
         return draw
+
+
+def encoded(mine: Tensor, none: Tensor) -> bool:
+    """Whether a quantity is read off every trained copy, and off its untrained twin less than half as well.
+
+    >>> [encoded(torch.tensor([0.9, a]), torch.tensor([0.4, b])) for a, b in [(0.8, 0.3), (0.7, 0), (0.8, 0.4)]]
+    [True, False, False]
+    """
+    return bool((mine >= 0.8).all() and (none < mine / 2).all())
 
 
 def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, queries: int) -> Tensor:
