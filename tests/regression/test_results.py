@@ -29,7 +29,7 @@ def test_other_seeds_of_a_training_are_put_beside() -> None:
     whole = Results.joined([trained([0], {0: 1.0, 200: 0.5}, 200), trained([1], {0: 3.0, 100: 0.9}, 100)])
     assert whole.curves("one layer", "loss") == {0: {0: 1.0, 200: 0.5}, 1: {0: 3.0, 100: 0.9}}
     assert whole.values("one layer", APPEARS) == {0: 200, 1: 100}
-    assert {row["x"]: row["n"] for row in whole.rows if row["seed"] is None} == {0: 2, 200: 1, 100: 1}
+    assert {row["x"]: row["n"] for row in whole.rows if row["seed"] is None} == {0: 2}
 
 
 def test_points_of_one_curve_may_come_from_several_parts() -> None:
@@ -47,3 +47,11 @@ def test_of_a_metric_there_is_one_figure_with_the_newest_title() -> None:
     parts[1].figure("loss", "What a probe reads")
     titles = [(figure.metric, figure.title) for figure in Results.joined(parts).figures]
     assert titles == [("accuracy", "Accuracy"), ("loss", "What a probe reads")]
+
+
+def test_a_curve_has_a_mean_where_all_of_its_seeds_were_watched() -> None:
+    late = trained([1], {0: 1.0, 200: 0.5, 400: 0.1}, None)
+    whole = Results.joined([late, trained([0], {0: 3.0, 100: 0.9, 200: 0.7}, None)])
+    assert whole.curves("one layer", "loss")[1] == {0: 1.0, 200: 0.5, 400: 0.1}
+    means = {row["x"]: (row["value"], row["n"]) for row in whole.rows if row["seed"] is None}
+    assert means == {0: (2.0, 2), 200: (0.6, 2)}

@@ -144,7 +144,14 @@ class Results:
                 )
                 if own_training:
                     groups.setdefault(key, {}).setdefault(row["seed"], row)
-        for rows in groups.values():
+        seeds: dict[tuple[Any, ...], set[int | None]] = {}
+        for key, rows in groups.items():
+            seeds.setdefault(key[:3], {None}).update(rows)
+        for key, rows in groups.items():
+            if key[3] == "step" and {None, *rows} != seeds[key[:3]]:
+                rows.pop(
+                    None, None
+                )  # a curve's mean is over all of its seeds, also where one was trained for longer
             own = [
                 row
                 for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0])
