@@ -47,8 +47,7 @@ class Job:
     then: str = ""  # a job that needs this one's training
 
 
-# Small kernels wait for large ones: beside two trainings of 12 layers a variant's step took 13 times as long as alone.
-# So the jobs of a group are of a kind.
+# Small kernels wait for large ones, so the jobs of a group are of a kind (`python -m benchmarks.regression_steps`).
 GROUPS = {
     "a": "deep transformers on linear functions",
     "b": "small models",

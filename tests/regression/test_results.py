@@ -40,7 +40,7 @@ def test_points_of_one_curve_may_come_from_several_parts() -> None:
     assert {row["x"]: row["value"] for row in whole.rows if row["seed"] is None} == {8: 1.5, 2: 4.0}
 
 
-def test_of_a_metric_there_is_one_figure_with_the_newest_title() -> None:
+def test_of_a_metric_there_is_one_figure_with_the_last_title() -> None:
     parts = [trained([seed], {0: 1.0}, None) for seed in (0, 1)]
     parts[0].figure("loss", "What a linear probe reads")
     parts[0].figure("accuracy", "Accuracy")

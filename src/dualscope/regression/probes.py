@@ -37,6 +37,15 @@ def probed(states: Tensor, wanted: Tensor) -> Tensor:
     return explained(read_probe(states[:, half:], probe), wanted[:, half:])
 
 
+def encoded(mine: Tensor, none: Tensor) -> bool:
+    """Whether a quantity is read off every trained copy, and off its untrained twin less than half as well.
+
+    >>> [encoded(torch.tensor([0.9, a]), torch.tensor([0.4, b])) for a, b in [(0.8, 0.3), (0.7, 0), (0.8, 0.4)]]
+    [True, False, False]
+    """
+    return bool((mine >= 0.8).all() and (none < mine / 2).all())
+
+
 def _with_constant(states: Tensor) -> Tensor:
     states = states.double()
     return torch.cat([states, torch.ones_like(states[..., :1])], -1)

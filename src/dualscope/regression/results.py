@@ -148,10 +148,9 @@ class Results:
         for key, rows in groups.items():
             seeds.setdefault(key[:3], {None}).update(rows)
         for key, rows in groups.items():
+            # A curve's mean is over all of its seeds, also where one was trained for longer.
             if key[3] == "step" and {None, *rows} != seeds[key[:3]]:
-                rows.pop(
-                    None, None
-                )  # a curve's mean is over all of its seeds, also where one was trained for longer
+                rows.pop(None, None)
             own = [
                 row
                 for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0])
@@ -165,9 +164,9 @@ class Results:
         for part in parts:
             whole.tables += part.tables
             whole.checks += [c for c in part.checks if c.claim not in {known.claim for known in whole.checks}]
-            # A figure shows a metric of all parts; its title is that of the newest.
-            newest = {figure.metric for figure in part.figures}
-            whole.figures = [f for f in whole.figures if f.metric not in newest] + part.figures
+            # A figure shows a metric of all parts; its title is the last part's.
+            shown_here = {figure.metric for figure in part.figures}
+            whole.figures = [f for f in whole.figures if f.metric not in shown_here] + part.figures
             whole.notes |= part.notes
         return whole
 

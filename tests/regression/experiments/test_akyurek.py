@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
-from dualscope.regression.experiments.akyurek import Akyurek
+from dualscope.regression.experiments.akyurek import Akyurek, looked_for
 from dualscope.regression.problems.data import generators
-from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts, sums_of
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import all_states_of
 from dualscope.regression.training import Workplace
 
@@ -20,7 +20,7 @@ def drawn(points: int) -> Prompts:
 def test_moments_and_weights_are_those_of_the_examples_before_the_query() -> None:
     for points in (9, 3):  # more examples than inputs, and fewer: then the weights of least norm
         prompts = drawn(points)
-        found = sums_of(prompts)
+        found = looked_for(prompts)
         for copy in range(len(SEEDS)):
             for task in range(4):
                 x = prompts.x[copy, task, :-1].double().numpy()
@@ -52,7 +52,7 @@ def test_a_probe_is_fitted_to_the_sums_of_its_own_copy() -> None:
     prompts = draw_prompts(LinearFunctions(experiment.d), 5, experiment.points, streams)
     by_layer = states.view(3, len(SEEDS), *states.shape[1:])
     assert torch.equal(by_layer, all_states_of(model, prompts))
-    for found, sums in zip(wanted, sums_of(prompts).values(), strict=True):
+    for found, sums in zip(wanted, looked_for(prompts).values(), strict=True):
         for layer in found.view(3, len(SEEDS), 5, experiment.d):
             torch.testing.assert_close(layer, sums.float())
     assert not torch.allclose(wanted[:, 0], wanted[:, 1])

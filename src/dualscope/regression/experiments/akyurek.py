@@ -20,9 +20,9 @@ from dualscope.regression.baselines.spectrum import (
 )
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.pooled_probe import Draw, read_by_networks
-from dualscope.regression.probes import probed
+from dualscope.regression.probes import encoded, probed
 from dualscope.regression.problems.data import generators
-from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts, sums_of
+from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import (
     LONGEST,
     Curriculum,
@@ -234,12 +234,12 @@ class Akyurek(Experiment):
         base = arm.layers == self.layers and arm.width == self.width
         rows, streams = max(16 * arm.width, 2 * self.test), generators(self.seeds, 6, place.device)
         prompts = draw_prompts(LinearFunctions(self.d), rows, self.points, streams)
-        wanted = sums_of(prompts)
+        wanted = looked_for(prompts)
         best: dict[tuple[str, str, str], Tensor] = {}
         for name, learner in (("trained", model), ("untrained", untrained)):
             states = summed_up_states_of(learner, prompts)
             found = {
-                ("linear probe", quantity): torch.stack([probed(state, values.cpu()) for state in states])
+                ("linear probe", quantity): torch.stack([probed(state, values) for state in states])
                 for quantity, values in wanted.items()
             }
             if base:
@@ -252,7 +252,7 @@ class Akyurek(Experiment):
                     where = {"panel": f"{arm}: {name}", "x_name": "layer", "x": layer}
                     results.over_seeds(series, "probed", share, self.seeds, **where)
                 best[name, probe, quantity] = by_layer.max(0).values
-        for probe, quantity in found if base else ():
+        for probe, quantity in dict.fromkeys(key[1:] for key in best) if base else ():
             mine, none = best["trained", probe, quantity], best["untrained", probe, quantity]
             results.check(
                 f"{arm}: a {probe} reads the {quantity} (0.8 of their variance; untrained below half of that)",
@@ -267,19 +267,17 @@ class Akyurek(Experiment):
             streams = generators(self.seeds, 7, place.device, number)
             prompts = draw_prompts(LinearFunctions(self.d), tasks, self.points, streams)
             layers = all_states_of(learner, prompts)
-            wanted = torch.stack(list(sums_of(prompts).values())).float()
+            wanted = torch.stack(list(looked_for(prompts).values())).to(layers)
             return layers.flatten(0, 1), wanted.repeat(1, len(layers), 1, 1)
 
         return draw
 
 
-def encoded(mine: Tensor, none: Tensor) -> bool:
-    """Whether a quantity is read off every trained copy, and off its untrained twin less than half as well.
-
-    >>> [encoded(torch.tensor([0.9, a]), torch.tensor([0.4, b])) for a, b in [(0.8, 0.3), (0.7, 0), (0.8, 0.4)]]
-    [True, False, False]
-    """
-    return bool((mine >= 0.8).all() and (none < mine / 2).all())
+def looked_for(prompts: Prompts) -> dict[str, Tensor]:
+    """What the examples before the last query come down to: [copies, tasks, d] each, float64, on the CPU."""
+    spectrum = Spectrum.of_last(prompts.x, prompts.y)
+    moments = spectrum.moments / (prompts.x.shape[-2] - 1)
+    return {"moments": moments.squeeze(-2), "weights": spectrum.weights(least_squares).squeeze(-2)}
 
 
 def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, queries: int) -> Tensor:

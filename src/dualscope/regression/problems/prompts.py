@@ -171,16 +171,3 @@ def draw_prompts(
 def stacked(draws: Sequence[Prompts]) -> Prompts:
     """Draws of several seeds as one: a leading dimension is theirs."""
     return Prompts(*(torch.stack(part) for part in zip(*((p.x, p.y, p.target) for p in draws), strict=True)))
-
-
-def sums_of(prompts: Prompts) -> dict[str, Tensor]:
-    """What the examples before the last query come down to: [copies, tasks, d] each, in float64."""
-    x, y = prompts.x[..., :-1, :].double(), prompts.y[..., :-1].double()
-    moments = (x.mT @ y.unsqueeze(-1)).squeeze(-1)
-    if (
-        x.shape[-2] > x.shape[-1]
-    ):  # normal equations: many small singular value decompositions take a GPU long
-        weights = torch.linalg.solve(x.mT @ x, moments)
-    else:
-        weights = (torch.linalg.pinv(x) @ y.unsqueeze(-1)).squeeze(-1)
-    return {"moments": moments / y.shape[-1], "weights": weights}

@@ -1,0 +1,76 @@
+"""How many steps a second regression's trainings take on this machine, alone or side by side.
+
+python -m benchmarks.regression_steps linear akyurek variant             # one after the other
+python -m benchmarks.regression_steps linear variant --beside            # at the same time, each in its own process
+python -m benchmarks.regression_steps linear --compiled --steps 400
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+
+import torch
+
+from dualscope.models.hardware import resolve
+from dualscope.regression.architectures.gpt2 import Size
+from dualscope.regression.problems.prompts import DecisionTrees, FunctionClass, LinearFunctions
+from dualscope.regression.prompt_training import train_on_prompts
+from dualscope.regression.training import Schedule, Workplace
+from dualscope.studies.execute.shared_gpu import shared_gpu
+
+WARM = 40  # steps before the clock starts: kernels, compilers, recordings
+BATCH = 64
+TRAININGS: dict[str, tuple[FunctionClass, int, int, Size]] = {  # with points and seeds
+    "linear": (LinearFunctions(20), 41, 3, Size(12, 256, 8)),
+    "tree": (DecisionTrees(20), 101, 3, Size(12, 256, 8)),
+    "akyurek": (LinearFunctions(8), 17, 3, Size(8, 256, 8)),
+    "variant": (LinearFunctions(5), 16, 8, Size(4, 64, 4)),
+}
+
+
+def measure(name: str, steps: int, device: torch.device, compiled: bool) -> float:
+    """Milliseconds a step."""
+    functions, points, seeds, size = TRAININGS[name]
+    done, times = 0, dict[int, float]()
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        if done in (WARM, WARM + steps) and done not in times:
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            times[done] = time.monotonic()
+
+    schedule = Schedule(WARM + steps, 1e-3, 1.0, 1e-4, 10)
+    place = Workplace(device, advance, compiled=compiled)
+    train_on_prompts(functions, points, range(seeds), size, schedule, BATCH, place, watch_every=10**9)
+    return 1000 * (times[WARM + steps] - times[WARM]) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trainings", nargs="+", choices=list(TRAININGS))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--beside", action="store_true", help="all at the same time")
+    asked = parser.parse_args()
+    if not asked.beside:
+        for name in asked.trainings:
+            took = measure(name, asked.steps, resolve(asked.device), asked.compiled)
+            print(f"{name}: {took:.1f} ms a step", flush=True)
+        return
+    command = [sys.executable, "-m", "benchmarks.regression_steps"]
+    options = ["--steps", str(asked.steps), "--device", asked.device] + ["--compiled"] * asked.compiled
+    with shared_gpu() as shared:
+        print("with the multi-process service" if shared else "in turns", flush=True)
+        jobs = [subprocess.Popen([*command, name, *options]) for name in asked.trainings]
+        for job in jobs:
+            job.wait()
+
+
+if __name__ == "__main__":
+    main()
