@@ -30,6 +30,7 @@ from typing import Any
 from dualscope.studies.execute.shared_gpu import PIPES, shared_gpu
 
 OVERHEAD = 0.8  # minutes of a job that are not training: starting, measuring
+COMPILING = 0.7  # minutes that a language model's compiler takes before its clock starts
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
 VARIANTS = 5  # jobs among which the kinds of attention are dealt out
 COMPILED = ("garg", "newton", "akyurek", "momentum")
@@ -56,7 +57,7 @@ GROUPS = {
 }
 JOBS = (
     # Garg's linear functions are Newton's well-conditioned ones: the second part goes on from the first's checkpoint.
-    Job("garg-linear", "garg", "a", {"classes": ("linear",)}, then="newton-1"),
+    Job("garg-linear", "garg", "a", {"classes": ("linear",), "steps": 10000, "rate": 0.002}, then="newton-1"),
     Job("newton-1", "newton", "", {"conditions": (1.0,)}),
     Job("newton-100", "newton", "a", {"conditions": (100.0,)}),
     *(
@@ -98,13 +99,14 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
     if isinstance(settings.get("arms"), int):
         settings["arms"] = tuple(ARMS)[settings["arms"] :: VARIANTS]
     if tiny:
-        settings.pop("steps", None)
+        settings = {key: value for key, value in settings.items() if key not in ("steps", "rate")}
     settings["device"] = "cpu" if tiny else job.device
     make = kind.quick if tiny else kind.full
     trainings = max(1, make(**settings).work // make(**settings).steps)
     if job.experiment in COMPILED and trainings == 1:  # shorter ones would not repay it
         settings["compiled"] = compiled
     besides = OVERHEAD * (1.5 if job.then else 1) + 0.08 * (trainings - 1)
+    besides += COMPILING if job.experiment == "momentum" and settings.get("compiled") else 0
     each = max(0.02, (minutes - besides) / trainings)
     if each < LEAST and not tiny:
         raise SystemExit(
