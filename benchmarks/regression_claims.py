@@ -9,7 +9,7 @@ import yaml
 from dualscope.regression.appearance import APPEARS
 from dualscope.regression.experiment import EXPERIMENTS
 from dualscope.regression.folder import PROVENANCE, SETTINGS, load
-from dualscope.regression.shipped import shipped_runs, small_runs
+from dualscope.regression.shipped import shipped_runs
 
 PARTED = ("classes", "conditions", "seeds", "arms", "kinds", "sharing", "noises", "depths", "widths")
 """Settings in which the parts of an experiment may differ; the whole has all of theirs."""
@@ -33,37 +33,14 @@ PAPERS = {
 }
 
 
-EARLIER = {
-    "momentum": (
-        (
-            "in-context learning appears in every model, and momentum improves it (smaller size: 4 layers, width 128, "
-            "256 positions, 4,000 steps of 64 sequences, 4 seeds, one GPU; rows were not kept)",
-            "8-shot accuracy on embedded tasks 0.538 [0.487, 0.589] vanilla and 0.783 [0.755, 0.811] momentum, paired "
-            "difference 0.245 [0.200, 0.290]; perplexity 3.337 [3.291, 3.384] and 3.317 [3.230, 3.403], difference "
-            "-0.021 [-0.090, 0.048]; vanilla had not begun to learn in context: it may be a difference of when",
-        ),
-    )
-}
-"""Of what is not shipped: checks, and what an earlier run found, which did not bear them out."""
-SIZE = ("d", "points", "length", "layers", "depths", "width", "widths", "noises", "steps", "seeds")
-"""Settings that say how large an experiment is, where it has them."""
-
-
 def claims_table() -> str:
-    """Markdown: a row a check, under the claim of its paper; of the full size, and of a smaller one if there is one."""
+    """Markdown: a row a check, under the claim of its paper."""
     lines = ["| paper's claim | our check | found (mean over seeds [95 % interval]) | |", "|---|---|---|---|"]
-    full, small = shipped_runs(), small_runs()
+    full = shipped_runs()
     for name, paper in PAPERS.items():
-        own: list[str] = []
-        if name in full:
-            own += _checks(full[name])
-            own += [f"{what} | not run at full size yet |" for what in _missing(name, full[name])]
-        else:
-            own += [f"{check} | {found} | **no**" for check, found in EARLIER.get(name, ())]
-            own.append("all of it at full size | not run at full size yet |")
+        own = _checks(full[name])
+        own += [f"{what} | not run at full size yet |" for what in _missing(name, full[name])]
         lines += _under(f"**{name}**: {paper}", own)
-        if name in small:
-            lines += _under(f"**{name}**, smaller size: {_size(small[name])}", _checks(small[name]))
     return "\n".join(lines)
 
 
@@ -77,16 +54,6 @@ def _checks(place: Path) -> list[str]:
         f"{_plain(check['claim'])} | {_plain(check['found'])} | {'holds' if check['holds'] else '**no**'}"
         for check in json.loads((place / PROVENANCE).read_text())["checks"]
     ]
-
-
-def _size(place: Path) -> str:
-    """What a person has to know of how large it was."""
-    there = yaml.safe_load((place / SETTINGS).read_text())
-
-    def said(value: object) -> str:
-        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-    return "; ".join(f"{name} {said(there[name])}" for name in SIZE if name in there)
 
 
 def _missing(name: str, place: Path) -> list[str]:
@@ -107,10 +74,9 @@ def trainings_table() -> str:
         "| training | steps | in-context learning appeared | error or loss in training, mean over seeds | worst seed |",
         "|---|---|---|---|---|",
     ]
-    full, small = shipped_runs(), small_runs()
+    full = shipped_runs()
     for name in PAPERS:
-        lines += _trainings(name, full[name]) if name in full else []
-        lines += _trainings(f"{name}, smaller size", small[name]) if name in small else []
+        lines += _trainings(name, full[name])
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
-from dualscope.regression.shipped import SHIPPED, SMALL, shipped_runs, small_runs
+from dualscope.regression.shipped import SHIPPED, shipped_runs
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
 DOCS = Path(__file__).parents[2] / "docs" / "regression.md"
@@ -52,17 +52,17 @@ def curve(
 
 def test_shipped_results_are_small_and_say_where_they_are_from() -> None:
     assert sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file()) < 2_000_000
-    for name, place in (*shipped_runs().items(), *small_runs().items()):
+    for name, place in shipped_runs().items():
         told = json.loads((place / PROVENANCE).read_text())
         settings, results = stored(name, place)
-        assert told["size"] == ("smaller size" if place.parent == SMALL else "full size")
+        assert told["size"] == "full size"
         assert told["machine"], name
         assert told["date"], name
         assert not told["quick"]
         assert settings["experiment"] == name
         assert {row["seed"] for row in results.rows} <= {None, *settings["seeds"]}
-        parts = told.get("parts", [{"settings": settings}])
-        assert settings["seeds"] == sorted({seed for part in parts for seed in part["settings"]["seeds"]})
+        seeds = {seed for part in told["parts"] for seed in part["settings"]["seeds"]}
+        assert settings["seeds"] == sorted(seeds)
 
 
 def test_settings_of_the_whole_are_those_of_its_parts() -> None:
@@ -95,7 +95,6 @@ def test_the_report_shows_them(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     text = page.read_text()
     assert all(f"{name}, full size: what the theory says" in text for name in shipped_runs())
-    assert all(f"{name}, smaller size: what the theory says" in text for name in small_runs())
 
 
 def test_least_squares_without_noise_errs_by_the_dimensions_not_yet_seen() -> None:

@@ -29,9 +29,9 @@ def report(
 
     places = list(runs or [])
     if shipped:
-        from dualscope.regression.shipped import shipped_runs, small_runs
+        from dualscope.regression.shipped import shipped_runs
 
-        places += [str(place) for place in (*shipped_runs().values(), *small_runs().values())]
+        places += [str(place) for place in shipped_runs().values()]
     alone = len(places) == 1 and "://" not in places[0] and not shipped
     target = out or (Path(places[0]) / "report.html" if alone else Path("report.html"))
     typer.echo(f"report:  {write_report(places, target)}")

@@ -49,3 +49,47 @@ def test_a_higher_rate_teaches_more_in_a_few_steps() -> None:
 
     untaught, taught, taught_more = (perplexity(rate) for rate in (1e-9, 1e-3, 1e-2))
     assert taught_more < taught < untaught
+
+
+def concluded(perplexity: float, accuracy: float, begins: dict[str, int]) -> Results:
+    """Of three pairs whose second model's figures are so much higher than the first's, give or take a tenth of it."""
+    results = Results("momentum")
+    experiment = EXPERIMENTS["momentum"].quick(seeds=(0, 1, 2), steps=40)
+    for name, more in (("vanilla", 0.0), ("momentum", 1.0)):
+        for seed in experiment.seeds:
+            about = more * (1 + 0.1 * (seed - 1))
+            results.add(name, "perplexity", 3 + seed + perplexity * about, seed=seed)
+            where = {"panel": "shots", "x_name": "shots", "x": 8, "seed": seed}
+            results.add(name, "accuracy, held-out tasks", 0.1 * (5 + seed) + accuracy * about, **where)
+            for step in (10, 20, 30, 40):
+                at = {"panel": "training", "x_name": "step", "x": step, "seed": seed}
+                results.add(name, "loss on label words", 2 - 0.01 * step, **at)
+                learned = step >= begins[name]
+                results.add(name, "accuracy, held-out tasks, 8 shots", 0.9 if learned else 0.2, **at)
+    experiment.conclude(results)
+    return results
+
+
+def test_momentum_improves_a_model_where_the_whole_interval_says_so() -> None:
+    begins = {"vanilla": 30, "momentum": 20}
+    for perplexity, accuracy, holds in (
+        (-0.03, 0.0, [True, True, False]),
+        (-0.03, 0.1, [True, True, True]),
+        (0.03, -0.1, [True, False, False]),
+        (0.0, 0.1, [True, False, True]),
+    ):
+        checks = concluded(perplexity, accuracy, begins).checks
+        assert [check.holds for check in checks] == holds, (perplexity, accuracy)
+        assert "perplexity" in checks[1].claim and f"{perplexity:.4f}" in checks[1].found
+        assert "8 shots" in checks[2].claim and f"{accuracy:.4f}" in checks[2].found
+
+
+def test_how_much_sooner_is_said_where_every_model_begins() -> None:
+    sooner = "steps until in-context learning"
+    both = concluded(0.0, 0.0, {"vanilla": 30, "momentum": 20})
+    assert both.values("momentum minus vanilla", sooner) == {0: -10, 1: -10, 2: -10}
+    assert any(row[0] == sooner for row in both.tables[0].rows)
+    one = concluded(0.0, 0.0, {"vanilla": 50, "momentum": 20})
+    assert not one.checks[0].holds
+    assert one.values("momentum minus vanilla", sooner) == {}
+    assert not any(row[0] == sooner for row in one.tables[0].rows)

@@ -21,7 +21,9 @@ from dualscope.training.settings import Settings
 VANILLA: Literal["vanilla"] = "vanilla"
 MOMENTUM: Literal["momentum"] = "momentum"
 LOSS = "loss on label words"
-ACCURACY = "accuracy, held-out tasks, 8 shots"
+HELD_OUT = "accuracy, held-out tasks"
+ACCURACY = f"{HELD_OUT}, 8 shots"
+BEGUN = "steps until in-context learning"
 LEVEL = 0.5  # of 8-shot accuracy on held-out tasks of 2 to 4 classes, where chance is 0.36
 
 
@@ -130,6 +132,7 @@ class MomentumLanguageModels(Experiment):
                 (step,) = first_below(falling, 1 - LEVEL)
                 if step is not None:
                     results.add(name, APPEARS, step, panel="training", x_name="step", x=step, seed=seed)
+                    results.add(name, BEGUN, step, seed=seed)
         appeared = {name: results.values(name, APPEARS) for name in names}
         missing = [name for name in names if len(appeared[name]) < len(self.seeds)]
         said = "; ".join(
@@ -150,17 +153,24 @@ class MomentumLanguageModels(Experiment):
                 common = max(set(right[VANILLA][seed]) & set(right[MOMENTUM][seed]))
                 results.add(name, f"{ACCURACY}, at equal steps", right[name][seed][common], seed=seed)
                 results.add(name, f"{LOSS}, at equal steps", losses[name][seed][common], seed=seed)
-        self._compare(results)
+        change = self._compare(results)
+        shots = max(x for metric, x in change if metric == HELD_OUT and x is not None and x <= 8)
+        lower, higher = change["perplexity", None], change[HELD_OUT, shots]
+        said = "difference {}, paired by seed"
+        results.check("momentum attention lowers the perplexity", said.format(shown(*lower)), lower[2] < 0)
+        claim = f"momentum attention raises the {HELD_OUT}, {shots:g} shots"
+        results.check(claim, said.format(shown(*higher)), higher[1] > 0)
         results.figure(ACCURACY, "In-context accuracy in training", marks=APPEARS)
         results.figure(LOSS, "Loss in training", log_y=True)
 
-    def _compare(self, results: Results) -> None:
+    def _compare(self, results: Results) -> dict[tuple[str, float | None], tuple[float, float, float]]:
+        """(metric, x) -> the mean difference between models of a pair, and its interval."""
         keys = dict.fromkeys(
             (row["metric"], row["panel"], row["x_name"], row["x"])
             for row in results.rows
             if row["series"] == VANILLA and row["seed"] is not None and row["metric"] != APPEARS
         )
-        rows = []
+        rows, differences = [], {}
         for metric, panel, x_name, x in keys:
             where: dict[str, Any] = {"panel": panel, "x_name": x_name, "x": x}
             of: dict[str, dict[int, float]] = {VANILLA: {}, MOMENTUM: {}}
@@ -182,9 +192,11 @@ class MomentumLanguageModels(Experiment):
             if panel != "training":
                 change = [of[MOMENTUM][seed] - of[VANILLA][seed] for seed in self.seeds]
                 paired = results.over_seeds("momentum minus vanilla", metric, change, self.seeds, **where)
+                differences[metric, x] = paired
                 rows.append((metric if x is None else f"{metric}, {x:g} shots", *cells, shown(*paired)))
         title = f"At most {self.steps} steps each, eta {self.eta:g}; mean over seeds [95 % interval]"
         results.table(title, ("", VANILLA, MOMENTUM, "difference, paired"), rows)
+        return differences
 
 
 @torch.no_grad()
