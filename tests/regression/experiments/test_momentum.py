@@ -1,5 +1,7 @@
 """Language models with and without momentum attention: trained on the same text, compared by seed."""
 
+from typing import Any
+
 import pytest
 
 from dualscope.core.errors import InputError
@@ -59,10 +61,10 @@ def concluded(perplexity: float, accuracy: float, begins: dict[str, int]) -> Res
         for seed in experiment.seeds:
             about = more * (1 + 0.1 * (seed - 1))
             results.add(name, "perplexity", 3 + seed + perplexity * about, seed=seed)
-            where = {"panel": "shots", "x_name": "shots", "x": 8, "seed": seed}
+            where: dict[str, Any] = {"panel": "shots", "x_name": "shots", "x": 8, "seed": seed}
             results.add(name, "accuracy, held-out tasks", 0.1 * (5 + seed) + accuracy * about, **where)
             for step in (10, 20, 30, 40):
-                at = {"panel": "training", "x_name": "step", "x": step, "seed": seed}
+                at: dict[str, Any] = {"panel": "training", "x_name": "step", "x": step, "seed": seed}
                 results.add(name, "loss on label words", 2 - 0.01 * step, **at)
                 learned = step >= begins[name]
                 results.add(name, "accuracy, held-out tasks, 8 shots", 0.9 if learned else 0.2, **at)
