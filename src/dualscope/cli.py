@@ -26,6 +26,7 @@ from dualscope.commands import (
     validate,
 )
 from dualscope.commands import list as listing
+from dualscope.commands.given_once import GivenOnce
 from dualscope.commands.resumable import ended_like_interrupted, exit_code
 from dualscope.core.called import called
 from dualscope.core.errors import InputError
@@ -56,19 +57,23 @@ def _common(
     """Options that every command shares."""
 
 
-app.command("run")(run.run)
-app.command("report")(report.report)
-app.command("pack")(pack.pack)
-app.command("export")(export.export)
-app.command("try")(attempt.attempt)
-app.command("list")(listing.list_names)
-app.command("validate")(validate.validate)
-app.command("doctor")(doctor.doctor)
-app.command("explore")(explore.explore)
-app.command("convert")(convert.convert)
-app.command("theory")(theory.theory)
-app.command("regression")(regression.regression)
-app.command("train")(train.train)
+COMMANDS = {
+    "run": run.run,
+    "report": report.report,
+    "pack": pack.pack,
+    "export": export.export,
+    "try": attempt.attempt,
+    "list": listing.list_names,
+    "validate": validate.validate,
+    "doctor": doctor.doctor,
+    "explore": explore.explore,
+    "convert": convert.convert,
+    "theory": theory.theory,
+    "regression": regression.regression,
+    "train": train.train,
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=GivenOnce)(command)
 
 
 def main() -> None:
