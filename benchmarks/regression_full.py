@@ -80,7 +80,7 @@ JOBS = (
     Job("akyurek-depth", "akyurek", "c", {"noises": (), "widths": ()}),
     Job("akyurek-width", "akyurek", "c", {"noises": (), "depths": ()}),
     Job("garg-sparse", "garg", "d", {"classes": ("sparse",)}),
-    Job("garg-tree", "garg", "d", {"classes": ("tree",)}),
+    Job("garg-tree", "garg", "d", {"classes": ("tree",), "steps": 12000, "rate": 0.002}),
     Job("garg-network", "garg", "d", {"classes": ("network",)}),
     Job("mesa-gpt2", "mesa", "d", {"depths": ()}),
 )

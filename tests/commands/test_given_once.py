@@ -23,7 +23,17 @@ def test_one_value_is_given_once(command: list[str], name: str) -> None:
 
 
 def test_what_may_be_repeated_may() -> None:
-    command = ["run", "-t", "embedded-sst2", "-t", "embedded-agnews", "--seeds", "1", "--dry-run", "--dry-run"]
+    command = [
+        "run",
+        "-t",
+        "embedded-sst2",
+        "-t",
+        "embedded-agnews",
+        "--seeds",
+        "1",
+        "--dry-run",
+        "--dry-run",
+    ]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "embedded-agnews" in result.output
