@@ -57,7 +57,7 @@ GROUPS = {
 }
 JOBS = (
     # Garg's linear functions are Newton's well-conditioned ones: the second part goes on from the first's checkpoint.
-    Job("garg-linear", "garg", "a", {"classes": ("linear",), "steps": 10000, "rate": 0.002}, then="newton-1"),
+    Job("garg-linear", "garg", "a", {"classes": ("linear",)}, then="newton-1"),
     Job("newton-1", "newton", "", {"conditions": (1.0,)}),
     Job("newton-100", "newton", "a", {"conditions": (100.0,)}),
     *(
@@ -80,7 +80,7 @@ JOBS = (
     Job("akyurek-depth", "akyurek", "c", {"noises": (), "widths": ()}),
     Job("akyurek-width", "akyurek", "c", {"noises": (), "depths": ()}),
     Job("garg-sparse", "garg", "d", {"classes": ("sparse",)}),
-    Job("garg-tree", "garg", "d", {"classes": ("tree",), "steps": 12000, "rate": 0.002}),
+    Job("garg-tree", "garg", "d", {"classes": ("tree",)}),
     Job("garg-network", "garg", "d", {"classes": ("network",)}),
     Job("mesa-gpt2", "mesa", "d", {"depths": ()}),
 )
@@ -99,7 +99,7 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
     if isinstance(settings.get("arms"), int):
         settings["arms"] = tuple(ARMS)[settings["arms"] :: VARIANTS]
     if tiny:
-        settings = {key: value for key, value in settings.items() if key not in ("steps", "rate")}
+        settings.pop("steps", None)
     settings["device"] = "cpu" if tiny else job.device
     make = kind.quick if tiny else kind.full
     trainings = max(1, make(**settings).work // make(**settings).steps)

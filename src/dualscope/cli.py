@@ -7,6 +7,8 @@ import errno
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -26,7 +28,7 @@ from dualscope.commands import (
     validate,
 )
 from dualscope.commands import list as listing
-from dualscope.commands.given_once import GivenOnce
+from dualscope.commands.given_twice import SaysWhatCounts
 from dualscope.commands.resumable import ended_like_interrupted, exit_code
 from dualscope.core.called import called
 from dualscope.core.errors import InputError
@@ -57,7 +59,7 @@ def _common(
     """Options that every command shares."""
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "report": report.report,
     "pack": pack.pack,
@@ -73,7 +75,7 @@ COMMANDS = {
     "train": train.train,
 }
 for name, command in COMMANDS.items():
-    app.command(name, cls=GivenOnce)(command)
+    app.command(name, cls=SaysWhatCounts)(command)
 
 
 def main() -> None:

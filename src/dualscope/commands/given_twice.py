@@ -1,0 +1,25 @@
+"""An option that takes one value and is given twice: the last one counts, as everywhere, and that is said.
+
+Options such as ``--model`` may be repeated and add up, so somebody may expect it of ``--shots 2 --shots 4`` too.
+"""
+
+from collections import Counter
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+
+class SaysWhatCounts(TyperCommand):
+    """A command that tells which value counts where an option's others are dropped."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        last, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            if times > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                typer.echo(
+                    f"note: {option.opts[0]} was given {times} times, and the last counts: {last[option.name]} "
+                    "(several values, where --help allows them, stand in one, with commas)",
+                    err=True,
+                )
+        return super().parse_args(ctx, args)
