@@ -89,6 +89,9 @@ class Variants(Experiment):
 
     def conclude(self, results: Results) -> None:
         names = [name for name in ARMS if results.curves(name, ALL)]
+        place = {name: number for number, name in enumerate(ARMS)}
+        # Parts may have come in any order; a legend has one.
+        results.rows.sort(key=lambda row: place.get(row["series"], len(place)))
         curves = {name: (results.curves(name, ALL), results.curves(name, LONGEST)) for name in names}
         appeared = {name: results.values(name, APPEARS) for name in names}
         late = [name for name in names if len(appeared[name]) < len(self.seeds)]
