@@ -14,9 +14,9 @@ from dualscope.regression.architectures.constructed import gd_transformer, repea
 from dualscope.regression.architectures.transformer import Scores, Transformer, copies_of
 from dualscope.regression.baselines.dynamics import least_squares, one_step_gd
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
-from dualscope.regression.comparison import alignment, half_mse
+from dualscope.regression.comparison import alignment, half_mse, implied_weights
 from dualscope.regression.experiments.ahn import learned, relative_error
-from dualscope.regression.experiments.akyurek import BAYES, Akyurek, implied_weights
+from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
 from dualscope.regression.experiments.mesa import guesses
 from dualscope.regression.experiments.vonoswald import VonOswald

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dualscope.regression.problems.data import TaskBatch
+from dualscope.regression.problems.data import TaskBatch, generators
 from dualscope.regression.problems.prompts import Prompts
 
 Predict = Callable[[Tensor], Tensor]  # tokens [copies, tasks, n + 1, d + 1] -> [copies, tasks]
@@ -43,3 +43,20 @@ def alignment(first: Predict, second: Predict, batch: TaskBatch) -> dict[str, Te
 def errors(guesses: Tensor, prompts: Prompts) -> Tensor:
     """Mean squared error by number of examples: [copies, points], on the CPU."""
     return (guesses.cpu().double() - prompts.target.cpu().double()).square().mean(1)
+
+
+def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, queries: int) -> Tensor:
+    """The weights that a learner behaves as after the examples of each prompt: least squares on its guesses for
+    ``queries`` other inputs in place of the last. [copies, contexts, d], float64.
+    """
+    copies, contexts, _, d = context.x.shape
+    (generator,) = generators([0], 8, context.x.device)
+    asked = torch.randn((contexts, queries, d), generator=generator, device=context.x.device)
+    x = context.x[:, :, None].expand(-1, -1, queries, -1, -1).clone()
+    x[..., -1, :] = asked
+    y = context.y[:, :, None].expand(-1, -1, queries, -1)
+    flat = Prompts(x.flatten(1, 2), y.flatten(1, 2), y.flatten(1, 2))
+    guesses = last_guess(flat).view(copies, contexts, queries, 1)
+    inputs = asked.cpu().double().expand(copies, -1, -1, -1)
+    found: Tensor = torch.linalg.lstsq(inputs, guesses.cpu().double()).solution.squeeze(-1)
+    return found

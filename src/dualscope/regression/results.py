@@ -39,6 +39,8 @@ class Figure:
     log_x: bool = False
     log_y: bool = False
     marks: str = ""  # a metric whose values, by series, are places on the x axis to mark
+    span: tuple[float, float] | None = None  # of the y axis; what is outside leaves the figure
+    reads: str = ""  # how to read it, where the claim is not that a line lies on another
 
 
 @dataclass
@@ -206,6 +208,8 @@ class Results:
         self.checks.append(Check(claim, found, bool(holds)))
 
     def figure(self, metric: str, title: str, **options: Any) -> None:
+        """One of the same metric is drawn anew."""
+        self.figures = [known for known in self.figures if known.metric != metric]
         self.figures.append(Figure(metric, title, **options))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -1,6 +1,5 @@
 """Akyurek et al. 2023: which closed-form predictor does a trained in-context learner resemble?"""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,6 +17,7 @@ from dualscope.regression.baselines.spectrum import (
     online_gradient_descent,
     ridge,
 )
+from dualscope.regression.comparison import implied_weights
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.pooled_probe import Draw, read_by_networks
 from dualscope.regression.probes import encoded, probed
@@ -97,14 +97,25 @@ class Akyurek(Experiment):
             learned = self._trained(results, arm, place.of(str(arm).replace(" ", "-").replace(",", "")))
             self._compare(results, arm, learned, place)
             self._probe(results, arm, learned.model, place)
-        results.figure("SPD", "Squared difference of predictions from each closed form", log_y=True)
-        results.figure("ILWD", "Squared difference of implied weights", log_y=True)
+
+    def conclude(self, results: Results) -> None:
+        lowest = "The lowest line is the closed form that the transformer is nearest to."
+        results.figure(
+            "SPD", "Squared difference of predictions from each closed form", log_y=True, reads=lowest
+        )
+        results.figure("ILWD", "Squared difference of implied weights", log_y=True, reads=lowest)
         # With noise, least squares errs a thousandfold where examples are as many as dimensions.
         results.figure("squared error", "Error against the number of examples", log_y=True)
-        results.figure("probed", "What a probe reads off each layer (share of variance)")
+        results.figure(
+            "probed",
+            "What a probe reads off each layer (share of variance)",
+            span=(-0.05, 1.0),
+            reads="Of an untrained transformer a probe should read little, and of a trained one's late layers much.",
+        )
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         for axis in ("layers", "width", "noise"):
-            results.figure(f"mean SPD by {axis}", f"Distance from the closed forms over {axis}", log_y=True)
+            title = f"Distance from the closed forms over {axis}"
+            results.figure(f"mean SPD by {axis}", title, log_y=True, reads=lowest)
 
     def _trained(self, results: Results, arm: Arm, place: Workplace) -> TrainedLearner:
         # A step of a deeper one takes longer: time in proportion, so that all have about as many.
@@ -278,20 +289,3 @@ def looked_for(prompts: Prompts) -> dict[str, Tensor]:
     spectrum = Spectrum.of_last(prompts.x, prompts.y)
     moments = spectrum.moments / (prompts.x.shape[-2] - 1)
     return {"moments": moments.squeeze(-2), "weights": spectrum.weights(least_squares).squeeze(-2)}
-
-
-def implied_weights(last_guess: Callable[[Prompts], Tensor], context: Prompts, queries: int) -> Tensor:
-    """The weights that a learner behaves as after the examples of each prompt: least squares on its guesses for
-    ``queries`` other inputs in place of the last. [copies, contexts, d], float64.
-    """
-    copies, contexts, _, d = context.x.shape
-    (generator,) = generators([0], 8, context.x.device)
-    asked = torch.randn((contexts, queries, d), generator=generator, device=context.x.device)
-    x = context.x[:, :, None].expand(-1, -1, queries, -1, -1).clone()
-    x[..., -1, :] = asked
-    y = context.y[:, :, None].expand(-1, -1, queries, -1)
-    flat = Prompts(x.flatten(1, 2), y.flatten(1, 2), y.flatten(1, 2))
-    guesses = last_guess(flat).view(copies, contexts, queries, 1)
-    inputs = asked.cpu().double().expand(copies, -1, -1, -1)
-    found: Tensor = torch.linalg.lstsq(inputs, guesses.cpu().double()).solution.squeeze(-1)
-    return found

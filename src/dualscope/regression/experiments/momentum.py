@@ -160,8 +160,14 @@ class MomentumLanguageModels(Experiment):
         results.check("momentum attention lowers the perplexity", said.format(shown(*lower)), lower[2] < 0)
         claim = f"momentum attention raises the {HELD_OUT}, {shots:g} shots"
         results.check(claim, said.format(shown(*higher)), higher[1] > 0)
-        results.figure(ACCURACY, "In-context accuracy in training", marks=APPEARS)
+        reads = "Higher is learned more."
+        results.figure(
+            ACCURACY, "In-context accuracy in training", marks=APPEARS, span=(0.0, 1.0), reads=reads
+        )
         results.figure(LOSS, "Loss in training", log_y=True)
+        reads = "The difference is paired by seed: where its interval holds zero, none was found."
+        for metric in dict.fromkeys(metric for metric, _ in change):
+            results.figure(metric, metric[0].upper() + metric[1:], reads=reads)
 
     def _compare(self, results: Results) -> dict[tuple[str, float | None], tuple[float, float, float]]:
         """(metric, x) -> the mean difference between models of a pair, and its interval."""

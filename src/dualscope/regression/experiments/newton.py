@@ -62,12 +62,6 @@ class Newton(Experiment):
     def carry_out(self, results: Results, place: Workplace) -> None:
         for condition in self.conditions:
             self._one(results, condition, place)
-        about = "A cell is the mean over prompts of the cosine between two learners' errors along the prompt."
-        results.figure(SIMILARITY, "Layers against iterations", about=about, kind="heat map")
-        results.figure(MATCH, "The iteration nearest to each layer", log_y=True)
-        results.figure(NEARNESS, "How near it is")
-        results.figure("squared error by layer", "What each layer knows", log_y=True)
-        results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
 
     def _one(self, results: Results, condition: float, place: Workplace) -> None:
         functions = LinearFunctions(self.d, condition=condition)
@@ -137,6 +131,18 @@ class Newton(Experiment):
             panel = f"condition {condition:g}"
             self._judge_training(results, panel)
             self._judge_layers(results, panel)
+        about = "A cell is the mean over prompts of the cosine between two learners' errors along the prompt."
+        results.figure(SIMILARITY, "Layers against iterations", about=about, kind="heat map")
+        reads = (
+            "The axis is logarithmic: a line that is straight here grows by a factor from layer to layer, as gradient "
+            "descent's does, and one that flattens by as many iterations, as the claim has it of Newton's."
+        )
+        results.figure(MATCH, "The iteration nearest to each layer", log_y=True, reads=reads)
+        reads = "1 is the same error on every prompt. How near it is does not tell the algorithms apart."
+        results.figure(NEARNESS, "How near it is", reads=reads)
+        reads = "The claim is borne out where layers fall step by step to least squares."
+        results.figure("squared error by layer", "What each layer knows", log_y=True, reads=reads)
+        results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
 
     def _judge_training(self, results: Results, panel: str) -> None:
         seeds = results.curves("transformer", LONGEST, f"training: {panel}")

@@ -145,6 +145,12 @@ class Variants(Experiment):
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
         results.figure(ALL, "Error in training, all lengths", log_y=True)
         for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
+            title = metric.capitalize()
+            reads = (
+                "All kinds of attention were trained from the same start on the same prompts; less is better."
+            )
+            results.figure(metric, title, reads=reads)
+            reads = "Left of zero is better than normal attention; an interval that holds zero found no difference."
             results.figure(
-                f"{metric}, minus normal", f"{metric.capitalize()}, minus normal attention's, paired by seed"
+                f"{metric}, minus normal", f"{title}, minus normal attention's, paired by seed", reads=reads
             )

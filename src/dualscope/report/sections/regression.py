@@ -22,9 +22,12 @@ READS = (
 )
 
 
-READS_TRAINING = (
-    "Lower is learned more. A star is the step at which in-context learning appears in a seed, at the height of the "
-    "mean over seeds."
+READS_TRAINING = "Lower is learned more."
+READS_HEAT_MAP = (
+    "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
+)
+STARS = (
+    "A star is the step at which in-context learning appears in a seed, at the height of the mean over seeds."
 )
 FLOOR = 1e-5  # of the largest value, below which a logarithmic axis does not go
 
@@ -116,15 +119,13 @@ def _chart(
         for row in rows
     ]
     about = figure.get("about") or ""
+    usual = READS_HEAT_MAP if heat else READS_TRAINING if rows[0]["x_name"] == "step" else READS
+    reads = figure.get("reads") or usual
     return Chart(
         name,
         f"{_name(source)}: {figure['title']}",
         f"{metric} in the experiment `{rows[0]['experiment']}`, mean over seeds with 95 % intervals. {about}".strip(),
-        "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
-        if heat
-        else READS_TRAINING
-        if rows[0]["x_name"] == "step"
-        else READS,
+        f"{reads} {STARS}" if marks else reads,
         tuple(panels),
         Table.build(["panel", "series", "x is", "x", metric], entries, task=None),
     )
@@ -162,6 +163,8 @@ def _panel(
             layout["xaxis"]["type"] = "log"
         if figure.get("log_y"):
             layout["yaxis"] = _log_axis([row["value"] for row in rows])
+        if figure.get("span"):
+            layout["yaxis"]["range"] = list(figure["span"])
         return Panel(data, layout, title, 300)
     layout = {
         "xaxis": {"title": {"text": plain(figure["metric"])}},

@@ -1,0 +1,74 @@
+"""Figures of small transformers: each is drawn, and said how to read, as its experiment asks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualscope.regression import Results, VonOswald, save
+from dualscope.regression.shipped import shipped_runs
+from dualscope.report.charts.chart import Chart
+from dualscope.report.data import Data
+from dualscope.report.sections import regression
+
+PEAK = 5000.0  # of least squares, where examples are as many as inputs
+
+
+def drawn(place: Path) -> dict[str, Chart]:
+    """title -> chart."""
+    section = regression.section(Data([place]))
+    assert section is not None
+    return {item.title.split(": ", 1)[1]: item for item in section.items if isinstance(item, Chart)}
+
+
+def figure(tmp_path: Path, x_name: str = "examples", marks: bool = False, **options: Any) -> Chart:
+    results = Results("vonoswald")
+    for x, value in ((1, 1.0), (20, PEAK), (40, 0.5)):
+        results.over_seeds("least squares", "error", [value, value], seeds=[0, 1], x_name=x_name, x=x)
+    if marks:
+        results.add("least squares", "appears", 20, x_name=x_name, x=20, seed=0)
+        options["marks"] = "appears"
+    results.figure("error", "An older title")
+    results.figure("error", "Error", **options)
+    found = drawn(save(results, VonOswald(), tmp_path / "run", 1.0))
+    assert "An older title" not in found
+    return found["Error"]
+
+
+def test_an_axis_ends_where_the_figure_says(tmp_path: Path) -> None:
+    (panel,) = figure(tmp_path / "free").panels
+    assert "range" not in panel.layout["yaxis"]
+    (panel,) = figure(tmp_path / "bound", span=(0.0, 2.5)).panels
+    assert panel.layout["yaxis"]["range"] == [0.0, 2.5]
+    assert PEAK in panel.data[0]["y"]  # it leaves the figure, and stays in the data
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, regression.READS),
+        ({"reads": "Higher is better."}, "Higher is better."),
+        ({"x_name": "step"}, "Lower is learned more."),
+        ({"x_name": "step", "marks": True}, f"Lower is learned more. {regression.STARS}"),
+        (
+            {"x_name": "step", "marks": True, "reads": "Higher is more."},
+            f"Higher is more. {regression.STARS}",
+        ),
+    ],
+)
+def test_a_figure_is_read_as_it_says(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    assert figure(tmp_path, **options).reads == says
+
+
+def test_what_is_shipped_can_be_read() -> None:
+    trees = drawn(shipped_runs()["garg"])["Error against the number of examples"]
+    for panel in trees.panels:
+        low, high = panel.layout["yaxis"]["range"]
+        mine = next(line for line in panel.data if line["name"] == "transformer")
+        assert low <= min(mine["y"]) <= max(mine["y"]) <= high <= 3
+    accuracy = drawn(shipped_runs()["momentum"])["In-context accuracy in training"]
+    assert accuracy.reads.startswith("Higher")
+    assert all(
+        "lies on that of the algorithm" not in chart.reads
+        for chart in drawn(shipped_runs()["momentum"]).values()
+    )
