@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from dualscope.core.errors import InputError
+from dualscope.core.folder import local_path
 
 if TYPE_CHECKING:
     from dualscope.export.tracked import TrackedStudy
@@ -39,14 +40,11 @@ def export(
 
     from dualscope.export.tracked import tracked_study
 
-    if out is not None and "://" in out:
-        raise InputError(
-            f"--out {out}: export writes to this machine alone; give a folder, and let the tracker bring it elsewhere"
-        )
+    place = None if out is None else local_path("--out", out)
     with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("reading the run") as status:
         study = tracked_study(run, Path(scratch))
         try:
-            said = _writer(to)(study, None if out is None else Path(out), status.update)
+            said = _writer(to)(study, place, status.update)
         except OSError as error:
             raise InputError(f"--out {out or '.'}: cannot be written ({error.strerror or error})") from None
     typer.echo(f"{study.name}: {len(study.runs)} tracked runs")

@@ -68,6 +68,7 @@ def regression(
     from time import monotonic
 
     from dualscope.core.errors import InputError
+    from dualscope.core.folder import local_path
     from dualscope.regression import EXPERIMENTS, save
     from dualscope.regression.folder import check_place
 
@@ -80,7 +81,7 @@ def regression(
     size = "-quick" if quick else "-full" if full else ""
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder for the run, or leave the option out")
-    folder = Path(out or f"runs/regression-{experiment.value}{size}")
+    folder = local_path("--out", out or f"runs/regression-{experiment.value}{size}")
     check_place(folder, experiment.value, chosen)
     began = monotonic()
     checkpoints = folder / "checkpoints"

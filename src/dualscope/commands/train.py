@@ -1,7 +1,6 @@
 """``dualscope train``: a small model that learns in context, from generated text."""
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +9,7 @@ import yaml
 from dualscope.commands.resumable import resumable
 from dualscope.core.called import called
 from dualscope.core.errors import InputError
+from dualscope.core.folder import local_path
 
 if TYPE_CHECKING:
     from dualscope.training.loop import Progress
@@ -60,7 +60,7 @@ def train(
     """
     if not out.strip():
         raise InputError("--out is empty; give a folder for the model")
-    folder = Path(out)
+    folder = local_path("--out", out)
     kind = _attention(attention)
     from dualscope.models import hardware
     from dualscope.training.loop import train as run

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -202,5 +203,14 @@ def check_writable(root: Path) -> None:
             raise InputError(f"--out {root}: cannot be made ({there} is a file)")
         if not os.access(there, os.W_OK):
             raise InputError(f"--out {root}: cannot be made ({there} is not yours to write to)")
+        with tempfile.TemporaryFile(dir=there):  # some file systems say yes and mean no
+            pass
     except OSError as error:
         raise InputError(f"--out {root}: cannot be made ({error.strerror})") from None
+
+
+def local_path(option: str, given: str) -> Path:
+    """A path on this machine. An address is refused: it would become folders that are named after its parts."""
+    if "://" in given:
+        raise InputError(f"{option} {given}: written to this machine alone; give a local path")
+    return Path(given)
