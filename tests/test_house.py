@@ -12,6 +12,7 @@ ELSEWHERE = ("docs", "hostile", "data")
 """Folders of tests that are about the whole: the documentation, and whatever strangers and machines do to it."""
 ACROSS = {
     "commands/test_hypotheses.py": "what learners refuse, as the command line says it",
+    "commands/test_local_path.py": "what is only written to this machine, over all commands",
     "commands/test_per_head.py": "rows of single heads, from the command line to the report",
     "learners/test_constructed.py": "models built so that one hypothesis is the truth",
     "models/test_pretended.py": "the second device that other tests pretend",
