@@ -52,8 +52,10 @@ class Job:
 GROUPS = {
     "a": "deep transformers on linear functions",
     "b": "small models",
-    "c": "language models, and akyurek's other sizes",
-    "d": "other functions, and sequences",
+    "c": "language models",
+    "d": "sparse functions and trees",
+    "e": "networks, and sequences",
+    "f": "akyurek's other sizes",
 }
 JOBS = (
     # Garg's linear functions are Newton's well-conditioned ones: the second part goes on from the first's checkpoint.
@@ -77,16 +79,14 @@ JOBS = (
         for kind in ("vanilla", "momentum")
         for seed in range(3)
     ),
-    Job("akyurek-depth", "akyurek", "c", {"noises": (), "widths": ()}),
-    Job("akyurek-width", "akyurek", "c", {"noises": (), "depths": ()}),
+    Job("akyurek-depth", "akyurek", "f", {"noises": (), "widths": ()}),
+    Job("akyurek-width", "akyurek", "f", {"noises": (), "depths": ()}),
     Job("garg-sparse", "garg", "d", {"classes": ("sparse",)}),
     Job("garg-tree", "garg", "d", {"classes": ("tree",)}),
-    Job("garg-network", "garg", "d", {"classes": ("network",)}),
-    Job("mesa-gpt2", "mesa", "d", {"depths": ()}),
+    Job("garg-network", "garg", "e", {"classes": ("network",)}),
+    Job("mesa-gpt2", "mesa", "e", {"depths": ()}),
 )
-SAME_TRAINING = {
-    "newton-1": ("linear", "condition-1")
-}  # where the first part left it, and where the second looks
+SAME_TRAINING = {"newton-1": ("linear", "condition-1")}  # where the first part left it, the second looks
 
 
 def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:

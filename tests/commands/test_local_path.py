@@ -21,13 +21,15 @@ PROC = Path("/proc")  # root may write there, says the kernel, and then it does 
         (["report", str(shipped_runs()["ahn"])], "--figures"),
         (["report", str(shipped_runs()["ahn"])], "--latex"),
         (["export", "nowhere", "--to", "csv"], "--out"),
+        (["convert", "nowhere"], "OUT"),
     ],
 )
 def test_an_address_makes_no_folders(
     command: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, [*command, option, "s3://bucket/x"])
+    name = [option] if option.startswith("-") else []
+    result = CliRunner().invoke(app, [*command, *name, "s3://bucket/x"])
     assert isinstance(result.exception, InputError)
     assert (
         str(result.exception) == f"{option} s3://bucket/x: written to this machine alone; give a local path"

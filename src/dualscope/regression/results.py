@@ -166,9 +166,8 @@ class Results:
         for part in parts:
             whole.tables += part.tables
             whole.checks += [c for c in part.checks if c.claim not in {known.claim for known in whole.checks}]
-            # A figure shows a metric of all parts; its title is the last part's.
-            shown_here = {figure.metric for figure in part.figures}
-            whole.figures = [f for f in whole.figures if f.metric not in shown_here] + part.figures
+            for figure in part.figures:
+                whole._draw(figure)
             whole.notes |= part.notes
         return whole
 
@@ -208,9 +207,12 @@ class Results:
         self.checks.append(Check(claim, found, bool(holds)))
 
     def figure(self, metric: str, title: str, **options: Any) -> None:
-        """One of the same metric is drawn anew."""
-        self.figures = [known for known in self.figures if known.metric != metric]
-        self.figures.append(Figure(metric, title, **options))
+        self._draw(Figure(metric, title, **options))
+
+    def _draw(self, figure: Figure) -> None:
+        """A figure shows a metric of all parts; where there was one of it already, the last is drawn."""
+        self.figures = [known for known in self.figures if known.metric != figure.metric]
+        self.figures.append(figure)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """One of the same title is written anew."""
