@@ -3,6 +3,7 @@
 python -m benchmarks.regression_steps linear akyurek variant             # one after the other
 python -m benchmarks.regression_steps linear variant --beside            # at the same time, each in its own process
 python -m benchmarks.regression_steps linear --compiled --steps 400
+python -m benchmarks.regression_steps tree --compiled --kernels 20       # where the time goes
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 import time
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from dualscope.models.hardware import resolve
 from dualscope.regression.architectures.gpt2 import Size
@@ -19,6 +21,7 @@ from dualscope.regression.prompt_training import train_on_prompts
 from dualscope.regression.training import Schedule, Workplace
 from dualscope.studies.execute.shared_gpu import shared_gpu
 
+PROFILED = 20  # steps
 WARM = 40  # steps before the clock starts: kernels, compilers, recordings
 BATCH = 64
 TRAININGS: dict[str, tuple[FunctionClass, int, int, Size]] = {  # with points and seeds
@@ -29,10 +32,12 @@ TRAININGS: dict[str, tuple[FunctionClass, int, int, Size]] = {  # with points an
 }
 
 
-def measure(name: str, steps: int, device: torch.device, compiled: bool) -> float:
-    """Milliseconds a step."""
+def measure(name: str, steps: int, device: torch.device, compiled: bool, kernels: int = 0) -> float:
+    """Milliseconds a step; the ``kernels`` that took longest are printed, of some more steps."""
     functions, points, seeds, size = TRAININGS[name]
     done, times = 0, dict[int, float]()
+    profiled = profile(activities=[getattr(ProfilerActivity, device.type.upper())])
+    last = WARM + steps + (PROFILED if kernels else 0)
 
     def advance(more: int) -> None:
         nonlocal done
@@ -41,10 +46,16 @@ def measure(name: str, steps: int, device: torch.device, compiled: bool) -> floa
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times[done] = time.monotonic()
+            if kernels and done > WARM:
+                profiled.start()
 
-    schedule = Schedule(WARM + steps, 1e-3, 1.0, 1e-4, 10)
+    schedule = Schedule(last, 1e-3, 1.0, 1e-4, 10)
     place = Workplace(device, advance, compiled=compiled)
     train_on_prompts(functions, points, range(seeds), size, schedule, BATCH, place, watch_every=10**9)
+    if kernels:
+        profiled.stop()
+        by = f"self_{device.type}_time_total"
+        print(profiled.key_averages().table(sort_by=by, row_limit=kernels, max_name_column_width=100))
     return 1000 * (times[WARM + steps] - times[WARM]) / steps
 
 
@@ -56,11 +67,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--kernels", type=int, default=0, help="print so many, those that take longest first")
     parser.add_argument("--beside", action="store_true", help="all at the same time")
     asked = parser.parse_args()
     if not asked.beside:
         for name in asked.trainings:
-            took = measure(name, asked.steps, resolve(asked.device), asked.compiled)
+            took = measure(name, asked.steps, resolve(asked.device), asked.compiled, asked.kernels)
             print(f"{name}: {took:.1f} ms a step", flush=True)
         return
     command = [sys.executable, "-m", "benchmarks.regression_steps"]

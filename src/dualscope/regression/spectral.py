@@ -36,14 +36,32 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """U V^T for each U S V^T, nearly: singular values between 0.7 and 1.2. [..., rows, columns]"""
     a, b, c = NEWTON_SCHULZ
     wide = matrices.shape[-2] <= matrices.shape[-1]
-    found = matrices if wide else matrices.mT
+    found = (matrices if wide else matrices.mT).flatten(0, -3)
     found = found.to(torch.bfloat16 if found.is_cuda else found.dtype)
     found = found / (found.float().flatten(-2).norm(dim=-1)[..., None, None].to(found) + 1e-7)
     for _ in range(STEPS):
-        square = found @ found.mT
-        found = a * found + (b * square + c * square @ square) @ found
-    result: Tensor = (found if wide else found.mT).to(matrices)
+        square = torch.bmm(found, found.mT)
+        mixed = torch.baddbmm(square, square, square, beta=b, alpha=c)
+        found = torch.baddbmm(found, mixed, found, beta=a)
+    result: Tensor = (found if wide else found.mT).to(matrices).view(matrices.shape)
     return result
+
+
+def adams(
+    gradient: Tensor, mean: Tensor, square: Tensor, step: Tensor, betas: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """Adam's step at a rate of 1, its two means moved on; and Nesterov's momentum, which matrices take."""
+    first, second = betas
+    mean.lerp_(gradient, 1 - first)
+    square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+    seen, seen_square = 1 - first**step, 1 - second**step
+    return (mean / seen) / ((square / seen_square).sqrt() + 1e-8), gradient.lerp(mean, first)
+
+
+def moved(flat: Tensor, update: Tensor, average: Tensor, rate: Tensor, share: Tensor) -> None:
+    """A step of the weights, and of their running mean."""
+    flat.sub_(update * rate)
+    average.lerp_(flat, share)
 
 
 class SpectralAdam(torch.optim.Optimizer):
@@ -60,9 +78,13 @@ class SpectralAdam(torch.optim.Optimizer):
         lr: float | Tensor,
         betas: tuple[float, float],
         average: float = 0.0,
+        compiled: bool = False,
     ) -> None:
         super().__init__([flat], {"lr": lr, "betas": betas, "fused": True})
         self.average = average
+        # A compiler reads and writes the weights once, where a sum, a root and a quotient do so each.
+        self._adams = torch.compile(adams, dynamic=False) if compiled else adams
+        self._moved = torch.compile(moved, dynamic=False) if compiled else moved
         self.alike: dict[tuple[int, int], list[Block]] = {}
         for block in blocks:
             self.alike.setdefault((block.rows, block.columns), []).append(block)
@@ -71,24 +93,25 @@ class SpectralAdam(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         (group,) = self.param_groups
         (flat,) = group["params"]
-        (first, second), gradient, state = group["betas"], flat.grad, self.state[flat]
+        state = self.state[flat]
         if not state:
             state["step"] = torch.zeros((), device=flat.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(flat), torch.zeros_like(flat)
             state["average"] = flat.detach().clone()
         state["step"] += 1
-        mean = state["exp_avg"].lerp_(gradient, 1 - first)
-        square = state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        seen, seen_square = 1 - first ** state["step"], 1 - second ** state["step"]
-        update = (mean / seen) / ((square / seen_square).sqrt() + 1e-8)
-        ahead = gradient.lerp(mean, first)  # Nesterov's
+        update, ahead = self._adams(
+            flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], group["betas"]
+        )
         for (rows, columns), blocks in self.alike.items():
             turned = orthogonal(torch.stack([block.view(ahead) for block in blocks]))
             turned = turned * (0.2 * max(rows, columns) ** 0.5)
             for block, one in zip(blocks, turned, strict=True):
                 block.view(update).copy_(one)
-        flat.sub_(update * group["lr"])
-        state["average"].lerp_(flat, 1 / (self.average * state["step"]).clamp(min=1))
+        share = 1 / (self.average * state["step"]).clamp(min=1)
+        rate = torch.as_tensor(
+            group["lr"], device=flat.device
+        )  # of a number, a compiler would make a constant
+        self._moved(flat.detach(), update, state["average"], rate, share)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.regression.recording import RecordedSteps
-from dualscope.regression.spectral import SpectralAdam
+from dualscope.regression.spectral import Block, SpectralAdam
 
 Advance = Callable[[int], None]
 Measuring = Callable[[], dict[str, Tensor]]  # measures of the model as it is, each [copies]
@@ -138,7 +138,7 @@ def train(
     on_gpu = place.device.type == "cuda"
     rate: float | Tensor = torch.tensor(schedule.rate, device=place.device) if on_gpu else schedule.rate
     parameters = list(model.parameters())
-    optimizer = _optimizer(model, schedule, rate, on_gpu)
+    optimizer = _optimizer(model, schedule, rate, place)
     kept = _Kept(place.checkpoints, model, optimizer, schedule)
     step = kept.resume()
     place.advance(step)
@@ -189,13 +189,16 @@ def train(
 
 
 def _optimizer(
-    model: nn.Module, schedule: Schedule, rate: float | Tensor, on_gpu: bool
+    model: nn.Module, schedule: Schedule, rate: float | Tensor, place: Workplace
 ) -> torch.optim.Optimizer:
     betas = (0.9, schedule.beta2)
     if schedule.spectral:
         (flat,) = model.parameters()
-        return SpectralAdam(flat, model.matrices(), rate, betas, schedule.average)  # type: ignore[operator]
-    options: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
+        blocks: list[Block] = model.matrices()  # type: ignore[operator]
+        return SpectralAdam(flat, blocks, rate, betas, schedule.average, place.compiled)
+    options: dict[str, Any] = (
+        {"fused": True, "capturable": True} if place.device.type == "cuda" else {"foreach": True}
+    )
     return torch.optim.Adam(model.parameters(), lr=rate, betas=betas, **options)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from dualscope.models.attention_kinds import causal_mask
+from dualscope.regression.architectures.fused_attention import register
 from dualscope.regression.spectral import Block
 
 
@@ -62,13 +63,16 @@ class Gpt2Learner(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """x [copies, tasks, points, d], y [copies, tasks, points] -> guesses [copies, tasks, points]."""
-        return self.read_out(self.hidden(pair_tokens(x, y))[-1][..., ::2, :]).squeeze(-1)
+        weights = self._grouped()  # once: the way back through it writes a gradient of every weight
+        return self._read(weights[0], self._hidden(weights, pair_tokens(x, y))[-1][..., ::2, :]).squeeze(-1)
 
     def hidden(self, tokens: Tensor, keep: bool = False) -> list[Tensor]:
         """The residual stream after every layer (``keep``; otherwise after the last alone), [copies, tasks,
         tokens, width]; the last through the final norm.
         """
-        weights = self._grouped()
+        return self._hidden(self._grouped(), tokens, keep)
+
+    def _hidden(self, weights: list[dict[str, Tensor]], tokens: Tensor, keep: bool = False) -> list[Tensor]:
         states = vmap(self._embed)(weights[0], tokens)
         mask = self.get_buffer("mask")[..., : tokens.shape[-2], : tokens.shape[-2]]
         found = [states] if keep else []
@@ -80,15 +84,19 @@ class Gpt2Learner(nn.Module):
 
     def read_out(self, states: Tensor) -> Tensor:
         """[copies, ..., width] -> [copies, ..., outputs]."""
-        weights = self.named()
+        return self._read(self.named(), states)
+
+    def _read(self, weights: dict[str, Tensor], states: Tensor) -> Tensor:
         with torch.autocast(states.device.type, enabled=False):  # a guess has more digits than bfloat16
             flat = states.flatten(1, -2).to(self.flat.dtype)
             out = torch.baddbmm(weights["read_out.bias"].unsqueeze(1), flat, weights["read_out.weight"].mT)
         return out.view(*states.shape[:-1], -1)
 
-    def named(self) -> dict[str, Tensor]:
-        """The weights under transformers' names, each [copies, ...]."""
-        pieces = self.flat.split([shape.numel() for shape in self.shapes.values()], dim=1)
+    def named(self, flat: Tensor | None = None) -> dict[str, Tensor]:
+        """The weights under transformers' names, each [copies, ...]; those in ``flat``, if it is given."""
+        pieces = (self.flat if flat is None else flat).split(
+            [shape.numel() for shape in self.shapes.values()], dim=1
+        )
         return {
             name: piece.view(-1, *shape)
             for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
@@ -107,12 +115,21 @@ class Gpt2Learner(nn.Module):
         return found
 
     def _grouped(self) -> list[dict[str, Tensor]]:
-        """The weights outside of blocks, then those of each block under its own names."""
+        """The weights outside of blocks, then those of each block under its own names.
+
+        Under autocast, projections in half precision: mapped over copies, autocast rounds their products, and adds a
+        bias in float32, so that all they give would be twice as long.
+        """
         groups: list[dict[str, Tensor]] = [{} for _ in range(self.size.layers + 1)]
-        for name, value in self.named().items():
+        kind, named = self.flat.device.type, self.named()
+        rounded = named
+        if torch.is_autocast_enabled(kind):
+            rounded = self.named(self.flat.to(torch.get_autocast_dtype(kind)))
+        for name, value in named.items():
             parts = name.split(".")
             if parts[:2] == ["gpt2", "h"]:
-                groups[int(parts[2]) + 1][".".join(parts[3:])] = value
+                exact = parts[3].startswith("ln_")
+                groups[int(parts[2]) + 1][".".join(parts[3:])] = value if exact else rounded[name]
             else:
                 groups[0][name] = value
         return groups
@@ -166,8 +183,7 @@ def make_copy(
         embd_pdrop=0.0,
         attn_pdrop=0.0,
         activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
-        # Fused kernels have no backward pass under vmap on a GPU, and prompts are short: products and a softmax.
-        attn_implementation="eager",  # type: ignore[call-arg]  # of every configuration, by its base class
+        attn_implementation=register(),  # type: ignore[call-arg]  # of every configuration, by its base class
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,0 +1,103 @@
+"""The fused attention of copies, against attention written out in float64, forward and back."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from dualscope.regression.architectures import fused_attention
+from dualscope.regression.architectures.fused_attention import causal
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
+
+
+def drawn(*shape: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)
+    )
+    return q, k, v
+
+
+def written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    logits = torch.einsum("...qd,...kd->...qk", query, key) * scale
+    tokens = query.shape[-2]
+    ahead = torch.arange(tokens)[:, None] < torch.arange(tokens)
+    weights = logits.masked_fill(ahead, float("-inf")).exp()
+    return torch.einsum("...qk,...kd->...qd", weights / weights.sum(-1, keepdim=True), value)
+
+
+def gradients(output: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return torch.autograd.grad((output * torch.arange(output.shape[-1])).sin().sum(), inputs)
+
+
+def test_it_is_attention_as_it_is_written_forward_and_back() -> None:
+    inputs = drawn(2, 3, 7, 8)
+    mine, theirs = causal(*inputs, 0.3)[0], written_out(*inputs, 0.3)
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients(mine, inputs), gradients(theirs, inputs), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [(0, 0, 0), (0, 2, 1), (0, 0, None)])
+def test_every_copy_is_as_if_it_were_alone(dims: tuple[int | None, ...]) -> None:
+    inputs = drawn(4, 2, 3, 7, 8)
+    given = [
+        one[0] if dim is None else one.movedim(0, dim).contiguous()
+        for one, dim in zip(inputs, dims, strict=True)
+    ]
+    mine = vmap(lambda q, k, v: causal(q, k, v, 0.3)[0], in_dims=dims)(*given)
+    alone = [one[:1].expand_as(one) if dim is None else one for one, dim in zip(inputs, dims, strict=True)]
+    theirs = torch.stack([written_out(q, k, v, 0.3) for q, k, v in zip(*alone, strict=True)])
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients(mine, inputs), gradients(theirs, inputs), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_compiler_is_told_of_it_is_true() -> None:
+    torch.library.opcheck(
+        causal, (*(one.float().detach().requires_grad_() for one in drawn(2, 2, 5, 8)), 0.3)
+    )
+
+
+def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = 0
+    own = fused_attention._causal_backward
+
+    def counted(*args: object) -> object:
+        nonlocal calls
+        calls += 1
+        return own(*args)
+
+    monkeypatch.setattr(fused_attention, "_causal_backward", counted)
+    model = Gpt2Learner(3, 6, [0, 1], Size(2, 16, 2))
+    prompts = draw_prompts(LinearFunctions(3), 8, 6, generators([0, 1]))
+
+    def slope(half: bool) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            guesses = model(prompts.x, prompts.y)
+        (found,) = torch.autograd.grad((guesses - prompts.y).square().mean((1, 2)).sum(), [model.flat])
+        return found
+
+    exact = slope(False)
+    assert calls == 0  # measured step by step
+    fused = slope(True)
+    assert calls == 2
+    assert (torch.cosine_similarity(fused, exact, dim=1) > 0.999).all()
+
+
+@pytest.mark.slow
+def test_a_compiled_block_has_the_same_gradient() -> None:
+    prompts = draw_prompts(LinearFunctions(3), 8, 6, generators([0, 1]))
+    found: list[Tensor] = []
+    for compiled in (False, True):
+        model = Gpt2Learner(3, 6, [0, 1], Size(2, 16, 2))
+        if compiled:
+            model.compile_blocks()
+        with torch.autocast("cpu", torch.bfloat16):
+            guesses = model(prompts.x, prompts.y)
+        found += torch.autograd.grad((guesses - prompts.y).square().mean((1, 2)).sum(), [model.flat])
+    assert (torch.cosine_similarity(found[0], found[1], dim=1) > 0.999).all()
