@@ -1,9 +1,9 @@
-"""Every regression experiment at its full size, on one GPU, within minutes.
+"""Every regression experiment at its full size, on one GPU, each within minutes.
 
-    python -m benchmarks.regression_full --out DIR [--minutes 8.8] [--group a,c] [--only garg-tree,newton-100] [--tiny]
+    python -m benchmarks.regression_full --out DIR [--minutes 9] [--experiment garg,mesa] [--only garg-tree] [--tiny]
 
-A job is an experiment, or a part of one (some of its arms or seeds), in a process of its own. Groups run one after the
-other, each for so many minutes; the jobs of a group side by side (through NVIDIA's multi-process service where it
+A job is an experiment, or a part of one (some of its arms or seeds), in a process of its own. Experiments run one after
+the other, each for so many minutes; the jobs of one side by side (through NVIDIA's multi-process service where it
 works: small kernels of several jobs then share the GPU), and each ends its trainings by the clock. A job that fails or
 is late takes no other along. Every job's results are in DIR/parts.tar.gz as soon as it has ended; `python -m
 benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes the shipped Parquet files. Needs torch, numpy, scipy,
@@ -42,51 +42,36 @@ GRACE = 1.0  # minutes after the end in which a job that is late may still store
 class Job:
     name: str
     experiment: str
-    group: str
     settings: dict[str, Any] = field(default_factory=dict)
     device: str = "cuda"
-    then: str = ""  # a job that needs this one's training
+    asked_for: bool = True  # when its experiment is; otherwise by its name alone
 
 
-# Small kernels wait for large ones, so the jobs of a group are of a kind (`python -m benchmarks.regression_steps`).
-GROUPS = {
-    "a": "deep transformers on linear functions",
-    "b": "small models",
-    "c": "language models",
-    "d": "sparse functions and trees",
-    "e": "networks, and sequences",
-    "f": "akyurek's other sizes",
-}
 JOBS = (
-    # Garg's linear functions are Newton's well-conditioned ones: the second part goes on from the first's checkpoint.
-    Job("garg-linear", "garg", "a", {"classes": ("linear",)}, then="newton-1"),
-    Job("newton-1", "newton", "", {"conditions": (1.0,)}),
-    Job("newton-100", "newton", "a", {"conditions": (100.0,)}),
+    *(Job(f"garg-{name}", "garg", {"classes": (name,)}) for name in ("linear", "sparse", "tree", "network")),
     *(
-        Job(f"akyurek-noise-{noise}", "akyurek", "a", {"noises": (noise,), "depths": (), "widths": ()})
+        Job(f"akyurek-noise-{noise}", "akyurek", {"noises": (noise,), "depths": (), "widths": ()})
         for noise in (0.0, 0.25, 0.5)
     ),
-    *(Job(f"variants-{i}", "variants", "b", {"arms": i}) for i in range(VARIANTS)),
+    Job("akyurek-depth", "akyurek", {"noises": (), "widths": ()}),
+    Job("akyurek-width", "akyurek", {"noises": (), "depths": ()}),
+    *(Job(f"newton-{condition}", "newton", {"conditions": (float(condition),)}) for condition in (1, 100)),
+    *(Job(f"variants-{i}", "variants", {"arms": i}) for i in range(VARIANTS)),
     # Not begun after 8,000 steps; twice as many, watched at every second of the others'. Minutes on a CPU, too.
-    Job("variants-late", "variants", "", {"arms": (LATE,), "seeds": (7,), "steps": 15840}),
-    Job("vonoswald-recurrent", "vonoswald", "b", {"sharing": ("recurrent",)}),
-    Job("vonoswald-own", "vonoswald", "b", {"sharing": ("own weights",)}),
-    Job("mesa-linear", "mesa", "b", {"layers": 0}),
-    Job("ahn", "ahn", "b"),
-    Job("cheng", "cheng", "b"),
+    Job("variants-late", "variants", {"arms": (LATE,), "seeds": (7,), "steps": 15840}, asked_for=False),
+    Job("vonoswald-recurrent", "vonoswald", {"sharing": ("recurrent",)}),
+    Job("vonoswald-own", "vonoswald", {"sharing": ("own weights",)}),
+    Job("mesa-linear", "mesa", {"layers": 0}),
+    Job("mesa-gpt2", "mesa", {"depths": ()}),
+    Job("ahn", "ahn"),
+    Job("cheng", "cheng"),
     *(
-        Job(f"momentum-{kind}-{seed}", "momentum", "c", {"kinds": (kind,), "seeds": (seed,)})
+        Job(f"momentum-{kind}-{seed}", "momentum", {"kinds": (kind,), "seeds": (seed,)})
         for kind in ("vanilla", "momentum")
         for seed in range(3)
     ),
-    Job("akyurek-depth", "akyurek", "f", {"noises": (), "widths": ()}),
-    Job("akyurek-width", "akyurek", "f", {"noises": (), "depths": ()}),
-    Job("garg-sparse", "garg", "d", {"classes": ("sparse",)}),
-    Job("garg-tree", "garg", "d", {"classes": ("tree",)}),
-    Job("garg-network", "garg", "e", {"classes": ("network",)}),
-    Job("mesa-gpt2", "mesa", "e", {"depths": ()}),
 )
-SAME_TRAINING = {"newton-1": ("linear", "condition-1")}  # where the first part left it, the second looks
+NAMES = tuple(dict.fromkeys(job.experiment for job in JOBS))
 
 
 def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
@@ -102,10 +87,10 @@ def build(job: Job, minutes: float, tiny: bool, compiled: bool) -> Any:
         settings.pop("steps", None)
     settings["device"] = "cpu" if tiny else job.device
     make = kind.quick if tiny else kind.full
-    trainings = max(1, make(**settings).work // make(**settings).steps)
-    if job.experiment in COMPILED and trainings == 1:  # shorter ones would not repay it
+    trainings = make(**settings).trainings
+    if job.experiment in COMPILED:
         settings["compiled"] = compiled
-    besides = OVERHEAD * (1.5 if job.then else 1) + 0.08 * (trainings - 1)
+    besides = OVERHEAD + 0.08 * (trainings - 1)
     besides += COMPILING if job.experiment == "momentum" and settings.get("compiled") else 0
     each = max(0.02, (minutes - besides) / trainings)
     if each < LEAST and not tiny:
@@ -123,13 +108,11 @@ def machine(device: str) -> str:
 
 
 def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> None:
-    """One job, in this process, and the one that goes on from it; a compiler that fails is done without, and said."""
+    """One job, in this process; a compiler that fails is done without, and said."""
     began = time.monotonic()
-    follower = next((other for other in JOBS if other.name == job.then), None)
-    kept = out / f"{job.name}.checkpoints" if follower else None
     try:
         experiment = build(job, minutes, tiny, compiled)
-        results = experiment.run(checkpoints=kept, conclude=False)
+        results = experiment.run(conclude=False)
     except Exception:
         left = minutes - (time.monotonic() - began) / 60
         if not compiled or left < 2 * OVERHEAD:
@@ -137,15 +120,8 @@ def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> 
         traceback.print_exc()
         print("without the compiler, then", flush=True)
         experiment = build(job, left, tiny, False)
-        results = experiment.run(checkpoints=kept, conclude=False)
+        results = experiment.run(conclude=False)
     store(job, experiment, results, out, time.monotonic() - began)
-    if follower is not None and kept is not None:
-        began = time.monotonic()
-        before, after = SAME_TRAINING[follower.name]
-        (kept / before).rename(kept / after)
-        settings = {"minutes": experiment.minutes, "compiled": False}
-        second = build(follower, minutes, tiny, False).model_copy(update=settings)
-        store(follower, second, second.run(checkpoints=kept, conclude=False), out, time.monotonic() - began)
 
 
 def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float) -> None:
@@ -206,12 +182,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=8.8, help="for each group")
-    parser.add_argument(
-        "--group",
-        default=",".join(GROUPS),
-        help="; ".join(f"{name}: {what}" for name, what in GROUPS.items()),
-    )
+    parser.add_argument("--minutes", type=float, default=9.0, help="for each experiment")
+    parser.add_argument("--experiment", default=",".join(NAMES), help="names with commas; all, unless given")
     parser.add_argument("--only", default="", help="names of jobs, with commas")
     parser.add_argument("--tiny", action="store_true", help="quick sizes on the CPU, to try the script")
     parser.add_argument("--device", default="cuda", help="cpu: full sizes without a GPU; for linear layers")
@@ -225,11 +197,14 @@ def main() -> None:
         run_job(job, asked.out, asked.minutes, asked.tiny, not asked.no_compile and not asked.tiny)
         return
     names = [name for name in asked.only.split(",") if name]
-    groups = [[job for job in JOBS if job.group == group] for group in asked.group.split(",")]
+    groups = [
+        [job for job in JOBS if job.experiment == experiment and job.asked_for]
+        for experiment in asked.experiment.split(",")
+    ]
     if names:
         groups = [[job for job in JOBS if job.name in names]]
     if not all(groups) or {*names} - {job.name for job in JOBS}:
-        parser.error(f"groups are {', '.join(GROUPS)}, and jobs {', '.join(job.name for job in JOBS)}")
+        parser.error(f"experiments: {', '.join(NAMES)}; jobs: {', '.join(job.name for job in JOBS)}")
     work = asked.out / "work"
     work.mkdir(parents=True, exist_ok=True)
     with (

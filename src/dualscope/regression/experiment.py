@@ -71,9 +71,14 @@ class Experiment(BaseModel):
         return cls(**{**_sizes()[cls.called()]["full"], **settings})
 
     @property
+    def trainings(self) -> int:
+        """How many there are, one after the other."""
+        return 1
+
+    @property
     def work(self) -> int:
         """How many times ``run`` advances its progress."""
-        return self.steps
+        return self.steps * self.trainings
 
     def run(
         self, advance: Advance = silent, checkpoints: Path | None = None, conclude: bool = True

@@ -24,6 +24,16 @@ def test_each_copy_is_transformers_own_model(attention: dict[str, Any] | None) -
             torch.testing.assert_close(found[i], wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("d", "outputs"), [(3, 1), (5, 5)])
+def test_every_copys_matrices_begin_where_a_gpu_reads(d: int, outputs: int) -> None:
+    model = Gpt2Learner(d, 5, [0, 1, 2], SIZE, outputs=outputs)
+    assert model.flat.shape[1] % 8 == 0  # bfloat16 is read 8 at a time
+    assert all(block.start % 8 == 0 for block in model.matrices())
+    kept = sum(value.numel() for value in model.named().values())
+    assert 0 <= model.flat.numel() - kept < 3 * 16
+    assert not model.flat[:, kept // 3 :].any()
+
+
 def test_a_guess_depends_on_what_stands_before_it_alone() -> None:
     model = Gpt2Learner(3, 5, [0], SIZE)
     prompts = draw_prompts(LinearFunctions(3), 2, 5, generators([0]))

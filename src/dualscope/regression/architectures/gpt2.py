@@ -12,6 +12,8 @@ from dualscope.models.attention_kinds import causal_mask
 from dualscope.regression.architectures.fused_attention import register
 from dualscope.regression.spectral import Block
 
+ALIGNED = 16  # weights
+
 
 @dataclass(frozen=True)
 class Size:
@@ -46,8 +48,11 @@ class Gpt2Learner(nn.Module):
         copies = [make_copy(seed, d, positions, size, attention, outputs) for seed in seeds]
         # All weights of a copy lie in one row, of which each is a view: one tensor to clip and to update.
         self.shapes = {name: value.shape for name, value in copies[0].named_parameters()}
-        rows = [torch.cat([value.detach().flatten() for value in one.parameters()]) for one in copies]
-        self.flat = nn.Parameter(torch.stack(rows))
+        rows = torch.stack(
+            [torch.cat([value.detach().flatten() for value in one.parameters()]) for one in copies]
+        )
+        # Rows as long as a multiple of what a GPU reads at once: of others, products take four times as long.
+        self.flat = nn.Parameter(nn.functional.pad(rows, (0, -rows.shape[1] % ALIGNED)))
         for name, value in copies[0].named_buffers():
             self.register_buffer(name.replace(".", "/"), value.clone(), persistent=False)
         # Made once: a recorded step may copy nothing from the host.
@@ -58,6 +63,7 @@ class Gpt2Learner(nn.Module):
 
     def compile_blocks(self) -> None:
         """For training: one compiled block serves every layer, so compiling takes seconds, not minutes."""
+        torch._dynamo.reset()  # it keeps eight of a function, and goes on without compiling after that
         plain, compiled = self._block, torch.compile(self._block, dynamic=False)
         self._block = lambda *args: compiled(*args) if torch.is_grad_enabled() else plain(*args)
 
@@ -94,9 +100,8 @@ class Gpt2Learner(nn.Module):
 
     def named(self, flat: Tensor | None = None) -> dict[str, Tensor]:
         """The weights under transformers' names, each [copies, ...]; those in ``flat``, if it is given."""
-        pieces = (self.flat if flat is None else flat).split(
-            [shape.numel() for shape in self.shapes.values()], dim=1
-        )
+        rows, lengths = self.flat if flat is None else flat, [shape.numel() for shape in self.shapes.values()]
+        *pieces, _ = rows.split([*lengths, rows.shape[1] - sum(lengths)], dim=1)
         return {
             name: piece.view(-1, *shape)
             for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)

@@ -89,8 +89,8 @@ class Akyurek(Experiment):
         return tuple(dict.fromkeys(found))
 
     @property
-    def work(self) -> int:
-        return self.steps * len(self.arms)
+    def trainings(self) -> int:
+        return len(self.arms)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
         for arm in self.arms:

@@ -39,6 +39,7 @@ FunctionName = Literal["linear", "sparse", "tree", "network"]
 LASSO = "lasso"
 GREEDY, BOOSTING, FITTED = "greedy tree", "gradient boosting", "network by Adam"
 NEAREST = "3 nearest"
+PATIENCE = {"sparse": 1.5, "network": 0.4}  # times as many steps: that weights are sparse is found late
 LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
@@ -68,8 +69,15 @@ class Garg(Experiment):
     fits: int = 64  # prompts a seed for learners that are fitted one by one
 
     @property
+    def trainings(self) -> int:
+        return len(self.classes)
+
+    @property
     def work(self) -> int:
-        return self.steps * len(self.classes)
+        return sum(self.steps_of(name) for name in self.classes)
+
+    def steps_of(self, name: FunctionName) -> int:
+        return max(1, round(self.steps * PATIENCE.get(name, 1)))
 
     def functions(self, name: FunctionName) -> FunctionClass:
         if name == "linear":
@@ -86,7 +94,7 @@ class Garg(Experiment):
     def _one_class(
         self, results: Results, name: FunctionName, functions: FunctionClass, points: int, place: Workplace
     ) -> None:
-        schedule = Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes)
+        schedule = Schedule(self.steps_of(name), self.rate, 1.0, self.rate / 50, self.warmup, self.minutes)
         size = Size(self.layers, self.width, self.heads)
         learned = train_on_prompts(
             functions,
@@ -97,7 +105,7 @@ class Garg(Experiment):
             self.batch,
             place.of(name),
             Curriculum(self.curriculum),
-            watch_every=max(1, self.steps // 120),
+            watch_every=max(1, schedule.steps // 120),
         )
         panel = f"training: {name}"
         appeared = note_training(results, learned.training, LONGEST, LEVEL, TRANSFORMER, self.seeds, panel)

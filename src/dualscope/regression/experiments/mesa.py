@@ -59,8 +59,8 @@ class Mesa(Experiment):
     test: int = 1000
 
     @property
-    def work(self) -> int:
-        return self.steps * (len(self.depths) + (self.layers > 0))
+    def trainings(self) -> int:
+        return len(self.depths) + (self.layers > 0)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
         dynamics = LinearDynamics(self.d, self.length, self.noise)

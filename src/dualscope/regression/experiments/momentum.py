@@ -54,8 +54,8 @@ class MomentumLanguageModels(Experiment):
     workers: int | None = None  # processes that write text ahead; None: as many as the device needs
 
     @property
-    def work(self) -> int:
-        return len(self.kinds) * len(self.seeds) * self.steps
+    def trainings(self) -> int:
+        return len(self.kinds) * len(self.seeds)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
         attention = {VANILLA: None, MOMENTUM: {"name": "momentum", "eta": self.eta}}

@@ -56,8 +56,8 @@ class Newton(Experiment):
     passes: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
 
     @property
-    def work(self) -> int:
-        return self.steps * len(self.conditions)
+    def trainings(self) -> int:
+        return len(self.conditions)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
         for condition in self.conditions:

@@ -64,8 +64,8 @@ class Variants(Experiment):
     curriculum: int = 300
 
     @property
-    def work(self) -> int:
-        return self.steps * len(self.arms)
+    def trainings(self) -> int:
+        return len(self.arms)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
         for number, name in enumerate(self.arms):

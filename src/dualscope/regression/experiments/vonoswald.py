@@ -49,8 +49,8 @@ class VonOswald(Experiment):
         return [(kind, depth) for kind, depth in found if depth > 1 or kind == self.sharing[0]]
 
     @property
-    def work(self) -> int:
-        return self.steps * len(self.trained)
+    def trainings(self) -> int:
+        return len(self.trained)
 
     @property
     def problem(self) -> Linear:
