@@ -1,7 +1,8 @@
 """Akyürek et al.'s probe: a weight for every position, and a small network on the states' weighted mean.
 
 What a transformer encodes need not stand at one token, nor be a linear map away: the paper finds weights and moments
-encoded nonlinearly, in late layers.
+encoded nonlinearly, in late layers. A residual stream varies ten thousand times more in some directions than in others,
+and a probe that is fitted by gradient descent would learn of the latter last: it sees them all alike (`whitening`).
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dualscope.regression.probes import explained
 HIDDEN = 512
 RATE = 1e-2
 BATCH = 128  # prompts a step
+HARDLY = 1e-4  # of the mean variance
 AT_ONCE = 16  # steps whose states are computed together
 
 Draw = Callable[[int, int], tuple[Tensor, Tensor]]
@@ -21,10 +23,16 @@ Draw = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 class PooledProbes(nn.Module):
-    """A probe for every quantity at every place, each with weights of its own."""
+    """A probe for every quantity at every place, each with weights of its own; ``fresh`` states say how states vary."""
 
-    def __init__(self, quantities: int, places: int, tokens: int, width: int, outputs: int) -> None:
+    middle: Tensor
+    turn: Tensor
+
+    def __init__(self, quantities: int, fresh: Tensor, outputs: int) -> None:
         super().__init__()
+        places, _, tokens, width = fresh.shape
+        for name, value in zip(("middle", "turn"), whitening(fresh), strict=True):
+            self.register_buffer(name, value)
         generator = torch.Generator().manual_seed(0)
 
         def drawn(*shape: int) -> nn.Parameter:
@@ -39,9 +47,23 @@ class PooledProbes(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """[places, rows, tokens, width] -> [quantities, places, rows, outputs]."""
         pooled = torch.einsum("qpt,prtw->qprw", self.position.softmax(-1), states)
+        pooled = (pooled - self.middle) @ self.turn
         before = torch.baddbmm(self.first_bias, pooled.flatten(0, 1), self.first)
         found = torch.baddbmm(self.second_bias, torch.nn.functional.gelu(before), self.second)
         return found.view(*pooled.shape[:-1], -1)
+
+
+def whitening(states: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean [places, 1, width] of states [places, rows, tokens, width], and the map [places, width, width] after
+    which what is left of them varies alike in all directions; in those in which it hardly varies at all, less.
+    """
+    rows = states.flatten(1, 2)
+    middle = rows.mean(1, keepdim=True)
+    covariance = (rows - middle).mT @ (rows - middle) / rows.shape[1]
+    sizes, directions = torch.linalg.eigh(covariance.double().cpu())
+    least = HARDLY * sizes.mean(1, keepdim=True) + 1e-30
+    turn = (directions * (sizes.clamp(min=0) + least).rsqrt().unsqueeze(1)) @ directions.mT
+    return middle, turn.to(states)
 
 
 def read_by_networks(draw: Draw, steps: int, judged: int) -> Tensor:
@@ -49,23 +71,21 @@ def read_by_networks(draw: Draw, steps: int, judged: int) -> Tensor:
 
     Every step of the fit sees prompts that no other has seen, so a probe knows nothing by heart.
     """
-    states, wanted = draw(0, judged)
-    size = states.square().mean((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-30)
-    middle, spread = wanted.mean(2, keepdim=True), wanted.std((2, 3), keepdim=True).clamp(min=1e-30)
-    probes = PooledProbes(len(wanted), len(states), states.shape[2], states.shape[3], wanted.shape[-1]).to(
-        states
-    )
-    optimizer = torch.optim.Adam(probes.parameters(), lr=RATE)
+    fresh, answers = draw(1, BATCH * min(AT_ONCE, steps))
+    middle, spread = answers.mean(2, keepdim=True), answers.std((2, 3), keepdim=True).clamp(min=1e-30)
+    probes = PooledProbes(len(answers), fresh, answers.shape[-1]).to(fresh)
+    optimizer = torch.optim.Adam(probes.parameters(), lr=RATE, fused=fresh.is_cuda)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps + 1)
     for step in range(steps):
-        if step % AT_ONCE == 0:
+        if step % AT_ONCE == 0 and step:
             fresh, answers = draw(1 + step // AT_ONCE, BATCH * min(AT_ONCE, steps - step))
         rows = slice(BATCH * (step % AT_ONCE), BATCH * (step % AT_ONCE + 1))
         optimizer.zero_grad(set_to_none=True)
-        missed = probes(fresh[:, rows] / size) - (answers[:, :, rows] - middle) / spread
+        missed = probes(fresh[:, rows]) - (answers[:, :, rows] - middle) / spread
         missed.square().mean((2, 3)).sum().backward()
         optimizer.step()
         rates.step()
+    states, wanted = draw(0, judged)
     with torch.no_grad():
-        found = (probes(states / size) * spread + middle).double()
+        found = (probes(states) * spread + middle).double()
     return explained(found.flatten(0, 1), wanted.flatten(0, 1)).view(wanted.shape[:2])

@@ -13,7 +13,8 @@ def fit_probe(states: Tensor, wanted: Tensor, penalty: float = 1e-3) -> Tensor:
     width = inner.shape[-1]
     size = inner.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
     found: Tensor = torch.linalg.solve(
-        inner + penalty * size * torch.eye(width, dtype=inner.dtype), inputs.mT @ wanted.double()
+        inner + penalty * size * torch.eye(width, dtype=inner.dtype, device=inner.device),
+        inputs.mT @ wanted.double(),
     )
     return found
 
@@ -30,10 +31,10 @@ def explained(guess: Tensor, wanted: Tensor) -> Tensor:
     return 1 - left / (wanted - wanted.mean(1, keepdim=True)).square().sum((1, 2)).clamp(min=1e-300)
 
 
-def probed(states: Tensor, wanted: Tensor) -> Tensor:
+def probed(states: Tensor, wanted: Tensor, penalty: float = 1e-3) -> Tensor:
     """``explained`` on the second half of the rows by a probe that was fitted on the first: [copies]."""
     half = states.shape[1] // 2
-    probe = fit_probe(states[:, :half], wanted[:, :half])
+    probe = fit_probe(states[:, :half], wanted[:, :half], penalty)
     return explained(read_probe(states[:, half:], probe), wanted[:, half:])
 
 

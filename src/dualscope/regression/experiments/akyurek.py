@@ -36,6 +36,10 @@ from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
 LEAST_SQUARES, BAYES, RIDGE = "least squares", "ridge, Bayes", "ridge, 0.1 d"
+ROWS, PENALTY = (
+    64,
+    1e-6,
+)  # of a linear probe: prompts for each channel; what counts may hardly vary beside the rest
 ONE_STEP, ONLINE, NEAREST = "one GD step", "online GD", "3 nearest"
 
 
@@ -243,14 +247,14 @@ class Akyurek(Experiment):
         size = Size(arm.layers, arm.width, model.size.heads)
         untrained = Gpt2Learner(self.d, self.points, self.seeds, size).to(place.device).requires_grad_(False)
         base = arm.layers == self.layers and arm.width == self.width
-        rows, streams = max(16 * arm.width, 2 * self.test), generators(self.seeds, 6, place.device)
+        rows, streams = max(ROWS * arm.width, 2 * self.test), generators(self.seeds, 6, place.device)
         prompts = draw_prompts(LinearFunctions(self.d), rows, self.points, streams)
         wanted = looked_for(prompts)
         best: dict[tuple[str, str, str], Tensor] = {}
         for name, learner in (("trained", model), ("untrained", untrained)):
             states = summed_up_states_of(learner, prompts)
             found = {
-                ("linear probe", quantity): torch.stack([probed(state, values) for state in states])
+                ("linear probe", quantity): torch.stack([probed(state, values, PENALTY) for state in states])
                 for quantity, values in wanted.items()
             }
             if base:
