@@ -49,6 +49,7 @@ def test_claims_that_do_not_hold_exit_with_1(tmp_path: Path) -> None:
         (["--device", "gpu"], "unknown device 'gpu'"),
         (["--quick", "--full"], "--quick and --full: give one of them"),
         (["--minutes", "0"], "--minutes 0"),
+        (["--compile"], "--compile: ahn trains linear layers.*garg"),
     ],
 )
 def test_bad_options_are_explained(arguments: Any, said: str) -> None:

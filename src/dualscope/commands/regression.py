@@ -46,6 +46,12 @@ def regression(
     minutes: Annotated[
         float | None, typer.Option(help="End each training after so many; its rate falls with the clock.")
     ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile", help="Compile GPT-2 blocks: slower to start, then faster (on a GPU, at --full)."
+        ),
+    ] = False,
 ) -> None:
     """In-context regression with small transformers: do trained layers compute gradient descent?
 
@@ -62,7 +68,7 @@ def regression(
 
       dualscope regression vonoswald --quick
 
-      dualscope regression garg --full --device cuda --minutes 8
+      dualscope regression garg --full --device cuda --compile
     """
     import shutil
     from time import monotonic
@@ -77,6 +83,14 @@ def regression(
     given: dict[str, Any] = {"seeds": seeds, "steps": steps, "device": device, "minutes": minutes}
     settings = {name: value for name, value in given.items() if value is not None}
     kind = EXPERIMENTS[experiment.value]
+    if compiled:
+        if not kind.compiles:
+            others = ", ".join(name for name in EXPERIMENTS if EXPERIMENTS[name].compiles)
+            raise InputError(
+                f"--compile: {experiment.value} trains linear layers, which have nothing to compile; leave it out "
+                f"(it is for {others})"
+            )
+        settings["compiled"] = True
     chosen = _build(kind, settings, quick, full)
     size = "-quick" if quick else "-full" if full else ""
     if out is not None and not out.strip():

@@ -52,6 +52,8 @@ class Experiment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     summary: ClassVar[str] = ""
+    compiles: ClassVar[bool] = False
+    """Whether it trains GPT-2 blocks, which a compiler makes faster."""
 
     seeds: Seeds = (0, 1, 2)
     steps: Steps = 1000

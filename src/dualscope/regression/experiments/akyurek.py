@@ -35,6 +35,7 @@ from dualscope.regression.prompt_training import (
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
+BESIDE = 4  # layers' time that a step takes besides its layers, where several trainings share a GPU
 LEAST_SQUARES, BAYES, RIDGE = "least squares", "ridge, Bayes", "ridge, 0.1 d"
 ROWS, PENALTY = (
     64,
@@ -66,6 +67,7 @@ class Akyurek(Experiment):
     summary: ClassVar[str] = (
         "closed forms: which is nearest to a trained transformer, over depth, width and noise"
     )
+    compiles: ClassVar[bool] = True
 
     steps: Steps = 1500
     d: int = 4
@@ -122,8 +124,8 @@ class Akyurek(Experiment):
             results.figure(f"mean SPD by {axis}", title, log_y=True, reads=lowest)
 
     def _trained(self, results: Results, arm: Arm, place: Workplace) -> TrainedLearner:
-        # A step of a deeper one takes longer: time in proportion, so that all have about as many.
-        share = arm.layers * len(self.arms) / sum(other.layers for other in self.arms)
+        # A step of a deeper one takes longer: time to match, so that all have about as many.
+        share = (arm.layers + BESIDE) * len(self.arms) / sum(other.layers + BESIDE for other in self.arms)
         minutes = None if self.minutes is None else self.minutes * share
         learned = train_on_prompts(
             LinearFunctions(self.d, arm.noise),

@@ -52,6 +52,7 @@ class Garg(Experiment):
     summary: ClassVar[str] = (
         "function classes learned in context by GPT-2 blocks, beside the best learners we know"
     )
+    compiles: ClassVar[bool] = True
 
     classes: tuple[FunctionName, ...] = get_args(FunctionName)
     steps: Steps = 1500

@@ -42,6 +42,7 @@ class Mesa(Experiment):
     summary: ClassVar[str] = (
         "linear dynamics in context: trained layers against GD steps and least squares, probed"
     )
+    compiles: ClassVar[bool] = True
 
     seeds: Seeds = (0, 1, 2)
     steps: Steps = 1500

@@ -36,6 +36,7 @@ class MomentumLanguageModels(Experiment):
     summary: ClassVar[str] = (
         "language models with and without momentum attention, at equal steps and equal loss"
     )
+    compiles: ClassVar[bool] = True
 
     seeds: Seeds = (0, 1, 2, 3)
     steps: Steps = 2000

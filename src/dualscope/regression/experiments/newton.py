@@ -38,6 +38,7 @@ class Newton(Experiment):
     summary: ClassVar[str] = (
         "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
     )
+    compiles: ClassVar[bool] = True
 
     conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
     steps: Steps = 1500

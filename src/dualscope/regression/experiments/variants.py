@@ -49,6 +49,7 @@ class Variants(Experiment):
     summary: ClassVar[str] = (
         "regularized, augmented, negative and momentum attention at equal steps and equal loss"
     )
+    compiles: ClassVar[bool] = True
 
     seeds: Seeds = tuple(range(8))
     steps: Steps = 1500
