@@ -11,6 +11,7 @@ from dualscope.cli import app
 from dualscope.commands.regression import Name
 from dualscope.core.errors import InputError
 from dualscope.regression import EXPERIMENTS, Results, load, save
+from dualscope.regression.architectures.gpt2 import Gpt2Learner
 from dualscope.regression.folder import check_place
 
 
@@ -69,6 +70,23 @@ def test_a_quick_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest
     result = CliRunner().invoke(app, ["regression", "variants", "--quick", "--steps", "1", "--seeds", "1"])
     assert result.exit_code == 0, result.output
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["regression-variants-quick"]
+
+
+@pytest.mark.slow
+def test_blocks_are_compiled_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = 0
+    own = Gpt2Learner.compile_blocks
+
+    def counted(model: Gpt2Learner) -> None:
+        nonlocal compiled
+        compiled += 1
+        own(model)
+
+    monkeypatch.setattr(Gpt2Learner, "compile_blocks", counted)
+    options = ["--quick", "--steps", "2", "--seeds", "1", "--compile", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["regression", "newton", *options])
+    assert result.exit_code == 0, result.output
+    assert compiled == 2  # one for each condition
 
 
 def some_results() -> Results:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
-from dualscope.regression.spectral import SpectralAdam, orthogonal
+from dualscope.regression.spectral import Block, SpectralAdam, orthogonal
 
 
 def test_orthogonal_is_nearly_the_polar_factor() -> None:
@@ -49,6 +49,21 @@ def test_what_is_no_matrix_takes_adams_step() -> None:
         mine.step()
         adam.step()
     torch.testing.assert_close(flat, other)
+
+
+def test_a_matrix_takes_the_orthogonal_factor_of_its_momentum() -> None:
+    generator = torch.Generator().manual_seed(0)
+    flat = torch.nn.Parameter(torch.randn(2, 20, generator=generator))
+    optimizer = SpectralAdam(flat, [Block(start=3, rows=2, columns=4, stride=4)], 0.01, (0.9, 0.98))
+    momentum, expected = torch.zeros(2, 2, 4), flat.detach()[:, 3:11].view(2, 2, 4).clone()
+    for _ in range(3):
+        flat.grad = torch.randn(2, 20, generator=generator)
+        slope = flat.grad[:, 3:11].view(2, 2, 4)
+        momentum = 0.9 * momentum + 0.1 * slope
+        ahead = 0.1 * slope + 0.9 * momentum  # Nesterov's
+        expected -= 0.01 * 0.2 * 4**0.5 * orthogonal(ahead)
+        optimizer.step()
+    torch.testing.assert_close(flat.detach()[:, 3:11].view(2, 2, 4), expected)
 
 
 def test_averaged_weights_are_a_mean_of_the_last_steps() -> None:

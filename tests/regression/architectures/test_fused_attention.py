@@ -74,6 +74,9 @@ def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(
 
     monkeypatch.setattr(fused_attention, "_causal_backward", counted)
     model = Gpt2Learner(3, 6, [0, 1], Size(2, 16, 2))
+    with torch.no_grad():
+        for name, weights in model.named().items():
+            weights *= 20 if ".c_attn." in name else 1  # so that tokens differ much in whom they look at
     prompts = draw_prompts(LinearFunctions(3), 8, 6, generators([0, 1]))
 
     def slope(half: bool) -> Tensor:
@@ -86,7 +89,16 @@ def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(
     assert calls == 0  # measured step by step
     fused = slope(True)
     assert calls == 2
-    assert (torch.cosine_similarity(fused, exact, dim=1) > 0.999).all()
+    assert (torch.cosine_similarity(fused, exact, dim=1) > 0.99).all()
+
+
+def test_norms_stay_in_float32_and_projections_do_not() -> None:
+    model = Gpt2Learner(3, 6, [0, 1], Size(1, 16, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        outside, block = model._grouped()
+    assert {value.dtype for value in outside.values()} == {torch.float32}
+    for name, value in block.items():
+        assert value.dtype == (torch.float32 if name.startswith("ln_") else torch.bfloat16), name
 
 
 @pytest.mark.slow

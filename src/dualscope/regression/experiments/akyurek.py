@@ -98,6 +98,11 @@ class Akyurek(Experiment):
     def trainings(self) -> int:
         return len(self.arms)
 
+    def minutes_of(self, arm: Arm) -> float | None:
+        """A step of a deeper one takes longer: time to match, so that all have about as many."""
+        mean = sum(other.layers + BESIDE for other in self.arms) / len(self.arms)
+        return None if self.minutes is None else self.minutes * (arm.layers + BESIDE) / mean
+
     def carry_out(self, results: Results, place: Workplace) -> None:
         for arm in self.arms:
             learned = self._trained(results, arm, place.of(str(arm).replace(" ", "-").replace(",", "")))
@@ -124,15 +129,12 @@ class Akyurek(Experiment):
             results.figure(f"mean SPD by {axis}", title, log_y=True, reads=lowest)
 
     def _trained(self, results: Results, arm: Arm, place: Workplace) -> TrainedLearner:
-        # A step of a deeper one takes longer: time to match, so that all have about as many.
-        share = (arm.layers + BESIDE) * len(self.arms) / sum(other.layers + BESIDE for other in self.arms)
-        minutes = None if self.minutes is None else self.minutes * share
         learned = train_on_prompts(
             LinearFunctions(self.d, arm.noise),
             self.points,
             self.seeds,
             Size(arm.layers, arm.width, min(self.heads, max(1, arm.width // 8))),
-            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, minutes),
+            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes_of(arm)),
             self.batch,
             place,
             Curriculum(self.curriculum),
@@ -194,12 +196,8 @@ class Akyurek(Experiment):
             )
             for name, curve in error.items()
         ]
-        columns = (
-            "predictor",
-            "SPD, all lengths",
-            f"ILWD, {self.points - 1} examples",
-            f"error, {self.points - 1} examples",
-        )
+        most = f"{self.points - 1} examples"
+        columns = ("predictor", "SPD, all lengths", f"ILWD, {most}", f"error, {most}")
         results.table(f"{arm}, d = {self.d}", columns, rows)
         if arm.layers == self.layers and arm.width == self.width:
             wanted = BAYES if arm.noise else LEAST_SQUARES
