@@ -89,7 +89,9 @@ def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(
     assert calls == 0  # measured step by step
     fused = slope(True)
     assert calls == 2
-    assert (torch.cosine_similarity(fused, exact, dim=1) > 0.99).all()
+    for queries_keys_values in model.matrices()[:3]:
+        mine, theirs = (queries_keys_values.view(found).flatten(1) for found in (fused, exact))
+        assert (torch.cosine_similarity(mine, theirs, dim=1) > 0.999).all()
 
 
 def test_norms_stay_in_float32_and_projections_do_not() -> None:
