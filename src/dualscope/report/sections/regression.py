@@ -29,7 +29,7 @@ READS_HEAT_MAP = (
 STARS = (
     "A star is the step at which in-context learning appears in a seed, at the height of the mean over seeds."
 )
-FLOOR = 1e-5  # of the largest value, below which a logarithmic axis does not go
+FLOOR = 1e-5  # of the upper quarter's least value, below which a logarithmic axis does not go
 
 
 def section(data: Data) -> Section | None:
@@ -174,10 +174,13 @@ def _panel(
 
 
 def _log_axis(values: list[float]) -> dict[str, Any]:
-    """As far down as numbers mean something: what is exact but for rounding leaves the axis at its foot."""
-    positive = [value for value in values if value > 0] or [1.0]
-    top = max(positive)
-    low, high = math.log10(max(min(positive), FLOOR * top)) - 0.1, math.log10(top) + 0.1
+    """As far down as numbers mean something: what is exact but for rounding leaves the axis at its foot.
+
+    One that errs a thousandfold at a single place does not push others off it.
+    """
+    positive = sorted(value for value in values if value > 0) or [1.0]
+    usual = positive[3 * len(positive) // 4]
+    low, high = math.log10(max(positive[0], FLOOR * usual)) - 0.1, math.log10(positive[-1]) + 0.1
     axis: dict[str, Any] = {"type": "log", "range": [low, high], "dtick": 1, "exponentformat": "power"}
     if high - low <= 2:  # few powers of ten: 2 and 5 times them too
         powers = range(math.floor(low), math.ceil(high) + 1)
