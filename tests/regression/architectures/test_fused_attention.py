@@ -94,6 +94,38 @@ def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(
         assert (torch.cosine_similarity(mine, theirs, dim=1) > 0.999).all()
 
 
+@pytest.mark.parametrize(
+    ("capability", "hip", "dim", "wanted"),
+    [
+        ((9, 0), None, 32, True),
+        ((8, 0), None, 256, True),
+        ((7, 5), None, 32, False),
+        ((9, 0), None, 12, False),
+        ((9, 0), None, 264, False),
+        ((9, 4), "6.2", 32, False),
+    ],
+)
+def test_a_gpu_without_the_kernel_does_without(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], hip: str | None, dim: int, wanted: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert fused_attention.fusible(torch.device("cuda", 0), dim) is wanted
+    assert fused_attention.fusible(torch.device("cpu"), dim)
+    assert not fused_attention.fusible(torch.device("mps"), dim)
+
+
+def test_where_there_is_no_kernel_attention_is_transformers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = draw_prompts(LinearFunctions(3), 8, 6, generators([0, 1]))
+    model = Gpt2Learner(3, 6, [0, 1], Size(2, 16, 2))
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        fused = model(prompts.x, prompts.y)
+        monkeypatch.setattr(fused_attention, "fusible", lambda *_: False)
+        monkeypatch.setattr(fused_attention, "causal", None)
+        plain = model(prompts.x, prompts.y)
+    torch.testing.assert_close(fused, plain, rtol=0.05, atol=0.01)
+
+
 def test_norms_stay_in_float32_and_projections_do_not() -> None:
     model = Gpt2Learner(3, 6, [0, 1], Size(1, 16, 2))
     with torch.autocast("cpu", torch.bfloat16):

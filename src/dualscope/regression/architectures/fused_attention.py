@@ -84,6 +84,15 @@ causal.register_autograd(_way_back, setup_context=_remember)
 causal.register_vmap(_over_copies)
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def fusible(device: torch.device, dim: int) -> bool:
+    """Whether there is such a kernel for heads of that size: on NVIDIA's GPUs since Ampere, and on CPUs."""
+    if device.type != "cuda":
+        return device.type == "cpu"
+    recent = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+    return recent and dim % 8 == 0 and dim <= 256
+
+
 def attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -96,7 +105,7 @@ def attention(
     """For transformers' interface: fused in half precision, in which trainings on a GPU are; else step by step, as
     transformers' own, because what is measured is measured in float32. Prompts have no padding: the mask is causal.
     """
-    if query.dtype not in _HALF:
+    if query.dtype not in _HALF or not fusible(query.device, query.shape[-1]):
         from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
 
         found: tuple[Tensor, Tensor] = eager_attention_forward(
