@@ -73,7 +73,15 @@ class Ahn(Experiment):
         )
         worst = float(relative_error(found, best).max())
         results.check("A is A*, to 5 % (every seed)", f"at most {100 * worst:.2f} %", worst <= 0.05)
+
+    def conclude(self, results: Results) -> None:
         results.figure("error", "The learned A approaches A*", log_y=True)
+        same = "The claim is borne out where the learned A lies on A*."
+        results.figure("diagonal entry", "The diagonal of A", reads=same)
+        results.figure(
+            "relative error", "How far A is from A*", reads="|A - A*| / |A*|: 0 is the same matrix."
+        )
+        results.figure("risk", "The risk of one layer", reads="No layer can have less than A* has.")
 
 
 def learned(model: Transformer) -> Tensor:

@@ -93,9 +93,19 @@ class Mesa(Experiment):
             self._note(results, name, training)
             self._probe(results, name, model, test, forms)
         self._compare(results, found, test, list(names))
-        results.figure("squared error", "Error against the number of states seen", log_y=True)
-        results.figure("probed", "What a linear probe reads off each layer (share of variance)")
+
+    def conclude(self, results: Results) -> None:
+        lower = "The claim is borne out where layers err less than one step of GD, and deep models no more than ridge."
+        results.figure("squared error", "Error against the number of states seen", log_y=True, reads=lower)
+        reads = (
+            "The claim is borne out where early layers hold what the answer is made of (the state before, the "
+            "preconditioned state), and late ones the answer itself: ridge's guess."
+        )
+        title = "What a linear probe reads off each layer (share of variance)"
+        results.figure("probed", title, span=(-0.2, 1.05), reads=reads)
         results.figure(LATE, "Error in training, last 10 states", marks=APPEARS, log_y=True)
+        results.figure("mean squared error", "Error, mean over the sequence", reads=lower)
+        results.figure("error at the end", "Error at the end of sequences", reads=lower)
 
     def _train(
         self, model: Architecture, dynamics: LinearDynamics, number: int, place: Workplace

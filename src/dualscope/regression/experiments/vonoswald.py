@@ -90,10 +90,22 @@ class VonOswald(Experiment):
             self._arrived(results, label, training, model, rivals[depth], test)
         columns = ("layers", "against", *MEASURES)
         results.table("Trained layers, mean over seeds [95 % interval]", columns, rows)
+
+    def conclude(self, results: Results) -> None:
         results.figure("loss in training", "Loss in training", log_y=True)
-        results.figure("loss", "Loss against depth")
-        results.figure("sensitivity cosine", "Cosine of the sensitivities")
-        results.figure("loss between", "The loss between trained weights (0) and constructed ones (1)")
+        reads = "The claim is borne out where a trained layer's loss is that of the algorithm, or less."
+        results.figure("loss", "Loss against depth", reads=reads)
+        nearer = "Of two algorithms the trained layers are nearer to the"
+        results.figure(
+            "sensitivity cosine", "Cosine of the sensitivities", reads=f"{nearer} higher one; 1 is the same."
+        )
+        reads = "The claim is borne out where the line does not rise: weights between the two are as good as either."
+        results.figure(
+            "loss between", "The loss between trained weights (0) and constructed ones (1)", reads=reads
+        )
+        lower = f"{nearer} lower one; 0 is the same."
+        results.figure("prediction difference", "Difference of the predictions", reads=lower)
+        results.figure("sensitivity distance", "Distance of the sensitivities", reads=lower)
 
     def _rivals(self, results: Results) -> dict[int, dict[str, Transformer]]:
         """GD and GD++ for every depth; their numbers are searched on training draws, their losses are on

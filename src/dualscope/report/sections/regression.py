@@ -180,7 +180,8 @@ def _log_axis(values: list[float]) -> dict[str, Any]:
     """
     positive = sorted(value for value in values if value > 0) or [1.0]
     usual = positive[3 * len(positive) // 4]
-    low, high = math.log10(max(positive[0], FLOOR * usual)) - 0.1, math.log10(positive[-1]) + 0.1
+    least = next(value for value in positive if value >= FLOOR * usual)
+    low, high = math.log10(least) - 0.1, math.log10(positive[-1]) + 0.1
     axis: dict[str, Any] = {"type": "log", "range": [low, high], "dtick": 1, "exponentformat": "power"}
     if high - low <= 2:  # few powers of ten: 2 and 5 times them too
         powers = range(math.floor(low), math.ceil(high) + 1)
