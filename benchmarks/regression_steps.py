@@ -36,7 +36,7 @@ def measure(name: str, steps: int, device: torch.device, compiled: bool, kernels
     """Milliseconds a step; the ``kernels`` that took longest are printed, of some more steps."""
     functions, points, seeds, size = TRAININGS[name]
     done, times = 0, dict[int, float]()
-    profiled = profile(activities=[getattr(ProfilerActivity, device.type.upper())])
+    profiled = profile(activities=[getattr(ProfilerActivity, device.type.upper())]) if kernels else None
     last = WARM + steps + (PROFILED if kernels else 0)
 
     def advance(more: int) -> None:
@@ -46,13 +46,13 @@ def measure(name: str, steps: int, device: torch.device, compiled: bool, kernels
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times[done] = time.monotonic()
-            if kernels and done > WARM:
+            if profiled and done > WARM:
                 profiled.start()
 
     schedule = Schedule(last, 1e-3, 1.0, 1e-4, 10)
     place = Workplace(device, advance, compiled=compiled)
     train_on_prompts(functions, points, range(seeds), size, schedule, BATCH, place, watch_every=10**9)
-    if kernels:
+    if profiled:
         profiled.stop()
         by = f"self_{device.type}_time_total"
         print(profiled.key_averages().table(sort_by=by, row_limit=kernels, max_name_column_width=100))

@@ -57,6 +57,9 @@ class Gpt2Learner(nn.Module):
             self.register_buffer(name.replace(".", "/"), value.clone(), persistent=False)
         # Made once: a recorded step may copy nothing from the host.
         self.register_buffer("mask", causal_mask(positions, positions)[None, None], persistent=False)
+        modules = copies[0].gpt2.get_submodule("h.0").named_modules()
+        norms = {path: one for path, one in modules if isinstance(one, nn.LayerNorm)}
+        self._norms = {f"{path}.{name}" for path, one in norms.items() for name, _ in one.named_parameters()}
         # Shapes and code alone: the weights are handed to it at every call. Outside of this module's parameters.
         self.__dict__["template"] = copies[0].to("meta")
         self._block: Callable[..., Tensor] = vmap(self._one_block, in_dims=(0, 0, None))
@@ -133,8 +136,8 @@ class Gpt2Learner(nn.Module):
         for name, value in named.items():
             parts = name.split(".")
             if parts[:2] == ["gpt2", "h"]:
-                exact = parts[3].startswith("ln_")
-                groups[int(parts[2]) + 1][".".join(parts[3:])] = value if exact else rounded[name]
+                own = ".".join(parts[3:])
+                groups[int(parts[2]) + 1][own] = value if own in self._norms else rounded[name]
             else:
                 groups[0][name] = value
         return groups
