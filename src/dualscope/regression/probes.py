@@ -3,8 +3,11 @@
 import torch
 from torch import Tensor
 
+ROWS = 64  # for each channel: with few, a probe of so small a penalty knows them by heart
+PENALTY = 1e-6  # what is looked for may stand where a residual stream hardly varies
 
-def fit_probe(states: Tensor, wanted: Tensor, penalty: float = 1e-3) -> Tensor:
+
+def fit_probe(states: Tensor, wanted: Tensor, penalty: float = PENALTY) -> Tensor:
     """Ridge from states [copies, rows, width] to wanted [copies, rows, outputs], with a constant: [copies, width + 1,
     outputs], float64. The penalty is a share of the states' mean square.
     """
@@ -31,7 +34,7 @@ def explained(guess: Tensor, wanted: Tensor) -> Tensor:
     return 1 - left / (wanted - wanted.mean(1, keepdim=True)).square().sum((1, 2)).clamp(min=1e-300)
 
 
-def probed(states: Tensor, wanted: Tensor, penalty: float = 1e-3) -> Tensor:
+def probed(states: Tensor, wanted: Tensor, penalty: float = PENALTY) -> Tensor:
     """``explained`` on the second half of the rows by a probe that was fitted on the first: [copies]."""
     half = states.shape[1] // 2
     probe = fit_probe(states[:, :half], wanted[:, :half], penalty)

@@ -20,7 +20,7 @@ from dualscope.regression.baselines.spectrum import (
 from dualscope.regression.comparison import implied_weights
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.pooled_probe import Draw, read_by_networks
-from dualscope.regression.probes import encoded, probed
+from dualscope.regression.probes import ROWS, encoded, probed
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import (
@@ -37,10 +37,6 @@ from dualscope.regression.training import Schedule, Workplace
 
 BESIDE = 4  # layers' time that a step takes besides its layers, where several trainings share a GPU
 LEAST_SQUARES, BAYES, RIDGE = "least squares", "ridge, Bayes", "ridge, 0.1 d"
-ROWS, PENALTY = (
-    64,
-    1e-6,
-)  # of a linear probe: prompts for each channel; what counts may hardly vary beside the rest
 ONE_STEP, ONLINE, NEAREST = "one GD step", "online GD", "3 nearest"
 
 
@@ -254,7 +250,7 @@ class Akyurek(Experiment):
         for name, learner in (("trained", model), ("untrained", untrained)):
             states = summed_up_states_of(learner, prompts)
             found = {
-                ("linear probe", quantity): torch.stack([probed(state, values, PENALTY) for state in states])
+                ("linear probe", quantity): torch.stack([probed(state, values) for state in states])
                 for quantity, values in wanted.items()
             }
             if base:

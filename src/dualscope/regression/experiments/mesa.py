@@ -17,7 +17,7 @@ from dualscope.regression.baselines.dynamics import (
     preconditioned,
 )
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
-from dualscope.regression.probes import probed
+from dualscope.regression.probes import ROWS, probed
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import LinearDynamics
 from dualscope.regression.prompt_training import fast
@@ -91,7 +91,7 @@ class Mesa(Experiment):
             parts = (guess_next(model, part.to(place.device)).cpu() for part in test.split(200, 1))
             found[name] = torch.cat(list(parts), 1)
             self._note(results, name, training)
-            self._probe(results, name, model, test, forms)
+            self._probe(results, name, model, dynamics, forms)
         self._compare(results, found, test, list(names))
 
     def conclude(self, results: Results) -> None:
@@ -198,17 +198,21 @@ class Mesa(Experiment):
         results: Results,
         name: str,
         model: Architecture,
-        test: Tensor,
+        dynamics: LinearDynamics,
         forms: dict[str, Callable[[Tensor], Tensor]],
     ) -> None:
         """Of each layer at the later half of times: the state before, the state after preconditioning, and ridge's own
         guess.
         """
-        some = test[:, : min(self.test, 400)]
-        times = slice(self.length // 2, self.length, max(1, self.length // 10))
-        states = [
-            state.float().cpu() for state in states_by_layer(model, some.to(next(model.parameters()).device))
+        times = list(range(self.length // 2, self.length, max(1, self.length // 10)))
+        width = self.width if isinstance(model, Gpt2Learner) else 3 * self.d
+        some = dynamics.draw_for(ROWS * width // len(times), generators(self.seeds, 5))
+        device = next(model.parameters()).device
+        parts = [
+            [state[:, :, times].float().cpu() for state in states_by_layer(model, part.to(device))]
+            for part in some.split(200, 1)
         ]
+        states = [torch.cat(layer, 1) for layer in zip(*parts, strict=True)]
         now, before = some[..., 1:-1, :], some[..., :-2, :]
         wanted = {
             "state before": torch.cat([torch.zeros_like(now[..., :1, :]), before], -2),
@@ -217,7 +221,7 @@ class Mesa(Experiment):
         }
         for quantity, values in wanted.items():
             for layer, state in enumerate(states):
-                share = probed(state[:, :, times].flatten(1, 2), values[:, :, times].flatten(1, 2))
+                share = probed(state.flatten(1, 2), values[:, :, times].flatten(1, 2))
                 where = {"panel": name, "x_name": "layer", "x": layer}
                 results.over_seeds(quantity, "probed", share, self.seeds, **where)
 

@@ -215,7 +215,7 @@ def read_layers(fit: Sequence[Tensor], prompts: Prompts, states: Sequence[Tensor
     wanted = prompts.target.cpu().flatten(1, 2).unsqueeze(-1)
     found = []
     for seen, asked in zip(fit, states, strict=True):
-        probe = fit_probe(seen.flatten(1, 2), wanted, 1e-6)
+        probe = fit_probe(seen.flatten(1, 2), wanted)
         found.append(read_probe(asked.flatten(1, 2), probe).view(asked.shape[:3]))
     return found
 
