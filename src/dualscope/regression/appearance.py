@@ -7,6 +7,10 @@ from dualscope.regression.results import Results
 from dualscope.regression.training import Training
 
 APPEARS = "step at which in-context learning appears"
+# Two rules. The loss is what is minimised, and cannot fall below that of the best learner there is. The error with the
+# longest prompt can where answers have no noise: a power of the steps never rests by a rule that is relative to itself.
+LOSS_RESTS = "the loss in training has come to rest (2 %)"
+ERROR_RESTS = "the error with the longest prompt has come to rest (5 %)"
 
 
 def first_below(curve: Mapping[int, Sequence[float]], level: float) -> list[int | None]:
@@ -34,37 +38,80 @@ def note_training(
     panel: str = "training",
 ) -> list[int | None]:
     """Rows of the curve, and of the step at which each seed's falls to ``level`` for good, which are returned."""
-    curve = training.curve(measure)
-    for step, values in curve.items():
-        results.over_seeds(series, measure, values, seeds, panel=panel, x_name="step", x=step)
-    found = first_below(curve, level)
+    note_curve(results, training, measure, series, seeds, panel)
+    found = first_below(training.curve(measure), level)
     for seed, first in zip(seeds, found, strict=True):
         if first is not None:
             results.add(series, APPEARS, first, panel=panel, x_name="step", x=first, seed=seed)
     return found
 
 
+def note_curve(
+    results: Results,
+    training: Training,
+    measure: str,
+    series: str,
+    seeds: Sequence[int],
+    panel: str = "training",
+) -> None:
+    """Rows of a measure that was watched."""
+    for step, values in training.curve(measure).items():
+        results.over_seeds(series, measure, values, seeds, panel=panel, x_name="step", x=step)
+
+
+def falls(curve: Mapping[int, Sequence[float]], part: float = 0.2) -> list[float]:
+    """By what share of itself each copy's curve fell over its last ``part``: the mean of the later half of that part
+    beside that of the earlier half. Of a curve of too few points, all of it.
+
+    >>> [round(fall, 3) for fall in falls({step: [2.0, 9.0 if step < 90 else 8.1] for step in range(101)})]
+    [0.0, 0.1]
+    """
+    steps = sorted(curve)
+    last = [curve[step] for step in steps if step >= steps[-1] * (1 - part)]
+    if len(last) < 4:
+        return [1.0] * len(last[0])
+    half = len(last) // 2
+    means = [
+        [sum(copy) / len(copy) for copy in zip(*some, strict=True)] for some in (last[:half], last[half:])
+    ]
+    return [1 - after / before if before else 0.0 for before, after in zip(*means, strict=True)]
+
+
 def arrived(curve: Mapping[int, Sequence[float]], within: float = 0.02, part: float = 0.2) -> bool:
     """Whether training has come to rest: over its last ``part`` no copy's curve fell by more than ``within`` of itself.
-
-    The mean of the later half of that part is compared with that of the earlier half.
 
     >>> arrived({step: [1 / (1 + step)] for step in range(100)})
     False
     >>> arrived({step: [1.0 + 0.1**step] for step in range(100)})
     True
     """
-    steps = sorted(curve)
-    last = [curve[step] for step in steps if step >= steps[-1] * (1 - part)]
-    if len(last) < 4:
-        return False
-    half = len(last) // 2
-    for copy in range(len(last[0])):
-        before = sum(values[copy] for values in last[:half]) / half
-        after = sum(values[copy] for values in last[half:]) / (len(last) - half)
-        if not after >= before * (1 - within):
-            return False
-    return True
+    return all(fall <= within for fall in falls(curve, part))
+
+
+def check_appeared(results: Results, name: str, appeared: Sequence[int | None]) -> None:
+    """That in-context learning appears in every seed; ``appeared`` are the steps at which it does."""
+    seen = [step for step in appeared if step is not None]
+    results.check(
+        f"{name}: in-context learning appears in every seed",
+        f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
+        len(seen) == len(appeared),
+    )
+
+
+def check_rest(
+    results: Results, claim: str, curve: Mapping[int, Sequence[float]], within: float = 0.02
+) -> None:
+    """That a training's curve has come to rest; where it has not, by how much each seed's still falls.
+
+    >>> results = Results("demo")
+    >>> check_rest(results, "the loss rests", {step: [1.0, 0.9**step] for step in range(21)})
+    >>> results.checks[0].found
+    'still falls, by 0 and 23 % of itself'
+    """
+    rested = arrived(curve, within)
+    by = [f"{100 * fall:.2g}" for fall in falls(curve)]
+    several = " and ".join(filter(None, [", ".join(by[:-1]), by[-1]]))
+    results.check(claim, "yes" if rested else f"still falls, by {several} % of itself", rested)
 
 
 def when_equal(

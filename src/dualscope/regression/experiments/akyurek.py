@@ -6,7 +6,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.appearance import (
+    APPEARS,
+    ERROR_RESTS,
+    LOSS_RESTS,
+    check_appeared,
+    check_rest,
+    note_curve,
+    note_training,
+)
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.spectrum import (
@@ -24,6 +32,7 @@ from dualscope.regression.probes import ROWS, encoded, probed
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import (
+    ALL,
     LONGEST,
     Curriculum,
     TrainedLearner,
@@ -120,6 +129,7 @@ class Akyurek(Experiment):
             reads="Of an untrained transformer a probe should read little, and of a trained one's late layers much.",
         )
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
+        results.figure(ALL, "Error in training, all lengths", log_y=True)
         for axis in ("layers", "width", "noise"):
             title = f"Distance from the closed forms over {axis}"
             results.figure(f"mean SPD by {axis}", title, log_y=True, reads=lowest)
@@ -137,18 +147,12 @@ class Akyurek(Experiment):
             watch_every=max(1, self.steps // 120),
         )
         appeared = note_training(results, learned.training, LONGEST, 0.75, str(arm), self.seeds)
+        note_curve(results, learned.training, ALL, str(arm), self.seeds)
         results.notes[f"steps, {arm}"] = learned.training.steps
         if arm.layers == self.layers and arm.width == self.width:
-            seen = [step for step in appeared if step is not None]
-            results.check(
-                f"{arm}: in-context learning appears in every seed",
-                f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
-                len(seen) == len(appeared),
-            )
-            rested = arrived(learned.training.curve(LONGEST), 0.05)
-            results.check(
-                f"{arm}: training has come to rest", "yes" if rested else "the error still falls", rested
-            )
+            check_appeared(results, str(arm), appeared)
+            check_rest(results, f"{arm}: {LOSS_RESTS}", learned.training.curve(ALL))
+            check_rest(results, f"{arm}: {ERROR_RESTS}", learned.training.curve(LONGEST), 0.05)
         return learned
 
     def filters(self, noise: float) -> dict[str, Filter]:

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, get_args
 
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, arrived, note_training
+from dualscope.regression.appearance import APPEARS, check_appeared, check_rest, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.lasso import lasso
 from dualscope.regression.baselines.neighbours import nearest
@@ -110,8 +110,7 @@ class Garg(Experiment):
         )
         panel = f"training: {name}"
         appeared = note_training(results, learned.training, LONGEST, LEVEL, TRANSFORMER, self.seeds, panel)
-        for step, values in learned.training.curve(ALL).items():
-            results.over_seeds(TRANSFORMER, ALL, values, self.seeds, panel=panel, x_name="step", x=step)
+        note_curve(results, learned.training, ALL, TRANSFORMER, self.seeds, panel)
         results.notes[f"steps of {name}"] = learned.training.steps
         test = draw_prompts(functions, self.test, points, generators(self.seeds, 3, place.device))
         found = {TRANSFORMER: errors(guesses_of(learned.model, test), test)}
@@ -123,7 +122,7 @@ class Garg(Experiment):
                 results.over_seeds(learner, "squared error", curve[:, k], self.seeds, **where)
         last = {learner: curve[:, -1] for learner, curve in found.items()}
         last |= self._fitted_learners(results, name, fitted, points)
-        self._judge(results, name, found, last, points, arrived(learned.training.curve(ALL)), appeared)
+        self._judge(results, name, found, last, points, learned.training.curve(ALL), appeared)
         shown_prompts = Prompts(*(part[:, :64] for part in (test.x, test.y, test.target)))
 
         def loss() -> Tensor:
@@ -168,7 +167,7 @@ class Garg(Experiment):
         found: dict[str, Tensor],
         last: dict[str, Tensor],
         points: int,
-        rested: bool,
+        losses: dict[int, list[float]],
         appeared: list[int | None],
     ) -> None:
         most = points - 1
@@ -185,15 +184,8 @@ class Garg(Experiment):
         results.table(title, ("learner", f"{middle} examples", f"{most} examples"), rows)
         mine = last[TRANSFORMER]
         said = shown(*interval(mine.tolist()))
-        seen = [step for step in appeared if step is not None]
-        results.check(
-            f"{name}: in-context learning appears in every seed",
-            f"{len(seen)} of {len(appeared)} seeds" + (f", from step {min(seen)}" if seen else ""),
-            len(seen) == len(appeared),
-        )
-        results.check(
-            f"{name}: training has come to rest", "yes" if rested else "the error still falls", rested
-        )
+        check_appeared(results, name, appeared)
+        check_rest(results, f"{name}: training has come to rest", losses)
         if name == "linear":
             gap = (found[TRANSFORMER] - found[LEAST_SQUARES]).abs().mean(1)
             results.check(

@@ -25,7 +25,7 @@ from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
 
 LATE = "late squared error"
-SEVERAL = "GD steps, as many as layers"
+PRECONDITIONED, ANSWER = "preconditioned state", "ridge's guess"  # what probes look for
 # Layers of linear attention are a polynomial of a high degree, which one sequence in a thousand (long, or in few of the
 # dimensions) blows up so far that it decides the mean error of all. Of states, one entry in a million is larger.
 LARGEST = 6.0
@@ -95,6 +95,7 @@ class Mesa(Experiment):
         self._compare(results, found, test, list(names))
 
     def conclude(self, results: Results) -> None:
+        self._judge_order(results)
         lower = "The claim is borne out where layers err less than one step of GD, and deep models no more than ridge."
         results.figure("squared error", "Error against the number of states seen", log_y=True, reads=lower)
         reads = (
@@ -106,6 +107,27 @@ class Mesa(Experiment):
         results.figure(LATE, "Error in training, last 10 states", marks=APPEARS, log_y=True)
         results.figure("mean squared error", "Error, mean over the sequence", reads=lower)
         results.figure("error at the end", "Error at the end of sequences", reads=lower)
+
+    def _judge_order(self, results: Results) -> None:
+        """Of models of several layers: whether they precondition first and answer later."""
+        for name in dict.fromkeys(row["panel"] for row in results.rows if row["metric"] == "probed"):
+            early, late = (results.curves(sought, "probed", name) for sought in (PRECONDITIONED, ANSWER))
+            if max(next(iter(early.values()))) < 2:
+                continue
+            first, then = (
+                [max(curve, key=curve.__getitem__) for curve in of.values()] for of in (early, late)
+            )
+            found = [
+                f"{sought} layer {', '.join(f'{layer:g}' for layer in at)}: "
+                + shown(*interval([curve[layer] for curve, layer in zip(of.values(), at, strict=True)]))
+                for sought, of, at in ((PRECONDITIONED, early, first), (ANSWER, late, then))
+            ]
+            results.check(
+                f"{name}: the {PRECONDITIONED} is read best off an earlier layer than {ANSWER}, and better than off "
+                "the tokens, in every seed",
+                "; ".join(found),
+                all(0 < before < after for before, after in zip(first, then, strict=True)),
+            )
 
     def _train(
         self, model: Architecture, dynamics: LinearDynamics, number: int, place: Workplace
@@ -216,8 +238,8 @@ class Mesa(Experiment):
         now, before = some[..., 1:-1, :], some[..., :-2, :]
         wanted = {
             "state before": torch.cat([torch.zeros_like(now[..., :1, :]), before], -2),
-            "preconditioned state": preconditioned(some),
-            "ridge's guess": forms[RIDGE](some),
+            PRECONDITIONED: preconditioned(some),
+            ANSWER: forms[RIDGE](some),
         }
         for quantity, values in wanted.items():
             for layer, state in enumerate(states):

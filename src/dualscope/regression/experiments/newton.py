@@ -6,7 +6,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, arrived, first_below, note_training
+from dualscope.regression.appearance import (
+    APPEARS,
+    ERROR_RESTS,
+    LOSS_RESTS,
+    check_appeared,
+    check_rest,
+    first_below,
+    note_curve,
+    note_training,
+)
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.spectrum import (
     Spectrum,
@@ -19,7 +28,7 @@ from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import fit_probe, read_probe
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
-from dualscope.regression.prompt_training import LONGEST, Curriculum, states_of, train_on_prompts
+from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, states_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
 
@@ -81,6 +90,7 @@ class Newton(Experiment):
         note_training(
             results, learned.training, LONGEST, LEVEL, "transformer", self.seeds, f"training: {panel}"
         )
+        note_curve(results, learned.training, ALL, "transformer", self.seeds, f"training: {panel}")
         results.notes[f"steps, {panel}"] = learned.training.steps
         fit = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
         test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 4, place.device))
@@ -144,20 +154,17 @@ class Newton(Experiment):
         reads = "The claim is borne out where layers fall step by step to least squares."
         results.figure("squared error by layer", "What each layer knows", log_y=True, reads=reads)
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)
+        results.figure(ALL, "Error in training, all lengths", log_y=True)
 
     def _judge_training(self, results: Results, panel: str) -> None:
-        seeds = results.curves("transformer", LONGEST, f"training: {panel}")
-        curve = {int(step): [of[step] for of in seeds.values()] for step in next(iter(seeds.values()))}
-        seen = [step for step in first_below(curve, LEVEL) if step is not None]
-        results.check(
-            f"{panel}: in-context learning appears in every seed",
-            f"{len(seen)} of {len(seeds)} seeds" + (f", from step {min(seen)}" if seen else ""),
-            len(seen) == len(seeds),
-        )
-        rested = arrived(curve, 0.05)
-        results.check(
-            f"{panel}: training has come to rest", "yes" if rested else "the error still falls", rested
-        )
+        curves = {}
+        for measure in (LONGEST, ALL):
+            seeds = results.curves("transformer", measure, f"training: {panel}")
+            steps = next(iter(seeds.values()))
+            curves[measure] = {int(step): [of[step] for of in seeds.values()] for step in steps}
+        check_appeared(results, panel, first_below(curves[LONGEST], LEVEL))
+        check_rest(results, f"{panel}: {LOSS_RESTS}", curves[ALL])
+        check_rest(results, f"{panel}: {ERROR_RESTS}", curves[LONGEST], 0.05)
 
     def _judge_layers(self, results: Results, panel: str) -> None:
         """Of every seed the values from the embedding (layer 0) to the last layer."""

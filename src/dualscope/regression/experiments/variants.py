@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from dualscope.core.errors import InputError
-from dualscope.regression.appearance import APPEARS, note_training, when_equal
+from dualscope.regression.appearance import APPEARS, note_curve, note_training, when_equal
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.problems.prompts import LinearFunctions
@@ -85,8 +85,7 @@ class Variants(Experiment):
                 max(1, self.steps // 120),
             )
             note_training(results, learned.training, LONGEST, LEVEL, name, self.seeds)
-            for step, values in learned.training.curve(ALL).items():
-                results.over_seeds(name, ALL, values, self.seeds, panel="training", x_name="step", x=step)
+            note_curve(results, learned.training, ALL, name, self.seeds)
 
     def conclude(self, results: Results) -> None:
         names = [name for name in ARMS if results.curves(name, ALL)]

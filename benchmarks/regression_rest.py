@@ -1,0 +1,66 @@
+"""Does the error with the longest prompt come to rest? akyurek's transformer without noise, by how its training ends.
+
+    python -m benchmarks.regression_rest --last 0.02 --stay 0.25 --average 0.01     # as the experiments do
+    python -m benchmarks.regression_rest --last 0.004
+    python -m benchmarks.regression_rest --stay 0.5
+
+Prints the error of every 500 steps of the later half, and by what share of itself it fell over the last fifth, on four
+times as many prompts as experiments watch: on theirs, a fall is known to some hundredths. Minutes on a GPU.
+"""
+
+import argparse
+
+from dualscope.models.hardware import resolve
+from dualscope.regression import prompt_training
+from dualscope.regression.appearance import falls
+from dualscope.regression.architectures.gpt2 import Size
+from dualscope.regression.experiments.akyurek import Akyurek
+from dualscope.regression.problems.prompts import LinearFunctions
+from dualscope.regression.training import Schedule, Workplace
+
+EVERY = 500  # steps a line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--last", type=float, default=0.02, help="of the rate: what it falls to")
+    parser.add_argument("--stay", type=float, default=prompt_training.REST, help="part of steps at that rate")
+    parser.add_argument("--average", type=float, default=prompt_training.AVERAGED, help="part of steps")
+    parser.add_argument("--steps", type=int, help="those of the full size, unless given")
+    parser.add_argument("--device", default="auto")
+    asked = parser.parse_args()
+    device = resolve(asked.device)
+    full = Akyurek.full(**({} if asked.steps is None else {"steps": asked.steps}))
+    prompt_training.REST, prompt_training.AVERAGED = asked.stay, asked.average
+    prompt_training.WATCHED *= 4
+    learned = prompt_training.train_on_prompts(
+        LinearFunctions(full.d),
+        full.points,
+        full.seeds,
+        Size(full.layers, full.width, full.heads),
+        Schedule(full.steps, full.rate, 1.0, asked.last * full.rate, full.warmup),
+        full.batch,
+        Workplace(device, compiled=device.type == "cuda"),
+        prompt_training.Curriculum(full.curriculum),
+        watch_every=max(1, full.steps // 120),
+    )
+    print(
+        f"last rate {asked.last:g}, kept for {asked.stay:g}, mean over {asked.average:g}, {full.steps} steps"
+    )
+    for measure in (prompt_training.ALL, prompt_training.LONGEST):
+        curve = learned.training.curve(measure)
+        print(measure)
+        for first in range(full.steps // 2, full.steps, EVERY):
+            some = [values for step, values in curve.items() if first <= step < first + EVERY]
+            if some:
+                print(
+                    f"{first:>8}  " + "  ".join(f"{sum(of) / len(of):.6f}" for of in zip(*some, strict=True))
+                )
+        print("  falls by " + ", ".join(f"{100 * fall:.1f} %" for fall in falls(curve)) + " of itself")
+    print(f"{learned.training.seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
