@@ -12,6 +12,7 @@ from dualscope.report.charts.chart import Chart
 from dualscope.report.data import Data
 from dualscope.report.sections import regression
 
+PROBED = "What a linear probe reads off each layer (share of variance)"
 PEAK = 5000.0  # of least squares, where examples are as many as inputs
 
 
@@ -90,3 +91,11 @@ def test_on_a_logarithmic_axis_only_what_is_exact_but_for_rounding_is_left_out()
                     low[title, panel.title] = axis["range"][0], len(beneath)
     assert any(count for _, count in low.values())  # least squares without noise
     assert all(foot > -5 for foot, _ in low.values())
+
+
+def test_between_whole_numbers_an_axis_has_no_ticks() -> None:
+    panels = {panel.title: panel for panel in drawn(shipped_runs()["mesa"])[PROBED].panels}
+    assert panels["1 linear layer"].layout["xaxis"]["dtick"] == 1
+    assert "dtick" not in panels["GPT-2, 6 layers"].layout["xaxis"]
+    (noises,) = drawn(shipped_runs()["akyurek"])["Distance from the closed forms over noise"].panels
+    assert "dtick" not in noises.layout["xaxis"]

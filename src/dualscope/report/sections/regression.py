@@ -29,6 +29,7 @@ READS_HEAT_MAP = (
 STARS = (
     "A star is the step at which in-context learning appears in a seed, at the height of the mean over seeds."
 )
+COUNTED = 5  # a longer axis has whole numbers by itself
 FLOOR = 1e-5  # of the upper quarter's least value, below which a logarithmic axis does not go
 
 
@@ -161,6 +162,8 @@ def _panel(
         layout: dict[str, Any] = {"xaxis": {"title": {"text": plain(x_name)}}, "yaxis": {"zeroline": True}}
         if figure.get("log_x"):
             layout["xaxis"]["type"] = "log"
+        elif _countable([row["x"] for row in rows if row["x"] is not None]):
+            layout["xaxis"]["dtick"] = 1
         if figure.get("log_y"):
             layout["yaxis"] = _log_axis([row["value"] for row in rows])
         if figure.get("span"):
@@ -171,6 +174,11 @@ def _panel(
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
     return Panel(data, layout, title, 90 + 30 * len(series))
+
+
+def _countable(places: list[float]) -> bool:
+    """Whether an axis is of a few whole numbers, between which there is nothing: layers, examples."""
+    return max(places) - min(places) <= COUNTED and all(place == int(place) for place in places)
 
 
 def _log_axis(values: list[float]) -> dict[str, Any]:
