@@ -1,4 +1,4 @@
-"""The benchmarks' made-up lessons are lessons: what learners ask of a real one they find in these. Jobs leave nothing out."""
+"""The benchmarks' made-up lessons are lessons: they have what learners ask of a real one. Jobs leave nothing out."""
 
 import pytest
 from benchmarks import lessons

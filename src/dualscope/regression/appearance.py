@@ -65,6 +65,8 @@ def falls(curve: Mapping[int, Sequence[float]], part: float = 0.2) -> list[float
 
     >>> [round(fall, 3) for fall in falls({step: [2.0, 9.0 if step < 90 else 8.1] for step in range(101)})]
     [0.0, 0.1]
+    >>> falls({0: [1.0], 10: [1.0]})
+    [1.0]
     """
     steps = sorted(curve)
     last = [curve[step] for step in steps if step >= steps[-1] * (1 - part)]

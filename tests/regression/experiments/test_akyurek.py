@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from dualscope.regression.appearance import ERROR_RESTS, LOSS_RESTS
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.experiments.akyurek import Akyurek, looked_for
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
-from dualscope.regression.prompt_training import all_states_of
+from dualscope.regression.prompt_training import ALL, LONGEST, all_states_of
+from dualscope.regression.results import Results
 from dualscope.regression.training import Workplace
 
 SEEDS = (0, 1)
@@ -67,3 +69,20 @@ def test_time_is_dealt_out_by_depth_and_none_is_lost() -> None:
     assert shares == sorted(shares)  # type: ignore[type-var]
     assert sum(share or 0 for share in shares) == pytest.approx(2.0 * len(experiment.arms))
     assert Akyurek.full().minutes_of(experiment.arms[0]) is None
+
+
+def test_of_both_curves_it_is_asked_whether_they_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, tuple[dict[int, list[float]], float]] = {}
+
+    def note(_: Results, claim: str, curve: dict[int, list[float]], within: float = 0.02) -> None:
+        asked[claim] = curve, within
+
+    monkeypatch.setattr("dualscope.regression.experiments.akyurek.check_rest", note)
+    experiment, results = Akyurek.quick(seeds=SEEDS, steps=4), Results("akyurek")
+    arm = experiment.arms[0]
+    experiment._trained(results, arm, Workplace())
+    for claim, measure, within in ((LOSS_RESTS, ALL, 0.02), (ERROR_RESTS, LONGEST, 0.05)):
+        curve, let_pass = asked[f"{arm}: {claim}"]
+        rows = results.curves(str(arm), measure, "training")
+        assert {step: [rows[seed][step] for seed in SEEDS] for step in rows[0]} == curve
+        assert let_pass == within

@@ -49,4 +49,5 @@ def test_probes_see_the_tokens_of_the_time_that_is_asked_about() -> None:
         return torch.tensor([curve[0] for curve in results.curves(sought, "probed", "tokens").values()])
 
     assert (share("state before") > 0.999).all()  # it stands in the token
+    assert (share(PRECONDITIONED) > 0.6).all()  # so does the state, of which it is most
     assert (share(ANSWER) < 0.5).all()  # that takes what was before, too
