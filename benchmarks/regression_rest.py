@@ -32,7 +32,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
     device = resolve(asked.device)
-    full = Akyurek.full(**({} if asked.steps is None else {"steps": asked.steps}))
+    full = Akyurek.full() if asked.steps is None else Akyurek.full(steps=asked.steps)
+    # What no user of an experiment may choose, because its checks are made for it.
     prompt_training.REST, prompt_training.AVERAGED = asked.stay, asked.average
     prompt_training.WATCHED *= 4
     learned = prompt_training.train_on_prompts(

@@ -1,5 +1,6 @@
 """When in-context learning appears in training, and what the error is along the way."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -7,10 +8,12 @@ from dualscope.regression.results import Results
 from dualscope.regression.training import Training
 
 APPEARS = "step at which in-context learning appears"
-# Two rules. The loss is what is minimised, and cannot fall below that of the best learner there is. The error with the
-# longest prompt can where answers have no noise: a power of the steps never rests by a rule that is relative to itself.
-LOSS_RESTS = "the loss in training has come to rest (2 %)"
-ERROR_RESTS = "the error with the longest prompt has come to rest (5 %)"
+# By what share of themselves curves at rest may fall. The loss is what is minimised, and the best learner there is
+# bounds it. Where answers have no noise, nothing but zero bounds the error with the longest prompt: one that falls with
+# a power of the steps rests by no rule that is relative to itself.
+LOSS_WITHIN, ERROR_WITHIN = 0.02, 0.05
+LOSS_RESTS = f"the loss in training has come to rest ({100 * LOSS_WITHIN:g} %)"
+ERROR_RESTS = f"the error with the longest prompt has come to rest ({100 * ERROR_WITHIN:g} %)"
 
 
 def first_below(curve: Mapping[int, Sequence[float]], level: float) -> list[int | None]:
@@ -61,17 +64,17 @@ def note_curve(
 
 def falls(curve: Mapping[int, Sequence[float]], part: float = 0.2) -> list[float]:
     """By what share of itself each copy's curve fell over its last ``part``: the mean of the later half of that part
-    beside that of the earlier half. Of a curve of too few points, all of it.
+    beside that of the earlier half. Not a number, where it has too few points to say.
 
     >>> [round(fall, 3) for fall in falls({step: [2.0, 9.0 if step < 90 else 8.1] for step in range(101)})]
     [0.0, 0.1]
     >>> falls({0: [1.0], 10: [1.0]})
-    [1.0]
+    [nan]
     """
     steps = sorted(curve)
     last = [curve[step] for step in steps if step >= steps[-1] * (1 - part)]
     if len(last) < 4:
-        return [1.0] * len(last[0])
+        return [math.nan] * len(last[0])
     half = len(last) // 2
     means = [
         [sum(copy) / len(copy) for copy in zip(*some, strict=True)] for some in (last[:half], last[half:])
@@ -79,7 +82,7 @@ def falls(curve: Mapping[int, Sequence[float]], part: float = 0.2) -> list[float
     return [1 - after / before if before else 0.0 for before, after in zip(*means, strict=True)]
 
 
-def arrived(curve: Mapping[int, Sequence[float]], within: float = 0.02, part: float = 0.2) -> bool:
+def arrived(curve: Mapping[int, Sequence[float]], within: float = LOSS_WITHIN, part: float = 0.2) -> bool:
     """Whether training has come to rest: over its last ``part`` no copy's curve fell by more than ``within`` of itself.
 
     >>> arrived({step: [1 / (1 + step)] for step in range(100)})
@@ -101,19 +104,32 @@ def check_appeared(results: Results, name: str, appeared: Sequence[int | None]) 
 
 
 def check_rest(
-    results: Results, claim: str, curve: Mapping[int, Sequence[float]], within: float = 0.02
+    results: Results, claim: str, curve: Mapping[int, Sequence[float]], within: float = LOSS_WITHIN
 ) -> None:
     """That a training's curve has come to rest; where it has not, by how much each seed's still falls.
 
     >>> results = Results("demo")
     >>> check_rest(results, "the loss rests", {step: [1.0, 0.9**step] for step in range(21)})
     >>> results.checks[0].found
-    'still falls, by 0 and 23 % of itself'
+    'still falls, by 0.0 and 23.0 % of itself'
     """
-    rested = arrived(curve, within)
-    by = [f"{100 * fall:.2g}" for fall in falls(curve)]
+    found = falls(curve)
+    by = [f"{100 * fall:.1f}" for fall in found]
     several = " and ".join(filter(None, [", ".join(by[:-1]), by[-1]]))
-    results.check(claim, "yes" if rested else f"still falls, by {several} % of itself", rested)
+    rested = arrived(curve, within)
+    falling = "too few points to say" if math.isnan(sum(found)) else f"still falls, by {several} % of itself"
+    results.check(claim, "yes" if rested else falling, rested)
+
+
+def check_rests(
+    results: Results,
+    name: str,
+    losses: Mapping[int, Sequence[float]],
+    errors: Mapping[int, Sequence[float]],
+) -> None:
+    """That a training on prompts has come to rest, by both rules."""
+    check_rest(results, f"{name}: {LOSS_RESTS}", losses)
+    check_rest(results, f"{name}: {ERROR_RESTS}", errors, ERROR_WITHIN)
 
 
 def when_equal(

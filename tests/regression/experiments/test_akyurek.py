@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.regression.appearance import ERROR_RESTS, LOSS_RESTS
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.experiments.akyurek import Akyurek, looked_for
 from dualscope.regression.problems.data import generators
@@ -72,17 +71,18 @@ def test_time_is_dealt_out_by_depth_and_none_is_lost() -> None:
 
 
 def test_of_both_curves_it_is_asked_whether_they_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, tuple[dict[int, list[float]], float]] = {}
+    Curve = dict[int, list[float]]
+    asked: list[tuple[str, Curve, Curve]] = []
 
-    def note(_: Results, claim: str, curve: dict[int, list[float]], within: float = 0.02) -> None:
-        asked[claim] = curve, within
+    def note(_: Results, name: str, losses: Curve, errors: Curve) -> None:
+        asked.append((name, losses, errors))
 
-    monkeypatch.setattr("dualscope.regression.experiments.akyurek.check_rest", note)
+    monkeypatch.setattr("dualscope.regression.experiments.akyurek.check_rests", note)
     experiment, results = Akyurek.quick(seeds=SEEDS, steps=4), Results("akyurek")
     arm = experiment.arms[0]
     experiment._trained(results, arm, Workplace())
-    for claim, measure, within in ((LOSS_RESTS, ALL, 0.02), (ERROR_RESTS, LONGEST, 0.05)):
-        curve, let_pass = asked[f"{arm}: {claim}"]
-        rows = results.curves(str(arm), measure, "training")
+    ((name, *curves),) = asked
+    assert name == str(arm)
+    for measure, curve in zip((ALL, LONGEST), curves, strict=True):
+        rows = results.curves(name, measure, "training")
         assert {step: [rows[seed][step] for seed in SEEDS] for step in rows[0]} == curve
-        assert let_pass == within

@@ -6,15 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import (
-    APPEARS,
-    ERROR_RESTS,
-    LOSS_RESTS,
-    check_appeared,
-    check_rest,
-    note_curve,
-    note_training,
-)
+from dualscope.regression.appearance import APPEARS, check_appeared, check_rests, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines.neighbours import nearest
 from dualscope.regression.baselines.spectrum import (
@@ -151,8 +143,7 @@ class Akyurek(Experiment):
         results.notes[f"steps, {arm}"] = learned.training.steps
         if arm.layers == self.layers and arm.width == self.width:
             check_appeared(results, str(arm), appeared)
-            check_rest(results, f"{arm}: {LOSS_RESTS}", learned.training.curve(ALL))
-            check_rest(results, f"{arm}: {ERROR_RESTS}", learned.training.curve(LONGEST), 0.05)
+            check_rests(results, str(arm), *(learned.training.curve(measure) for measure in (ALL, LONGEST)))
         return learned
 
     def filters(self, noise: float) -> dict[str, Filter]:

@@ -8,10 +8,8 @@ from torch import Tensor
 
 from dualscope.regression.appearance import (
     APPEARS,
-    ERROR_RESTS,
-    LOSS_RESTS,
     check_appeared,
-    check_rest,
+    check_rests,
     first_below,
     note_curve,
     note_training,
@@ -163,8 +161,7 @@ class Newton(Experiment):
             steps = next(iter(seeds.values()))
             curves[measure] = {int(step): [of[step] for of in seeds.values()] for step in steps}
         check_appeared(results, panel, first_below(curves[LONGEST], LEVEL))
-        check_rest(results, f"{panel}: {LOSS_RESTS}", curves[ALL])
-        check_rest(results, f"{panel}: {ERROR_RESTS}", curves[LONGEST], 0.05)
+        check_rests(results, panel, curves[ALL], curves[LONGEST])
 
     def _judge_layers(self, results: Results, panel: str) -> None:
         """Of every seed the values from the embedding (layer 0) to the last layer."""
