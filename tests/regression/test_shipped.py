@@ -1,6 +1,7 @@
 """The shipped results: small, complete, and their closed-form curves and --quick points found again."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dualscope.cli import app
 from dualscope.regression import EXPERIMENTS, Results, load
 from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
-from dualscope.regression.experiments.akyurek import BAYES, Akyurek
+from dualscope.regression.experiments.akyurek import BAYES, LEAST_SQUARES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
 from dualscope.regression.experiments.momentum import MomentumLanguageModels
@@ -134,6 +135,20 @@ def test_bayes_curves_are_found_again(noise: float) -> None:
     assert set(found) == set(range(1, settings["points"]))
     for k, error in found.items():
         assert error == pytest.approx(float(again[int(k)]), rel=0.15), k
+
+
+def test_the_loss_without_noise_could_fall_by_no_more_than_the_docs_say() -> None:
+    settings, results = shipped("akyurek")
+    panel, found = "8 layers, width 256, noise 0", dict[str, list[float]]()
+    for name in ("trained", LEAST_SQUARES):
+        found[name] = [
+            sum(curve(results, name, "squared error", panel, seed=seed).values())
+            for seed in settings["seeds"]
+        ]
+    left = [1 - least / mine for mine, least in zip(*found.values(), strict=True)]
+    said = re.search(r"at most (\S+) % above that of least squares", " ".join(DOCS.read_text().split()))
+    assert said
+    assert f"{100 * max(left):.1f}" == said[1]
 
 
 def test_mesas_closed_forms_are_found_again() -> None:
