@@ -48,7 +48,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict
 
 # Those that need nothing but minutes of this machine; what each of the others needs is said in its first lines.
-BENCHMARKS ?= startup prefix_cost speed
+BENCHMARKS ?= startup prefix_cost
 
 bench: $(VENV)/.installed-dev
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
