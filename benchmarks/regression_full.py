@@ -34,6 +34,9 @@ COMPILING = 0.7  # minutes that a language model's compiler takes before its clo
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
 VARIANTS = 6  # jobs among which the other kinds of attention are dealt out
 COMPILED = ("garg", "newton", "akyurek", "momentum")  # with trainings long enough to repay it
+AT_ONCE = {
+    "akyurek": 4
+}  # more gain nothing, and a job that is compiled or probes leaves the GPU to the others
 LATE = "regularized, alpha = -0.5"  # the kind of attention that begins last
 GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found
 
@@ -52,8 +55,14 @@ JOBS = (
         Job(f"akyurek-noise-{noise}", "akyurek", {"noises": (noise,), "depths": (), "widths": ()})
         for noise in (0.0, 0.25, 0.5)
     ),
-    Job("akyurek-depth", "akyurek", {"noises": (), "widths": ()}),
-    Job("akyurek-width", "akyurek", {"noises": (), "depths": ()}),
+    *(
+        Job(f"akyurek-depth-{depth}", "akyurek", {"noises": (), "depths": (depth,), "widths": ()})
+        for depth in (1, 2, 4, 12)
+    ),
+    *(
+        Job(f"akyurek-width-{width}", "akyurek", {"noises": (), "depths": (), "widths": (width,)})
+        for width in (32, 64, 128)
+    ),
     *(Job(f"newton-{condition}", "newton", {"conditions": (float(condition),)}) for condition in (1, 100)),
     *(Job(f"variants-{i}", "variants", {"arms": i}) for i in range(VARIANTS)),
     # One seed of it had not begun after 8,000 steps: twice as many, watched at every second of the others'.
@@ -106,7 +115,7 @@ def machine(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
 
 
-def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> None:
+def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool, since: float) -> None:
     """One job, in this process; a compiler that fails is done without, and said."""
     began = time.monotonic()
     try:
@@ -120,14 +129,17 @@ def run_job(job: Job, out: Path, minutes: float, tiny: bool, compiled: bool) -> 
         print("without the compiler, then", flush=True)
         experiment = build(job, left, tiny, False)
         results = experiment.run(conclude=False)
-    store(job, experiment, results, out, time.monotonic() - began)
+    store(job, experiment, results, out, time.monotonic() - began, since)
 
 
-def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float) -> None:
+def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float, since: float) -> None:
     stored = {
         "job": job.name,
         "settings": experiment.model_dump(mode="json"),
         "seconds": round(seconds, 1),
+        "ended": round(
+            time.time() - since, 1
+        ),  # after the experiment's first job began, which may be another
         "machine": machine(experiment.device),
         "shared": PIPES in os.environ,  # whether jobs computed at once, and did not take turns
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -188,12 +200,14 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu: full sizes without a GPU; for linear layers")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--no-mps", action="store_true", help="jobs take turns on the GPU")
-    parser.add_argument("--at-once", type=int, default=99)
+    parser.add_argument("--at-once", type=int, help="jobs; 4 of akyurek's and all of any other, unless given")
     parser.add_argument("--job", help=argparse.SUPPRESS)
+    parser.add_argument("--since", type=float, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
         job = replace(next(job for job in JOBS if job.name == asked.job), device=asked.device)
-        run_job(job, asked.out, asked.minutes, asked.tiny, not asked.no_compile and not asked.tiny)
+        compiled = not asked.no_compile and not asked.tiny
+        run_job(job, asked.out, asked.minutes, asked.tiny, compiled, asked.since)
         return
     names = [name for name in asked.only.split(",") if name]
     groups = [
@@ -221,18 +235,19 @@ def main() -> None:
 
 def run_all(jobs: list[Job], work: Path, asked: argparse.Namespace) -> dict[str, int | str]:
     """Each in a process of its own; gives how each ended."""
-    began = time.monotonic()
+    began, since = time.monotonic(), time.time()
     environment = os.environ | {
         "OMP_NUM_THREADS": "2",
         "TORCHINDUCTOR_COMPILE_THREADS": "2",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
     }
     waiting = list(jobs)
+    at_once = asked.at_once or min(AT_ONCE.get(job.experiment, len(jobs)) for job in jobs)
     running: dict[str, subprocess.Popen[bytes]] = {}
     ended: dict[str, int | str] = {}
     while waiting or running:
         left = asked.minutes - (time.monotonic() - began) / 60
-        while waiting and len(running) < asked.at_once and left > 0:
+        while waiting and len(running) < at_once and left > 0:
             job = waiting.pop(0)
             command = [
                 sys.executable,
@@ -243,7 +258,7 @@ def run_all(jobs: list[Job], work: Path, asked: argparse.Namespace) -> dict[str,
                 "--out",
                 str(work),
             ]
-            command += ["--minutes", f"{left:.2f}", "--device", asked.device]
+            command += ["--minutes", f"{left:.2f}", "--device", asked.device, "--since", str(since)]
             command += ["--tiny"] if asked.tiny else []
             command += ["--no-compile"] if asked.no_compile else []
             log = (work / f"{job.name}.log").open("w")

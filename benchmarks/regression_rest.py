@@ -1,10 +1,12 @@
-"""Does the error with the longest prompt come to rest? akyurek's transformer without noise, by how its training ends.
+"""Do the loss and the error with the longest prompt come to rest? akyurek's transformer without noise, by how it is
+trained.
 
     python -m benchmarks.regression_rest --last 0.02 --stay 0.25 --average 0.01     # as the experiments do
     python -m benchmarks.regression_rest --last 0.004
-    python -m benchmarks.regression_rest --stay 0.5
+    python -m benchmarks.regression_rest --stay 0.5 --steps 12000
+    python -m benchmarks.regression_rest --width 32 --rate 0.0034
 
-Prints the error of every 500 steps of the later half, and by what share of itself it fell over the last fifth, on four
+Prints both of every 500 steps of the later half, and by what share of itself each fell over the last fifth, on four
 times as many prompts as experiments watch: on theirs, a fall is known to some hundredths. Minutes on a GPU.
 """
 
@@ -13,8 +15,7 @@ import argparse
 from dualscope.models.hardware import resolve
 from dualscope.regression import prompt_training
 from dualscope.regression.appearance import falls
-from dualscope.regression.architectures.gpt2 import Size
-from dualscope.regression.experiments.akyurek import Akyurek
+from dualscope.regression.experiments.akyurek import Akyurek, Arm
 from dualscope.regression.problems.prompts import LinearFunctions
 from dualscope.regression.training import Schedule, Workplace
 
@@ -28,11 +29,13 @@ def main() -> None:
     parser.add_argument("--last", type=float, default=0.02, help="of the rate: what it falls to")
     parser.add_argument("--stay", type=float, default=prompt_training.REST, help="part of steps at that rate")
     parser.add_argument("--average", type=float, default=prompt_training.AVERAGED, help="part of steps")
-    parser.add_argument("--steps", type=int, help="those of the full size, unless given")
+    for name, kind in (("steps", int), ("width", int), ("rate", float)):
+        parser.add_argument(f"--{name}", type=kind, help="that of the full size, unless given")
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
     device = resolve(asked.device)
-    full = Akyurek.full() if asked.steps is None else Akyurek.full(steps=asked.steps)
+    chosen = {name: getattr(asked, name) for name in ("steps", "width", "rate")}
+    full = Akyurek.full(**{name: value for name, value in chosen.items() if value is not None})
     # What no user of an experiment may choose, because its checks are made for it.
     prompt_training.REST, prompt_training.AVERAGED = asked.stay, asked.average
     prompt_training.WATCHED *= 4
@@ -40,7 +43,7 @@ def main() -> None:
         LinearFunctions(full.d),
         full.points,
         full.seeds,
-        Size(full.layers, full.width, full.heads),
+        full.size_of(Arm(full.layers, full.width, 0.0)),
         Schedule(full.steps, full.rate, 1.0, asked.last * full.rate, full.warmup),
         full.batch,
         Workplace(device, compiled=device.type == "cuda"),
@@ -48,7 +51,8 @@ def main() -> None:
         watch_every=max(1, full.steps // 120),
     )
     print(
-        f"last rate {asked.last:g}, kept for {asked.stay:g}, mean over {asked.average:g}, {full.steps} steps"
+        f"width {full.width}, rate {full.rate:g}, last {asked.last:g} of it, kept for {asked.stay:g}, mean over "
+        f"{asked.average:g}, {full.steps} steps"
     )
     for measure in (prompt_training.ALL, prompt_training.LONGEST):
         curve = learned.training.curve(measure)

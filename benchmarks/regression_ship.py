@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.regression_claims import PARTED, claims_table, trainings_table
+from benchmarks.regression_full import JOBS
 from dualscope.core.rows import ExperimentRow
 from dualscope.regression import EXPERIMENTS, Experiment, Results, save
 from dualscope.regression.appearance import APPEARS
@@ -29,7 +30,7 @@ TRAININGS = "<!-- trainings: python -m benchmarks.regression_ship -->", "<!-- en
 
 
 def read_parts(files: list[Path]) -> dict[str, dict[str, Any]]:
-    """job -> what it stored; the last file that has it wins."""
+    """job -> what it stored, as jobs are ordered; the last file that has it wins."""
     found: dict[str, dict[str, Any]] = {}
     for file in files:
         with tarfile.open(file) as whole:
@@ -38,7 +39,8 @@ def read_parts(files: list[Path]) -> dict[str, dict[str, Any]]:
                 if content is not None:
                     stored = json.loads(gzip.decompress(content.read()))
                     found[stored["job"]] = stored
-    return found
+    order = [job.name for job in JOBS]
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
 
 
 def settings_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -78,18 +80,18 @@ def ship(parts: list[dict[str, Any]]) -> None:
     results = Results.joined([Results.from_dict(part["results"]) for part in parts])
     experiment = experiment_of(EXPERIMENTS[results.experiment], [part["settings"] for part in parts])
     experiment.conclude(results)
-    told = ("job", "seconds", "machine", "date", "python", "settings")
+    told = ("job", "seconds", "ended", "machine", "date", "python", "settings")
     about = {
         "size": "full size",
         "machine": ", ".join(sorted({part["machine"] for part in parts})),
         "date": max(part["date"] for part in parts),
-        "parts": [{name: part[name] for name in told} for part in parts],
+        "parts": [{name: part[name] for name in told if name in part} for part in parts],
         "python": ", ".join(sorted({part["python"] for part in parts})),
         "platform": "",
         "packages": parts[0].get("packages", {}),
         "git": None,
     }
-    seconds = max(part["seconds"] for part in parts)
+    seconds = max(part.get("ended", part["seconds"]) for part in parts)
     save(results, experiment, SHIPPED / results.experiment, seconds, about=about)
     held = sum(check.holds for check in results.checks)
     print(f"{results.experiment}: {len(results.rows)} rows, {held} of {len(results.checks)} checks hold")

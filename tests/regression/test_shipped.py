@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.regression import EXPERIMENTS, Results, load
+from dualscope.regression.appearance import LOSS_WITHIN, falls
 from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
 from dualscope.regression.experiments.akyurek import BAYES, LEAST_SQUARES, Akyurek
@@ -25,6 +26,7 @@ from dualscope.regression.folder import PROVENANCE, SETTINGS
 from dualscope.regression.problems.data import generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
+from dualscope.regression.prompt_training import ALL
 from dualscope.regression.shipped import SHIPPED, shipped_runs
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
@@ -60,6 +62,7 @@ def test_shipped_results_are_small_and_say_where_they_are_from() -> None:
         assert told["machine"], name
         assert told["date"], name
         assert not told["quick"]
+        assert told["seconds"] <= 600, name
         assert settings["experiment"] == name
         assert {row["seed"] for row in results.rows} <= {None, *settings["seeds"]}
         seeds = {seed for part in told["parts"] for seed in part["settings"]["seeds"]}
@@ -135,6 +138,20 @@ def test_bayes_curves_are_found_again(noise: float) -> None:
     assert set(found) == set(range(1, settings["points"]))
     for k, error in found.items():
         assert error == pytest.approx(float(again[int(k)]), rel=0.15), k
+
+
+@pytest.mark.parametrize("name", ["akyurek", "newton"])
+def test_every_training_had_come_to_rest_by_its_loss(name: str) -> None:
+    """Also of the depths and widths that no check judges: all had their planned steps, and none ended by the clock."""
+    settings, results = shipped(name)
+    trained = [row for row in results.rows if row["metric"] == ALL and row["seed"] is not None]
+    arms = {(row["panel"], row["series"]) for row in trained}
+    assert len(arms) == EXPERIMENTS[name].full().trainings
+    for panel, series in arms:
+        seeds = [curve(results, series, ALL, panel, seed) for seed in settings["seeds"]]
+        watched = {int(step): [of[step] for of in seeds] for step in seeds[0]}
+        assert max(watched) == settings["steps"], series
+        assert max(falls(watched)) <= LOSS_WITHIN, series
 
 
 def test_the_loss_without_noise_could_fall_by_no_more_than_the_docs_say() -> None:

@@ -60,16 +60,6 @@ def test_a_probe_is_fitted_to_the_sums_of_its_own_copy() -> None:
     assert not torch.allclose(wanted[:, 0], wanted[:, 1])
 
 
-def test_time_is_dealt_out_by_depth_and_none_is_lost() -> None:
-    experiment = Akyurek.full(minutes=2.0, noises=(0.0,), widths=())
-    found = {arm.layers: experiment.minutes_of(arm) for arm in experiment.arms}
-    shares = [found[layers] for layers in sorted(found)]
-    assert all(share is not None for share in shares)
-    assert shares == sorted(shares)  # type: ignore[type-var]
-    assert sum(share or 0 for share in shares) == pytest.approx(2.0 * len(experiment.arms))
-    assert Akyurek.full().minutes_of(experiment.arms[0]) is None
-
-
 def test_of_both_curves_it_is_asked_whether_they_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     Curve = dict[int, list[float]]
     asked: list[tuple[str, Curve, Curve]] = []
