@@ -7,37 +7,20 @@ from statistics import fmean
 import yaml
 
 from dualscope.regression.appearance import APPEARS
+from dualscope.regression.claims import claims
 from dualscope.regression.experiment import EXPERIMENTS
 from dualscope.regression.folder import PROVENANCE, SETTINGS, load
 from dualscope.regression.shipped import shipped_runs
 
 PARTED = ("classes", "conditions", "seeds", "arms", "kinds", "sharing", "noises", "depths", "widths")
 """Settings in which the parts of an experiment may differ; the whole has all of theirs."""
-PAPERS = {
-    "garg": "Garg et al. 2022: transformers learn linear, sparse linear, tree and two-layer-network functions in "
-    "context, as well as or better than the best learners known for them, and linear ones also under shifts of "
-    "the inputs",
-    "akyurek": "Akyürek et al. 2023: trained in-context learners are least squares without noise and Bayes' ridge with "
-    "it; moments and weights can be read off their layers",
-    "newton": "Fu et al. 2024: layers advance like Newton's iterations and not like gradient descent's, also on "
-    "ill-conditioned inputs",
-    "mesa": "von Oswald et al. 2023b: transformers trained to continue sequences precondition in early layers and then "
-    "descend",
-    "vonoswald": "von Oswald et al. 2023: one trained linear layer is a step of GD; deeper ones are GD++",
-    "ahn": "Ahn et al. 2023: a trained linear layer is a step of GD with the best preconditioner",
-    "cheng": "Cheng et al. 2024: attention whose kernel is that of the data computes functional GD and approaches "
-    "Bayes' answer",
-    "variants": "Ren & Liu: regularized, augmented and negative attention change how fast and how well a transformer "
-    "learns in context",
-    "momentum": "Dai et al. 2023: momentum attention improves language models and their in-context learning",
-}
 
 
 def claims_table() -> str:
     """Markdown: a row a check, under the claim of its paper."""
     lines = ["| paper's claim | our check | found (mean over seeds [95 % interval]) | |", "|---|---|---|---|"]
     full = shipped_runs()
-    for name, paper in PAPERS.items():
+    for name, paper in claims().items():
         own = _checks(full[name])
         own += [f"{what} | not run at full size yet |" for what in _missing(name, full[name])]
         lines += _under(f"**{name}**: {paper}", own)
@@ -75,7 +58,7 @@ def trainings_table() -> str:
         "|---|---|---|---|---|",
     ]
     full = shipped_runs()
-    for name in PAPERS:
+    for name in claims():
         lines += _trainings(name, full[name])
     return "\n".join(lines)
 

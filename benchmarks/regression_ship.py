@@ -4,7 +4,7 @@ python -m benchmarks.regression_ship PARTS.tar.gz...     # later files replace t
                                                          # that two jobs have is the first's
 python -m benchmarks.regression_ship --without momentum-0 PARTS.tar.gz    # jobs that were cut short are no results
 python -m benchmarks.regression_ship --quick             # a point of every --quick run anew, for the tests
-python -m benchmarks.regression_ship                     # the tables alone, from what is shipped
+python -m benchmarks.regression_ship                     # the claims' words and the tables alone, from what is shipped
 """
 
 import argparse
@@ -17,10 +17,14 @@ from typing import Any
 
 from benchmarks.regression_claims import PARTED, claims_table, trainings_table
 from benchmarks.regression_full import JOBS
+from dualscope.core.folder import Folder
 from dualscope.core.rows import ExperimentRow
 from dualscope.regression import EXPERIMENTS, Experiment, Results, save
 from dualscope.regression.appearance import APPEARS
-from dualscope.regression.shipped import SHIPPED
+from dualscope.regression.claims import claims
+from dualscope.regression.folder import PROVENANCE
+from dualscope.regression.shipped import SHIPPED, shipped_runs
+from dualscope.studies.run_folder.storage import RunFolder
 
 QUICK = SHIPPED / "quick.json"
 POINT = ("panel", "series", "metric", "x_name", "x", "seed", "value")
@@ -97,6 +101,13 @@ def ship(parts: list[dict[str, Any]]) -> None:
     print(f"{results.experiment}: {len(results.rows)} rows, {held} of {len(results.checks)} checks hold")
 
 
+def refresh_claims() -> None:
+    """Words, not results: what the papers claim, as we put it today."""
+    for name, place in shipped_runs().items():
+        known = json.loads((place / PROVENANCE).read_text())
+        RunFolder(Folder.at(place)).write_json(PROVENANCE, {**known, "claim": claims()[name]})
+
+
 def refresh_docs() -> None:
     text = DOCS.read_text()
     for (begin, end), table in ((CLAIMS, claims_table()), (TRAININGS, trainings_table())):
@@ -141,6 +152,7 @@ def main() -> None:
         by_experiment.setdefault(stored["results"]["experiment"], []).append(stored)
     for some in by_experiment.values():
         ship(some)
+    refresh_claims()
     refresh_docs()
 
 

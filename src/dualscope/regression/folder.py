@@ -10,6 +10,7 @@ import yaml
 
 from dualscope.core.errors import InputError
 from dualscope.core.rows import EXPERIMENT_COLUMNS
+from dualscope.regression.claims import claims
 from dualscope.regression.results import Results
 from dualscope.studies.provenance import software
 from dualscope.studies.run_folder.storage import RunFolder
@@ -45,9 +46,8 @@ def save(
     run.folder.write(SETTINGS, _settings(results.experiment, experiment))
     kept = results.as_dict()
     told = {name: kept[name] for name in ("checks", "figures", "tables", "notes")}
-    run.write_json(
-        PROVENANCE, {**software(), "seconds": round(seconds, 1), "quick": quick, **told, **(about or {})}
-    )
+    told |= {"seconds": round(seconds, 1), "quick": quick, "claim": claims().get(results.experiment, "")}
+    run.write_json(PROVENANCE, {**software(), **told, **(about or {})})
     sink = pa.BufferOutputStream()
     pq.write_table(
         pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd", compression_level=19

@@ -22,6 +22,7 @@ from dualscope.report.glossary import glossary
 from dualscope.report.table import Badge, Number, Table
 from dualscope.studies.execute.outcome import is_full_disk
 
+FEW = 3  # names in a title; the line below it has them all
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -100,7 +101,8 @@ def _title(data: Data) -> str:
             if any(s.has_regression for s in data.sources)
             else "Nothing that can be read"
         )
-        return f"{what}: {', '.join(source.name for source in data.sources)}"
+        names = [source.name for source in data.sources]
+        return f"{what}: {', '.join(names) if len(names) <= FEW else f'{len(names)} experiments'}"
     named = ", ".join(models[:-1]) + " and " * (len(models) > 1) + models[-1]
     return f"Is in-context learning gradient descent in {named}?"
 

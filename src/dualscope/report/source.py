@@ -44,6 +44,13 @@ class ReportedRun:
             raise InputError(f"{place}: no cell of this run is finished, so there is nothing to report yet")
         self.name = name or str(folder).rstrip("/").rpartition("/")[2]
 
+    @property
+    def computed_on(self) -> str:
+        """What it ran on; of results that come with the package, the machine and the date."""
+        said = [f"{what} {where}" for what, where in self.provenance.get("where", {}).items()]
+        said += [self.provenance[key] for key in ("machine", "date") if key in self.provenance]
+        return ", ".join(said) or "–"
+
     @cached_property
     def cells(self) -> list[StoredCell]:
         """In the order of their ids, without what later ones stand for, and without those that have no rows."""

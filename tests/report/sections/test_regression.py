@@ -1,16 +1,21 @@
 """Figures of small transformers: each is drawn, and said how to read, as its experiment asks."""
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dualscope.regression import Results, VonOswald, save
+from dualscope.regression import EXPERIMENTS, Results, VonOswald, save
+from dualscope.regression.claims import claims
 from dualscope.regression.shipped import shipped_runs
 from dualscope.report.charts.chart import Chart
 from dualscope.report.data import Data
+from dualscope.report.page import write_report
 from dualscope.report.sections import regression
+from dualscope.report.table import Number, Table
 
 PROBED = "What a linear probe reads off each layer (share of variance)"
 PEAK = 5000.0  # of least squares, where examples are as many as inputs
@@ -99,3 +104,74 @@ def test_between_whole_numbers_an_axis_has_no_ticks() -> None:
     assert "dtick" not in panels["GPT-2, 6 layers"].layout["xaxis"]
     (noises,) = drawn(shipped_runs()["akyurek"])["Distance from the closed forms over noise"].panels
     assert "dtick" not in noises.layout["xaxis"]
+
+
+def test_of_several_runs_each_has_a_part_of_its_own_and_the_first_table_says_what_holds(
+    tmp_path: Path,
+) -> None:
+    places = []
+    for name, holds in (("first", [True, False]), ("second", [True]), ("third", [])):
+        results = Results("vonoswald")
+        results.over_seeds("gd", "error", [0.1, 0.2], seeds=[0, 1], x_name="step", x=1)
+        results.figure("error", "Error")
+        for number, held in enumerate(holds):
+            results.check(f"claim {number}", "0.1", held)
+        places.append(save(results, VonOswald(), tmp_path / name, 90.0, quick=name == "second"))
+    whole = regression.section(Data(places))
+    assert whole is not None
+    (overview,) = whole.items
+    assert isinstance(overview, Table)
+    found = [[entry.text if isinstance(entry, Number) else entry for entry in row] for row in overview.rows]
+    assert found == [
+        ["first", "1 of 2", "3", "1.5"],
+        ["second", "quick: not checked", "3", "1.5"],
+        ["third", "–", "3", "1.5"],
+    ]
+    assert [part.title for part in whole.parts] == ["first", "second", "third"]
+    assert all(
+        part.about
+        == "Von Oswald et al. 2023: one trained linear layer is a step of GD; deeper ones are GD++."
+        for part in whole.parts
+    )
+    assert [chart.title for chart in whole.charts()] == ["Error"] * 3
+    ids = [chart.id for chart in whole.charts()] + [part.id for part in whole.parts]
+    assert len({*ids}) == len(ids)
+
+
+def test_one_run_is_one_section_whose_titles_name_it(tmp_path: Path) -> None:
+    results = Results("vonoswald")
+    results.over_seeds("gd", "error", [0.1, 0.2], seeds=[0, 1], x_name="step", x=1)
+    results.figure("error", "Error")
+    section = regression.section(Data([save(results, VonOswald(), tmp_path / "run", 1.0)]))
+    assert section is not None
+    assert not section.parts
+    assert [chart.title for chart in section.charts()] == ["run: Error"]
+    assert section.about.endswith("deeper ones are GD++.")
+
+
+def test_a_run_of_an_earlier_version_has_no_claim(tmp_path: Path) -> None:
+    results = Results("vonoswald")
+    results.over_seeds("gd", "error", [0.1, 0.2], seeds=[0, 1])
+    place = save(results, VonOswald(), tmp_path / "run", 1.0)
+    told = json.loads((place / "provenance.json").read_text())
+    assert told.pop("claim") == claims()["vonoswald"]
+    (place / "provenance.json").write_text(json.dumps(told))
+    section = regression.section(Data([place]))
+    assert section is not None
+    assert section.about.endswith("says nothing about language models.")
+
+
+def test_every_part_is_reached_from_the_navigation_and_says_where_it_is_from(tmp_path: Path) -> None:
+    text = write_report(list(shipped_runs().values()), tmp_path / "r.html").read_text()
+    navigation = text[text.index("<nav") : text.index("</nav>")]
+    reached = re.findall(r'href="#([^"]+)"', navigation)
+    assert sum(name.startswith("regression-") for name in reached) == len(shipped_runs())
+    for name in reached:
+        assert f'<section id="{name}"' in text
+    assert f"In-context regression: {len(shipped_runs())} experiments" in text
+    where = text[text.index('<section id="provenance"') :]
+    assert "NVIDIA H200, 2026-11-16" in where
+
+
+def test_every_experiment_has_a_claim() -> None:
+    assert {*claims()} == {*EXPERIMENTS}

@@ -119,6 +119,8 @@ class Section:
     title: str
     items: tuple[Item, ...]
     about: str = ""
+    parts: tuple[Section, ...] = ()
+    """Sections that follow it, and stand under it in the navigation."""
 
     def charts(self) -> list[Chart]:
         found: list[Chart] = []
@@ -127,7 +129,7 @@ class Section:
                 found.append(item)
             elif isinstance(item, Tabs):
                 found += [chart for _, chart in item.charts]
-        return found
+        return found + [chart for part in self.parts for chart in part.charts()]
 
     def without_column(self, name: str) -> Section:
         """The same section, a column taken out of every table."""
@@ -142,7 +144,8 @@ class Section:
                 return replace(item, charts=charts)
             return item
 
-        return replace(self, items=tuple(map(less, self.items)))
+        parts = tuple(part.without_column(name) for part in self.parts)
+        return replace(self, items=tuple(map(less, self.items)), parts=parts)
 
 
 def plain(text: str) -> str:

@@ -42,7 +42,7 @@ def _versions(data: Data) -> Table:
     facts += [(name, [str(p.get("packages", {}).get(name, "–")) for p in known]) for name in packages]
     facts.append(("platform", [str(p.get("platform", "–")) for p in known]))
     facts.append(("precision", [str(p.get("dtype", "–")) for p in known]))
-    facts.append(("computed on", [_where(p) for p in known]))
+    facts.append(("computed on", [source.computed_on for source in data.sources]))
     facts.append(("cells", [str(len(source.cells)) if source.has_cells else "–" for source in data.sources]))
     facts.append(("seeds", [_seeds(source) for source in data.sources]))
     for kind in ("weights", "tasks"):
@@ -53,11 +53,6 @@ def _versions(data: Data) -> Table:
     return Table.build(
         columns, [[name, *values] for name, values in facts], task=None, title="Versions and settings"
     )
-
-
-def _where(known: Document) -> str:
-    where = known.get("where", {})
-    return ", ".join(f"{key} {value}" for key, value in where.items()) or "–"
 
 
 def _seeds(source: ReportedRun) -> str:

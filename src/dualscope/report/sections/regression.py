@@ -37,16 +37,46 @@ def section(data: Data) -> Section | None:
     runs = [source for source in data.sources if source.has_regression]
     if not runs:
         return None
-    items: list[Item] = []
-    for number, source in enumerate(runs):
-        items += _checks(source)
-        items += _charts(source, number)
     about = (
         "Small transformers trained on regression problems in their context: can, and do, attention layers "
         "compute steps of gradient descent? This is the shallow claim, and says nothing about language "
         "models."
     )
-    return Section("regression", "In-context regression", tuple(items), about)
+    title = "In-context regression"
+    if len(runs) == 1:
+        items = tuple(_items(runs[0], 0, f"{_name(runs[0])}: "))
+        return Section("regression", title, items, " ".join(filter(None, (about, _claim(runs[0])))))
+    parts = tuple(
+        Section(f"regression-{number}", _name(source), tuple(_items(source, number)), _claim(source))
+        for number, source in enumerate(runs)
+    )
+    return Section("regression", title, (_overview(runs),), about, parts)
+
+
+def _claim(source: ReportedRun) -> str:
+    """The paper's, in a sentence; runs of earlier versions do not have it."""
+    claim = source.provenance.get("claim")
+    return f"{claim[0].upper()}{claim[1:]}." if claim else ""
+
+
+def _items(source: ReportedRun, number: int, head: str = "") -> Iterable[Item]:
+    """What was found; every title begins with ``head``, where no heading above it names the experiment."""
+    yield from _checks(source)
+    yield from _charts(source, number, head)
+
+
+def _overview(runs: list[ReportedRun]) -> Table:
+    rows: list[list[Entry]] = []
+    for source in runs:
+        told = source.provenance
+        checks = [check["holds"] for check in told.get("checks", [])]
+        held = "quick: not checked" if told.get("quick") else f"{sum(checks)} of {len(checks)}"
+        seeds = source.regression_settings.get("seeds", [])
+        seconds = told.get("seconds")
+        minutes = Number(None if seconds is None else seconds / 60, digits=1)
+        rows.append([_name(source), held if checks else "–", str(len(seeds)), minutes])
+    columns = ["experiment", "claims that hold", "seeds", "minutes"]
+    return Table.build(columns, rows, task=None, title="Every experiment and its claims")
 
 
 def _checks(source: ReportedRun) -> Iterable[Item]:
@@ -74,7 +104,7 @@ def _badge(holds: bool, quick: bool) -> Badge:
     return Badge("holds", "yes") if holds else Badge("fails", "no")
 
 
-def _charts(source: ReportedRun, number: int) -> Iterable[Chart]:
+def _charts(source: ReportedRun, number: int, head: str) -> Iterable[Chart]:
     """The figures that the experiment asks for, in its order, then what no figure speaks of."""
     figures: list[Document] = list(source.provenance.get("figures", []))
     by_metric: dict[str, list[ExperimentRow]] = {}
@@ -86,7 +116,8 @@ def _charts(source: ReportedRun, number: int) -> Iterable[Chart]:
         rows = by_metric.get(figure["metric"])
         if rows:
             marks = by_metric.get(figure.get("marks", ""), [])
-            yield _chart(source, f"regression-{number}-{i}", figure, _summaries(rows), marks)
+            title = f"{head}{figure['title']}"
+            yield _chart(title, f"regression-{number}-{i}", figure, _summaries(rows), marks)
 
 
 def _summaries(rows: list[ExperimentRow]) -> list[ExperimentRow]:
@@ -95,7 +126,7 @@ def _summaries(rows: list[ExperimentRow]) -> list[ExperimentRow]:
 
 
 def _chart(
-    source: ReportedRun, name: str, figure: Document, rows: list[ExperimentRow], marks: list[ExperimentRow]
+    title: str, name: str, figure: Document, rows: list[ExperimentRow], marks: list[ExperimentRow]
 ) -> Chart:
     metric = figure["metric"]
     names = dict.fromkeys(row["series"] for row in rows)
@@ -124,7 +155,7 @@ def _chart(
     reads = figure.get("reads") or usual
     return Chart(
         name,
-        f"{_name(source)}: {figure['title']}",
+        title,
         f"{metric} in the experiment `{rows[0]['experiment']}`, mean over seeds with 95 % intervals. {about}".strip(),
         f"{reads} {STARS}" if marks else reads,
         tuple(panels),
