@@ -63,6 +63,15 @@ def trainings_table() -> str:
     return "\n".join(lines)
 
 
+def minutes_table() -> str:
+    """Markdown: how long each experiment took, the longest first."""
+    lines = ["| experiment | minutes | jobs |", "|---|---|---|"]
+    told = {name: json.loads((place / PROVENANCE).read_text()) for name, place in shipped_runs().items()}
+    for name in sorted(told, key=lambda name: -told[name]["seconds"]):
+        lines.append(f"| {name} | {told[name]['seconds'] / 60:.1f} | {len(told[name]['parts'])} |")
+    return "\n".join(lines)
+
+
 def _trainings(name: str, place: Path) -> list[str]:
     curves: dict[tuple[str, str], dict[str, dict[int, dict[float, float]]]] = {}
     for row in load(place).to_pylist():

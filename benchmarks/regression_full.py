@@ -4,7 +4,8 @@
 
 A job is an experiment, or a part of one (some of its arms or seeds), in a process of its own. Experiments run one after
 the other, each for so many minutes; the jobs of one side by side (through NVIDIA's multi-process service where it
-works: small kernels of several jobs then share the GPU), and each ends its trainings by the clock. A job that fails or
+works: small kernels of several jobs then share the GPU), and each ends its trainings by the clock: one that has to wait
+for others has the time that they leave. A job that fails or
 is late takes no other along. Every job's results are in DIR/parts.tar.gz as soon as it has ended; `python -m
 benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes the shipped Parquet files. Needs torch, numpy, scipy,
 transformers, pydantic and pyarrow, nothing else.
@@ -202,7 +203,7 @@ def main() -> None:
     parser.add_argument("--no-mps", action="store_true", help="jobs take turns on the GPU")
     parser.add_argument("--at-once", type=int, help="jobs; 4 of akyurek's and all of any other, unless given")
     parser.add_argument("--job", help=argparse.SUPPRESS)
-    parser.add_argument("--since", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--since", type=float, default=time.time(), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
         job = replace(next(job for job in JOBS if job.name == asked.job), device=asked.device)
@@ -213,9 +214,10 @@ def main() -> None:
     groups = [
         [job for job in JOBS if job.experiment == experiment] for experiment in asked.experiment.split(",")
     ]
+    unknown = not all(groups) or {*names} - {job.name for job in JOBS}
     if names:
-        groups = [[job for job in JOBS if job.name in names]]
-    if not all(groups) or {*names} - {job.name for job in JOBS}:
+        groups = [[job for job in jobs if job.name in names] for jobs in groups]
+    if unknown or not any(groups):
         parser.error(f"experiments: {', '.join(NAMES)}; jobs: {', '.join(job.name for job in JOBS)}")
     work = asked.out / "work"
     work.mkdir(parents=True, exist_ok=True)
@@ -224,7 +226,7 @@ def main() -> None:
     ):
         print("with the multi-process service" if shared else "jobs take turns on the GPU", flush=True)
         ended: dict[str, int | str] = {}
-        for jobs in groups:
+        for jobs in filter(None, groups):
             ended |= run_all(jobs, work, asked)
     for job in (job for jobs in groups for job in jobs):
         print(f"--- {job.name}: {ended.get(job.name)}")
@@ -242,7 +244,7 @@ def run_all(jobs: list[Job], work: Path, asked: argparse.Namespace) -> dict[str,
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
     }
     waiting = list(jobs)
-    at_once = asked.at_once or min(AT_ONCE.get(job.experiment, len(jobs)) for job in jobs)
+    at_once = asked.at_once or AT_ONCE.get(jobs[0].experiment, len(jobs))
     running: dict[str, subprocess.Popen[bytes]] = {}
     ended: dict[str, int | str] = {}
     while waiting or running:

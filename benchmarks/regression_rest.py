@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--stay", type=float, default=prompt_training.REST, help="part of steps at that rate")
     parser.add_argument("--average", type=float, default=prompt_training.AVERAGED, help="part of steps")
     for name, kind in (("steps", int), ("width", int), ("rate", float)):
-        parser.add_argument(f"--{name}", type=kind, help="that of the full size, unless given")
+        parser.add_argument(f"--{name}", type=kind, help="that of the full size's base, unless given")
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
     device = resolve(asked.device)

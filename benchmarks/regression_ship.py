@@ -2,7 +2,7 @@
 
 python -m benchmarks.regression_ship PARTS.tar.gz...     # later files replace the jobs of earlier ones; a training
                                                          # that two jobs have is the first's
-python -m benchmarks.regression_ship --without momentum-0 PARTS.tar.gz    # jobs that were cut short are no results
+python -m benchmarks.regression_ship --without garg-tree PARTS.tar.gz     # jobs that were cut short are no results
 python -m benchmarks.regression_ship --quick             # a point of every --quick run anew, for the tests
 python -m benchmarks.regression_ship                     # the claims' words and the tables alone, from what is shipped
 """
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.regression_claims import PARTED, claims_table, trainings_table
+from benchmarks.regression_claims import PARTED, claims_table, minutes_table, trainings_table
 from benchmarks.regression_full import JOBS
 from dualscope.core.folder import Folder
 from dualscope.core.rows import ExperimentRow
@@ -30,10 +30,11 @@ QUICK = SHIPPED / "quick.json"
 POINT = ("panel", "series", "metric", "x_name", "x", "seed", "value")
 DOCS = Path(__file__).parents[1] / "docs" / "regression.md"
 CLAIMS = "<!-- claims: python -m benchmarks.regression_ship -->", "<!-- end of claims -->"
+MINUTES = "<!-- minutes: python -m benchmarks.regression_ship -->", "<!-- end of minutes -->"
 TRAININGS = "<!-- trainings: python -m benchmarks.regression_ship -->", "<!-- end of trainings -->"
 
 
-def read_parts(files: list[Path]) -> dict[str, dict[str, Any]]:
+def read_parts(files: list[Path], without: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """job -> what it stored, as jobs are ordered; the last file that has it wins."""
     found: dict[str, dict[str, Any]] = {}
     for file in files:
@@ -44,7 +45,11 @@ def read_parts(files: list[Path]) -> dict[str, dict[str, Any]]:
                     stored = json.loads(gzip.decompress(content.read()))
                     found[stored["job"]] = stored
     order = [job.name for job in JOBS]
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+    kept = {job: stored for job, stored in found.items() if job not in without}
+    unknown = [*({*without} - {*found}), *({*kept} - {*order})]
+    if unknown:
+        raise SystemExit(f"no such jobs: {', '.join(sorted(unknown))}; leave out those of old with --without")
+    return {job: kept[job] for job in order if job in kept}
 
 
 def settings_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -84,16 +89,17 @@ def ship(parts: list[dict[str, Any]]) -> None:
     results = Results.joined([Results.from_dict(part["results"]) for part in parts])
     experiment = experiment_of(EXPERIMENTS[results.experiment], [part["settings"] for part in parts])
     experiment.conclude(results)
-    told = ("job", "seconds", "ended", "machine", "date", "python", "settings")
+    told = ("job", "seconds", "machine", "date", "python", "settings")
     about = {
         "size": "full size",
         "machine": ", ".join(sorted({part["machine"] for part in parts})),
         "date": max(part["date"] for part in parts),
-        "parts": [{name: part[name] for name in told if name in part} for part in parts],
+        "parts": [{name: part[name] for name in told} for part in parts],
         "python": ", ".join(sorted({part["python"] for part in parts})),
         "platform": "",
         "packages": parts[0].get("packages", {}),
         "git": None,
+        "where": {},
     }
     seconds = max(part.get("ended", part["seconds"]) for part in parts)
     save(results, experiment, SHIPPED / results.experiment, seconds, about=about)
@@ -110,7 +116,8 @@ def refresh_claims() -> None:
 
 def refresh_docs() -> None:
     text = DOCS.read_text()
-    for (begin, end), table in ((CLAIMS, claims_table()), (TRAININGS, trainings_table())):
+    tables = {CLAIMS: claims_table(), MINUTES: minutes_table(), TRAININGS: trainings_table()}
+    for (begin, end), table in tables.items():
         before, rest = text.split(begin)
         _, after = rest.split(end)
         text = f"{before}{begin}\n{table}\n{end}{after}"
@@ -145,8 +152,7 @@ def main() -> None:
     if asked.quick:
         ship_quick_points()
         return
-    left_out = asked.without.split(",")
-    parts = {job: stored for job, stored in read_parts(asked.parts).items() if job not in left_out}
+    parts = read_parts(asked.parts, [name for name in asked.without.split(",") if name])
     by_experiment: dict[str, list[dict[str, Any]]] = {}
     for stored in parts.values():
         by_experiment.setdefault(stored["results"]["experiment"], []).append(stored)

@@ -3,15 +3,18 @@
 import gzip
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from benchmarks import lessons
-from benchmarks.regression_full import JOBS, build
-from benchmarks.regression_ship import read_parts
+from benchmarks.regression_claims import PARTED
+from benchmarks.regression_full import JOBS, NAMES, build
+from benchmarks.regression_ship import read_parts, settings_of
 from benchmarks.shapes import VOCABULARY, random_model
 
 from dualscope.learners import Bench
+from dualscope.regression import EXPERIMENTS
 from dualscope.regression.experiments.akyurek import Akyurek
 from dualscope.regression.experiments.variants import ARMS
 
@@ -33,11 +36,33 @@ def test_every_size_and_noise_is_in_one_job() -> None:
     assert sorted(str(arm) for job in jobs for arm in job.arms) == sorted(map(str, full.arms))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_jobs_have_everything_that_an_experiment_is_divided_by(name: str) -> None:
+    full = EXPERIMENTS[name].full().model_dump()
+    jobs = [build(job, 99.0, tiny=False, compiled=False) for job in JOBS if job.experiment == name]
+    whole = settings_of([job.model_dump() for job in jobs])
+    for setting in (setting for setting in PARTED if setting in full):
+        assert sorted(whole[setting]) == sorted(full[setting]), setting
+
+
+def packed(folder: Path, jobs: Sequence[str]) -> Path:
+    for number, name in enumerate(jobs):
+        (folder / f"{number}.json.gz").write_bytes(gzip.compress(json.dumps({"job": name}).encode()))
+    with tarfile.open(folder / "parts.tar.gz", "w:gz") as whole:
+        for path in sorted(folder.glob("*.json.gz")):
+            whole.add(path, path.name)
+    return folder / "parts.tar.gz"
+
+
 def test_parts_are_joined_as_jobs_are_ordered(tmp_path: Path) -> None:
     order = [job.name for job in JOBS]
-    for number, name in enumerate(reversed(order)):
-        (tmp_path / f"{number}.json.gz").write_bytes(gzip.compress(json.dumps({"job": name}).encode()))
-    with tarfile.open(tmp_path / "parts.tar.gz", "w:gz") as whole:
-        for path in sorted(tmp_path.glob("*.json.gz")):
-            whole.add(path, path.name)
-    assert list(read_parts([tmp_path / "parts.tar.gz"])) == order
+    assert list(read_parts([packed(tmp_path, order[::-1])])) == order
+
+
+def test_a_job_of_old_is_named_and_can_be_left_out(tmp_path: Path) -> None:
+    parts = packed(tmp_path, ["garg-tree", "akyurek-depth", "ahn"])
+    with pytest.raises(SystemExit, match="no such jobs: akyurek-depth; "):
+        read_parts([parts])
+    with pytest.raises(SystemExit, match="no such jobs: momentum-0; "):
+        read_parts([parts], ["akyurek-depth", "momentum-0"])
+    assert list(read_parts([parts], ["akyurek-depth"])) == ["garg-tree", "ahn"]

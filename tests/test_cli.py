@@ -1,5 +1,7 @@
 """The command line: instant, thin, and errors that are messages."""
 
+import inspect
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 import dualscope
-from dualscope.cli import app
+from dualscope.cli import COMMANDS, app, help_of
 from dualscope.core.errors import InputError
 from dualscope.tasks import catalog_names
 
@@ -191,3 +193,23 @@ def test_as_a_module() -> None:
     )
     assert result.returncode == 2
     assert result.stderr.startswith("error: unknown task 'nothing-like-it'")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_breaks_lines_where_the_terminal_ends_and_keeps_examples(name: str) -> None:
+    written = inspect.cleandoc(COMMANDS[name].__doc__ or "")
+    told = help_of(COMMANDS[name])
+    assert told.split() == written.split()
+    for paragraph, source in zip(told.split("\n\n"), written.split("\n\n"), strict=True):
+        if source.startswith(" "):
+            assert paragraph == source
+        else:
+            assert "\n" not in paragraph
+    shown = subprocess.run(
+        [sys.executable, "-m", "dualscope", name, "--help"],
+        env={**os.environ, "COLUMNS": "1000"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert told.split("\n\n")[0] in shown

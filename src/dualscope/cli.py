@@ -4,6 +4,7 @@ Nothing here or in ``commands`` imports torch at module level, so ``--help`` is 
 """
 
 import errno
+import inspect
 import sys
 import tempfile
 import traceback
@@ -74,8 +75,16 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "regression": regression.regression,
     "train": train.train,
 }
+
+
+def help_of(command: Callable[..., Any]) -> str:
+    """The docstring with the terminal's line breaks, not the source's; examples, which are indented, keep theirs."""
+    parts = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(part if part.startswith(" ") else " ".join(part.split()) for part in parts)
+
+
 for name, command in COMMANDS.items():
-    app.command(name, cls=SaysWhatCounts)(command)
+    app.command(name, cls=SaysWhatCounts, help=help_of(command))(command)
 
 
 def main() -> None:

@@ -94,7 +94,7 @@ def test_regression_has_its_section(tmp_path: Path) -> None:
     for said in (
         "In-context regression",
         "the trained layer is a step",
-        "says nothing about language models",
+        "says nothing about pretrained language models",
     ):
         assert said in text
     assert "trained </script>" not in text

@@ -73,6 +73,7 @@ def regression(
     import shutil
     from time import monotonic
 
+    from dualscope.core.called import called
     from dualscope.core.errors import InputError
     from dualscope.core.folder import local_path
     from dualscope.regression import EXPERIMENTS, save
@@ -103,7 +104,7 @@ def regression(
     place = save(results, chosen, folder, monotonic() - began, quick=quick)
     shutil.rmtree(checkpoints, ignore_errors=True)  # what they were kept for is done
     _show(results, quick)
-    typer.echo(f"rows in {place}")
+    typer.echo(f"rows in {place}; a page about them: {called('report')} {place}")
     if not quick and not all(check.holds for check in results.checks):
         raise typer.Exit(1)
 

@@ -47,7 +47,9 @@ def save(
     kept = results.as_dict()
     told = {name: kept[name] for name in ("checks", "figures", "tables", "notes")}
     told |= {"seconds": round(seconds, 1), "quick": quick, "claim": claims().get(results.experiment, "")}
-    run.write_json(PROVENANCE, {**software(), **told, **(about or {})})
+    run.write_json(
+        PROVENANCE, {**software(), "where": {"device": experiment.device}, **told, **(about or {})}
+    )
     sink = pa.BufferOutputStream()
     pq.write_table(
         pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd", compression_level=19

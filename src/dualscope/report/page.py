@@ -96,13 +96,11 @@ def _title(data: Data) -> str:
     found = dict.fromkeys(subject.model for subject in data.subjects)
     models = ["the embedded model" if model == "embedded" else model for model in found]
     if not models:
-        what = (
-            "In-context regression"
-            if any(s.has_regression for s in data.sources)
-            else "Nothing that can be read"
-        )
-        names = [source.name for source in data.sources]
-        return f"{what}: {', '.join(names) if len(names) <= FEW else f'{len(names)} experiments'}"
+        names = ", ".join(source.name for source in data.sources)
+        experiments = sum(source.has_regression for source in data.sources)
+        if not experiments:
+            return f"Nothing that can be read: {names}"
+        return f"In-context regression: {names if experiments <= FEW else f'{experiments} experiments'}"
     named = ", ".join(models[:-1]) + " and " * (len(models) > 1) + models[-1]
     return f"Is in-context learning gradient descent in {named}?"
 

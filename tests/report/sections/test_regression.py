@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_a_run_of_an_earlier_version_has_no_claim(tmp_path: Path) -> None:
     (place / "provenance.json").write_text(json.dumps(told))
     section = regression.section(Data([place]))
     assert section is not None
-    assert section.about.endswith("says nothing about language models.")
+    assert section.about.endswith("says nothing about pretrained language models.")
 
 
 def test_every_part_is_reached_from_the_navigation_and_says_where_it_is_from(tmp_path: Path) -> None:
@@ -169,8 +170,23 @@ def test_every_part_is_reached_from_the_navigation_and_says_where_it_is_from(tmp
     for name in reached:
         assert f'<section id="{name}"' in text
     assert f"In-context regression: {len(shipped_runs())} experiments" in text
-    where = text[text.index('<section id="provenance"') :]
-    assert "NVIDIA H200, 2026-11-16" in where
+    told = json.loads((shipped_runs()["ahn"] / "provenance.json").read_text())
+    assert f"{told['machine']}, {told['date']}" in text[text.index('<section id="provenance"') :]
+
+
+def test_two_folders_of_one_experiment_keep_the_names_that_tell_them_apart(tmp_path: Path) -> None:
+    for place in ("x", "y"):
+        shutil.copytree(shipped_runs()["ahn"], tmp_path / place / "ahn")
+    section = regression.section(Data([tmp_path / "x" / "ahn", tmp_path / "y" / "ahn"]))
+    assert section is not None
+    assert [part.title for part in section.parts] == ["x/ahn", "y/ahn"]
+
+
+def test_a_run_of_ones_own_says_what_it_was_computed_on(tmp_path: Path) -> None:
+    results = Results("vonoswald")
+    results.over_seeds("gd", "error", [0.1, 0.2], seeds=[0, 1])
+    (source,) = Data([save(results, VonOswald(), tmp_path / "run", 1.0)]).sources
+    assert source.computed_on == "device cpu"
 
 
 def test_every_experiment_has_a_claim() -> None:

@@ -43,6 +43,7 @@ class Ahn(Experiment):
 
         schedule = Schedule(self.steps, self.rate, 1.0, self.rate / 100, minutes=self.minutes)
         training = train(model, draw, loss, schedule, place.of("layer"), watch, max(1, self.steps // 20))
+        results.notes["steps"] = training.steps
         for step, error in training.curve("error").items():
             results.over_seeds(
                 "learned A", "error", error, self.seeds, panel="training", x_name="step", x=step

@@ -268,7 +268,8 @@ class Akyurek(Experiment):
         for probe, quantity in dict.fromkeys(key[1:] for key in best) if base else ():
             mine, none = best["trained", probe, quantity], best["untrained", probe, quantity]
             results.check(
-                f"{arm}: a {probe} reads the {quantity} (0.8 of their variance; untrained below half of that)",
+                f"{arm}: a {probe} reads the {quantity} "
+                "(0.8 of their variance, and over twice what it reads untrained)",
                 f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
                 encoded(mine, none),
             )

@@ -86,6 +86,7 @@ class Variants(Experiment):
             )
             note_training(results, learned.training, LONGEST, LEVEL, name, self.seeds)
             note_curve(results, learned.training, ALL, name, self.seeds)
+            results.notes[f"steps, {name}"] = learned.training.steps
 
     def conclude(self, results: Results) -> None:
         names = [name for name in ARMS if results.curves(name, ALL)]

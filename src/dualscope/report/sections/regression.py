@@ -39,47 +39,56 @@ def section(data: Data) -> Section | None:
         return None
     about = (
         "Small transformers trained on regression problems in their context: can, and do, attention layers "
-        "compute steps of gradient descent? This is the shallow claim, and says nothing about language "
-        "models."
+        "compute steps of gradient descent? This is the shallow claim, and says nothing about pretrained "
+        "language models."
     )
-    title = "In-context regression"
+    title, names = "In-context regression", _names(runs)
     if len(runs) == 1:
-        items = tuple(_items(runs[0], 0, f"{_name(runs[0])}: "))
+        items = tuple(_items(runs[0], 0, names[0], f"{names[0]}: "))
         return Section("regression", title, items, " ".join(filter(None, (about, _claim(runs[0])))))
     parts = tuple(
-        Section(f"regression-{number}", _name(source), tuple(_items(source, number)), _claim(source))
-        for number, source in enumerate(runs)
+        Section(f"regression-{number}", name, tuple(_items(source, number, name)), _claim(source))
+        for number, (name, source) in enumerate(zip(names, runs, strict=True))
     )
-    return Section("regression", title, (_overview(runs),), about, parts)
+    return Section("regression", title, (_overview(runs, names),), about, parts)
+
+
+def _names(runs: list[ReportedRun]) -> list[str]:
+    """The folders' own; of results that come with the package, where that tells them apart, experiment and size."""
+    names = []
+    for source in runs:
+        experiment, size = source.regression_settings.get("experiment"), source.provenance.get("size")
+        names.append(f"{experiment}, {size}" if experiment and size else source.name)
+    return names if len({*names}) == len(names) else [source.name for source in runs]
 
 
 def _claim(source: ReportedRun) -> str:
     """The paper's, in a sentence; runs of earlier versions do not have it."""
-    claim = source.provenance.get("claim")
-    return f"{claim[0].upper()}{claim[1:]}." if claim else ""
+    claim = str(source.provenance.get("claim") or "")
+    return f"{claim[:1].upper()}{claim[1:]}." if claim else ""
 
 
-def _items(source: ReportedRun, number: int, head: str = "") -> Iterable[Item]:
-    """What was found; every title begins with ``head``, where no heading above it names the experiment."""
-    yield from _checks(source)
+def _items(source: ReportedRun, number: int, name: str, head: str = "") -> Iterable[Item]:
+    """The checks, whose table is downloaded under its title, and the charts; theirs begin with ``head``."""
+    yield from _checks(source, name)
     yield from _charts(source, number, head)
 
 
-def _overview(runs: list[ReportedRun]) -> Table:
+def _overview(runs: list[ReportedRun], names: list[str]) -> Table:
     rows: list[list[Entry]] = []
-    for source in runs:
+    for name, source in zip(names, runs, strict=True):
         told = source.provenance
         checks = [check["holds"] for check in told.get("checks", [])]
         held = "quick: not checked" if told.get("quick") else f"{sum(checks)} of {len(checks)}"
         seeds = source.regression_settings.get("seeds", [])
         seconds = told.get("seconds")
         minutes = Number(None if seconds is None else seconds / 60, digits=1)
-        rows.append([_name(source), held if checks else "–", str(len(seeds)), minutes])
-    columns = ["experiment", "claims that hold", "seeds", "minutes"]
-    return Table.build(columns, rows, task=None, title="Every experiment and its claims")
+        rows.append([name, held if checks else "–", str(len(seeds)), minutes])
+    columns = ["experiment", "checks that hold", "seeds", "minutes"]
+    return Table.build(columns, rows, task=None, title="Every experiment and its checks")
 
 
-def _checks(source: ReportedRun) -> Iterable[Item]:
+def _checks(source: ReportedRun, name: str) -> Iterable[Item]:
     checks: list[Document] = source.provenance.get("checks", [])
     if checks:
         quick = source.provenance.get("quick", False)
@@ -88,14 +97,8 @@ def _checks(source: ReportedRun) -> Iterable[Item]:
             ["", "claim", "found"],
             rows,
             task=None,
-            title=f"{_name(source)}: what the theory says of these numbers",
+            title=f"{name}: what the theory says of these numbers",
         )
-
-
-def _name(source: ReportedRun) -> str:
-    """The folder's own; of results that come with the package, the experiment and its size."""
-    size = source.provenance.get("size")
-    return f"{source.regression_settings.get('experiment', source.name)}, {size}" if size else source.name
 
 
 def _badge(holds: bool, quick: bool) -> Badge:

@@ -61,7 +61,8 @@ class RunFolder(Cells):
         folder = Folder.at(place)
         if not any(folder.names(part) for part in ("cells", INDEX)) and not folder.exists("study.yaml"):
             raise InputError(
-                f"{place}: not a run folder (no study.yaml, no cells); give what `run --out` wrote"
+                f"{place}: not a run folder (no study.yaml, no cells, no regression.parquet); give what `run --out` "
+                "or `regression --out` wrote"
             )
         return cls(folder)
 
