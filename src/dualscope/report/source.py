@@ -48,7 +48,7 @@ class ReportedRun:
     def computed_on(self) -> str:
         """What it ran on; of results that come with the package, the machine and the date."""
         said = [f"{what} {where}" for what, where in self.provenance.get("where", {}).items()]
-        said += [str(self.provenance[key]) for key in ("machine", "date") if self.provenance.get(key)]
+        said += [self.provenance[key] for key in ("machine", "date") if key in self.provenance]
         return ", ".join(said) or "–"
 
     @cached_property

@@ -21,12 +21,16 @@ from dualscope.studies.run_folder.storage import RunFolder
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
-KINDS: dict[str, type] = {
+KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "where", "packages"), dict
     ),
-    **dict.fromkeys(("cells", "devices"), list),
+    **dict.fromkeys(("cells", "devices", "checks", "figures"), list),
+    **dict.fromkeys(("claim", "size", "machine", "date"), str),
+    "seconds": (int, float),
 }
+NEEDED = {"checks": ("claim", "found", "holds"), "figures": ("metric", "title")}
+"""What each entry of a list has, where readers count on it."""
 TOGETHER = ("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "devices")
 """What processes add to; of all else the last one's word counts."""
 
@@ -90,6 +94,9 @@ def _checked(part: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {k: v for k, v in part.items() if isinstance(v, KINDS.get(k, object))}
     if "episodes" in kept:
         kept["episodes"] = {k: v for k, v in kept["episodes"].items() if isinstance(v, dict)}
+    for field, needed in NEEDED.items():
+        if field in kept:
+            kept[field] = [one for one in kept[field] if isinstance(one, dict) and {*needed} <= {*one}]
     return kept
 
 

@@ -15,7 +15,7 @@ from dualscope.regression.shipped import shipped_runs
 from dualscope.report.charts.chart import Chart
 from dualscope.report.data import Data
 from dualscope.report.page import write_report
-from dualscope.report.sections import regression
+from dualscope.report.sections import provenance, regression
 from dualscope.report.table import Number, Table
 
 PROBED = "What a linear probe reads off each layer (share of variance)"
@@ -191,3 +191,17 @@ def test_a_run_of_ones_own_says_what_it_was_computed_on(tmp_path: Path) -> None:
 
 def test_every_experiment_has_a_claim() -> None:
     assert {*claims()} == {*EXPERIMENTS}
+
+
+@pytest.mark.parametrize("damage", [None, 5, "text", [], {}, [None], [{}], {"a": None}], ids=repr)
+def test_what_is_damaged_in_provenance_is_left_out(tmp_path: Path, damage: object) -> None:
+    place = tmp_path / "ahn"
+    shutil.copytree(shipped_runs()["ahn"], place)
+    whole = json.loads((place / "provenance.json").read_text())
+    for field in whole:
+        (place / "provenance.json").write_text(json.dumps({**whole, field: damage}))
+        data = Data([place])
+        section = regression.section(data)
+        assert section is not None
+        assert section.charts(), field
+        assert provenance.section(data) is not None

@@ -64,7 +64,7 @@ def _names(runs: list[ReportedRun]) -> list[str]:
 
 def _claim(source: ReportedRun) -> str:
     """The paper's, in a sentence; runs of earlier versions do not have it."""
-    claim = str(source.provenance.get("claim") or "")
+    claim = source.provenance.get("claim", "")
     return f"{claim[:1].upper()}{claim[1:]}." if claim else ""
 
 
@@ -113,7 +113,7 @@ def _charts(source: ReportedRun, number: int, head: str) -> Iterable[Chart]:
     by_metric: dict[str, list[ExperimentRow]] = {}
     for row in source.regression:
         by_metric.setdefault(row["metric"], []).append(row)
-    spoken = {figure[key] for figure in figures for key in ("metric", "marks")}
+    spoken = {figure.get(key) for figure in figures for key in ("metric", "marks")}
     figures += [{"metric": metric, "title": metric} for metric in by_metric if metric not in spoken]
     for i, figure in enumerate(figures):
         rows = by_metric.get(figure["metric"])
