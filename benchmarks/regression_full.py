@@ -5,10 +5,9 @@
 A job is an experiment, or a part of one (some of its arms or seeds), in a process of its own. Experiments run one after
 the other, each for so many minutes; the jobs of one side by side (through NVIDIA's multi-process service where it
 works: small kernels of several jobs then share the GPU), and each ends its trainings by the clock: one that has to wait
-for others has the time that they leave. A job that fails or
-is late takes no other along. Every job's results are in DIR/parts.tar.gz as soon as it has ended; `python -m
-benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes the shipped Parquet files. Needs torch, numpy, scipy,
-transformers, pydantic and pyarrow, nothing else.
+for others has the time that they leave. A job that fails or is late takes no other along. Every job's results are in
+DIR/parts.tar.gz as soon as it has ended; `python -m benchmarks.regression_ship DIR/parts.tar.gz` joins them and writes
+the shipped Parquet files. Needs torch, numpy, scipy, transformers, pydantic and pyarrow, nothing else.
 """
 
 import argparse
@@ -35,9 +34,8 @@ COMPILING = 0.7  # minutes that a language model's compiler takes before its clo
 LEAST = 0.15  # minutes of a training; with fewer, results would only say that nothing was learned
 VARIANTS = 6  # jobs among which the other kinds of attention are dealt out
 COMPILED = ("garg", "newton", "akyurek", "momentum")  # with trainings long enough to repay it
-AT_ONCE = {
-    "akyurek": 4
-}  # more gain nothing, and a job that is compiled or probes leaves the GPU to the others
+# Jobs; of any other experiment all. More would gain nothing, and one that compiles or probes leaves the GPU to others.
+AT_ONCE = {"akyurek": 4}
 LATE = "regularized, alpha = -0.5"  # the kind of attention that begins last
 GRACE = 1.0  # minutes after the end in which a job that is late may still store what it found
 
@@ -138,9 +136,7 @@ def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float, si
         "job": job.name,
         "settings": experiment.model_dump(mode="json"),
         "seconds": round(seconds, 1),
-        "ended": round(
-            time.time() - since, 1
-        ),  # after the experiment's first job began, which may be another
+        "ended": round(time.time() - since, 1),  # after the experiment's first job began
         "machine": machine(experiment.device),
         "shared": PIPES in os.environ,  # whether jobs computed at once, and did not take turns
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

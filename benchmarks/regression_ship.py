@@ -84,6 +84,11 @@ def experiment_of(kind: type[Experiment], parts: list[dict[str, Any]]) -> Experi
     return kind.full(**newer | settings_of(parts))
 
 
+def seconds_of(parts: list[dict[str, Any]]) -> float:
+    """From the first job's start to the last one's end; parts that do not say when they ended began together."""
+    return max(float(part.get("ended", part["seconds"])) for part in parts)
+
+
 def ship(parts: list[dict[str, Any]]) -> None:
     """All parts of one experiment as one run folder in the package."""
     results = Results.joined([Results.from_dict(part["results"]) for part in parts])
@@ -101,8 +106,7 @@ def ship(parts: list[dict[str, Any]]) -> None:
         "git": None,
         "where": {},
     }
-    seconds = max(part.get("ended", part["seconds"]) for part in parts)
-    save(results, experiment, SHIPPED / results.experiment, seconds, about=about)
+    save(results, experiment, SHIPPED / results.experiment, seconds_of(parts), about=about)
     held = sum(check.holds for check in results.checks)
     print(f"{results.experiment}: {len(results.rows)} rows, {held} of {len(results.checks)} checks hold")
 

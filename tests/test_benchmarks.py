@@ -10,7 +10,7 @@ import pytest
 from benchmarks import lessons
 from benchmarks.regression_claims import PARTED
 from benchmarks.regression_full import JOBS, NAMES, build
-from benchmarks.regression_ship import read_parts, settings_of
+from benchmarks.regression_ship import read_parts, seconds_of, settings_of
 from benchmarks.shapes import VOCABULARY, random_model
 
 from dualscope.learners import Bench
@@ -66,3 +66,8 @@ def test_a_job_of_old_is_named_and_can_be_left_out(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no such jobs: momentum-0; "):
         read_parts([parts], ["akyurek-depth", "momentum-0"])
     assert list(read_parts([parts], ["akyurek-depth"])) == ["garg-tree", "ahn"]
+
+
+def test_an_experiment_ends_with_its_last_job_also_where_some_had_to_wait() -> None:
+    assert seconds_of([{"seconds": 9.0, "ended": 10.0}, {"seconds": 5.0, "ended": 15.5}]) == 15.5
+    assert seconds_of([{"seconds": 7.0}, {"seconds": 8.0}]) == 8.0
