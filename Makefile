@@ -13,7 +13,7 @@ SLOW ?= $(if $(filter true,$(CI)),,-m "not slow")
 # Each test worker computes on one core: more threads only fight each other.
 ONE_THREAD = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test pytest lint format docs bench lock browser clean
+.PHONY: help demo test pytest lint format docs bench lock browser strace clean
 
 help:
 	@echo "make demo    install, measure the embedded model, print tables and write a report"
@@ -28,7 +28,7 @@ demo: $(VENV)/.installed
 	$(BIN)/dualscope run
 
 # Lint and types take one core for a minute: the tests have the others meanwhile.
-test: $(VENV)/.installed-dev browser
+test: $(VENV)/.installed-dev browser strace
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest
 
 pytest: $(VENV)/.installed-dev
@@ -52,6 +52,11 @@ BENCHMARKS ?= startup prefix_cost
 
 bench: $(VENV)/.installed-dev
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+# In continuous integration the tests that look at the network's calls must run; elsewhere they skip without strace.
+strace:
+	@if [ "$(CI)" = true ] && ! command -v strace >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends strace; fi
 
 # In continuous integration the browser tests must run; elsewhere they skip, and say so, where there is no Chromium.
 browser:

@@ -4,18 +4,24 @@
 
 Tables of nothing (or of an effect) are drawn with the spread of seeds, of queries and of both, and put through
 the rule's own estimate and correction. With ``--run`` the spread is that of a run: of gd less gd under random labels.
+Whole studies of many learners, skewed seeds, and accuracies at the gates are put through the whole rule.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dualscope.core.estimate import Estimate
-from dualscope.core.statistics import holm
+from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT, Learning
+from dualscope.core.statistics import sign_test
+from dualscope.findings.answer import ALPHA, PRIMARY, SMALL
 from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.findings.stored import StoredCell
+from dualscope.findings.verdict import verdict
 from dualscope.report.source import ReportedRun
 
 SEEDS = (3, 5, 8, 10)
@@ -30,8 +36,8 @@ def drawn(rng: np.random.Generator, seeds: int, queries: int, spread: Spread, ef
 
 
 def said_above(parts: list[Estimate]) -> list[bool]:
-    adjusted = holm({str(i): one.p for i, one in enumerate(parts)})
-    return [one.mean > 0 and adjusted[str(i)] < 0.05 for i, one in enumerate(parts)]
+    """Of tasks that are asked together."""
+    return [one.mean > 0 and one.p * len(parts) < ALPHA and sign_test(one.each) < ALPHA for one in parts]
 
 
 def row(seeds: int, queries: int, spread: Spread, draws: int, effect: float) -> dict[str, float]:
@@ -47,6 +53,120 @@ def row(seeds: int, queries: int, spread: Spread, draws: int, effect: float) -> 
         "power, 1 task": float(np.mean([said_above([one])[0] for one in found])),
         "power, 6 tasks": float(np.mean([np.mean(said_above(parts)) for parts in among])),
     }
+
+
+@dataclass(frozen=True)
+class Made:
+    """A study that is made up: every learner has the same truth on every task."""
+
+    seeds: int = 5
+    tasks: int = 1
+    learners: int = 1
+    queries: int = 40
+    apart: float = 0.0
+    """How far a learner is above its controls: above one of them, or (``alike``) above every one."""
+    alike: bool = False
+    shape: str = "normal"
+    spread: Spread = (0.05, 0.01, 0.05)
+    zero_shot: float = 0.5
+    random_labels: float = 0.5
+    """Accuracies, where guessing has .5."""
+
+    def evidence(self, rng: np.random.Generator) -> Evidence:
+        tasks = [f"task {i}" for i in range(self.tasks)]
+        made = Evidence(chance=dict.fromkeys(tasks, 0.5))
+        queries = [f"query:{i}" for i in range(self.queries)]
+        learners = [Learning(PLAIN, rate=0.1 * (i + 1)) for i in range(self.learners)]
+        for who in learners:
+            made.roles[who] = "hypothesis"
+        for task in tasks:
+            by_query = self.spread[1] * rng.standard_normal(self.queries)
+            rows = {who: self._differences(rng) + by_query for who in learners}
+            for seed in range(self.seeds):
+
+                def put(variant: str, who: Learning, metric: str, values: np.ndarray) -> None:
+                    made.add(EvidenceKey(task, variant, who, metric), seed, queries, values)  # noqa: B023
+
+                def right(accuracy: float) -> np.ndarray:
+                    return (rng.random(self.queries) < accuracy).astype(float)
+
+                put("trained", ZERO_SHOT, "correct", right(self.zero_shot))
+                put("trained", IN_CONTEXT, "correct", right(0.9))
+                for who in learners:
+                    put("trained", who, "correct", right(0.9))
+                    put("trained", who.under("random-labels"), "correct", right(self.random_labels))
+                    own = 0.5 + 0.02 * rng.standard_normal(self.queries)
+                    put("trained", who, PRIMARY, own)
+                    for name, less in zip(CONTROLS, rows[who][:, seed], strict=True):
+                        metric, variant, whose = PRIMARY, "trained", who
+                        if name == "mismatched":
+                            metric = "sim_aou_mismatched"
+                        elif name == "untrained":
+                            variant = "untrained"
+                        elif name in ("random-labels", "other-task", "random-update"):
+                            whose = who.under(name)  # type: ignore[arg-type]
+                        else:  # one null for all learners
+                            whose = Learning(name)
+                            made.roles[whose] = "null"
+                            if who != learners[0]:
+                                continue
+                        put(variant, whose, metric, own - less)
+        return made
+
+    def _differences(self, rng: np.random.Generator) -> np.ndarray:
+        """[controls, seeds, queries]: above the random labels by ``apart``, and above all others far, or as much."""
+        by_seed, _, both = self.spread
+        rest = self.apart if self.alike else 0.4
+        levels = np.array([self.apart if name == "random-labels" else rest for name in CONTROLS])
+        seeds = by_seed * SHAPES[self.shape](rng, (len(CONTROLS), self.seeds))
+        noise = both * rng.standard_normal((len(CONTROLS), self.seeds, self.queries))
+        found: np.ndarray = levels[:, None, None] + seeds[..., None] + noise
+        return found
+
+
+CONTROLS = (
+    "untrained",
+    "random-update",
+    "mismatched",
+    "random-labels",
+    "other-task",
+    "zero-shot-offset",
+    "dilution",
+)
+Shape = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+SHAPES: dict[str, Shape] = {
+    "normal": lambda rng, size: rng.standard_normal(size),
+    "few high": lambda rng, size: rng.exponential(size=size) - np.log(2),
+    "few low": lambda rng, size: np.log(2) - rng.exponential(size=size),
+    "one in five far up": lambda rng, size: 4.0 * (rng.random(size) < 0.2) + 0.1 * rng.standard_normal(size),
+    "one in five far down": lambda rng, size: (
+        -4.0 * (rng.random(size) < 0.2) + 0.1 * rng.standard_normal(size)
+    ),
+    "mean 0, few low": lambda rng, size: 1 - rng.exponential(size=size),
+    "mean 0, one in five far down": lambda rng, size: 0.8 - 4.0 * (rng.random(size) < 0.2),
+}
+"""How seeds vary, in units of their spread. The median is 0 except where it says that the mean is."""
+
+
+def said(made: Made, word: str, studies: int, seed: int = 0) -> float:
+    """In what share of studies some learner on some task gets this answer."""
+    rng = np.random.default_rng(seed)
+    return float(
+        np.mean([any(a.answer == word for a in verdict(made.evidence(rng)).answers) for _ in range(studies)])
+    )
+
+
+def learned(seeds: int, queries: int, low: float, high: float, studies: int = 300) -> float:
+    """In what share of studies a gain that lies between two ends in every seed passes the gate."""
+    rng = np.random.default_rng(seeds)
+    passed = 0
+    for _ in range(studies):
+        hard = rng.random(queries)
+        gains = rng.uniform(low, high, (seeds, 1))
+        before = (hard < 0.5) ^ (rng.random((seeds, queries)) < 0.1)
+        after = before | (rng.random((seeds, queries)) < 2 * gains)
+        passed += Estimate.of(after.astype(float) - before).interval.low > 0
+    return passed / studies
 
 
 def spread_of(place: str) -> list[tuple[str, Spread, int]]:
@@ -85,12 +205,49 @@ def _is_wanted(cell: StoredCell) -> bool:
     )
 
 
+def tables(studies: int) -> Iterator[str]:
+    """What the whole rule promises, in Markdown."""
+    heads = [
+        "seeds",
+        "how seeds vary",
+        "false above, 1 learner",
+        "any of 10 learners x 3 tasks",
+        "false not above",
+    ]
+    yield "| " + " | ".join([*heads, "an effect of .2 found"]) + " |"
+    yield "|" + "---|" * 6
+    for seeds in (5, 10):
+        for shape in SHAPES:
+            made = Made(seeds=seeds, shape=shape)
+            many = replace(made, learners=10, tasks=3, queries=20)
+            margin = replace(made, apart=SMALL, alike=True)
+            found = [
+                said(made, "above the controls", studies),
+                said(many, "above the controls", max(20, studies // 2)),
+                said(margin, "not above", studies),
+                said(replace(made, apart=0.2), "above the controls", studies),
+            ]
+            yield f"| {seeds} | {shape} | " + " | ".join(f"{value:.3f}" for value in found) + " |"
+    below = Made(zero_shot=0.3, random_labels=0.5)
+    yield ""
+    share = said(below, "above the controls", studies)
+    yield f"zero-shot at .3, random labels at .5 and as like as the learner: above in {share:.3f} of studies"
+    for queries in (40, 100):
+        share = learned(5, queries, 0.18, 0.26)
+        yield f"ICL gains .18 to .26 in each of 5 seeds, {queries} queries: learned in {share:.3f} of studies"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", help="a run folder to take the spread from")
     parser.add_argument("--draws", type=int, default=1500)
     parser.add_argument("--effect", type=float, default=0.1)
+    parser.add_argument(
+        "--studies", type=int, default=400, help="whole studies, each put through the whole rule"
+    )
     options = parser.parse_args()
+    for line in tables(options.studies):
+        print(line, flush=True)
     spreads = spread_of(options.run) if options.run else [("usual", USUAL, 60)]
     for name, spread, queries in spreads:
         sizes = ", ".join(f"{value:.3f}" for value in spread)

@@ -5,7 +5,9 @@
 Twice: over HTTP (from the request to the events), and in Chromium (from the press to what is drawn), where there is
 one. "First" is when zero-shot and in-context are there, "learners" when every learner shown at first is, "all" when
 the controls are, too; each as the fastest of all edits, the median and the slowest. "Processor" is the time that the
-server itself computed for an edit: it grows less where other programs use the machine. ``--write`` puts the figures
+server itself computed for an edit: it grows less where other programs use the machine. "Influence" is over HTTP, too:
+from the press of "What did each demonstration teach?" to both matrices, after an edit; ``--only-influence`` takes that
+time alone. ``--write`` puts the figures
 into docs/explorer.md.
 """
 
@@ -86,6 +88,34 @@ def over_http(address: str, explorer: Explorer, edits: int) -> Times:
     return times
 
 
+def influence(address: str, explorer: Explorer, edits: int) -> Times:
+    parts = urlsplit(address)
+    state = first_state(explorer.offer)
+    times: Times = {"influence": []}
+    headers = {
+        "Origin": f"http://{parts.netloc}",
+        "X-Dualscope-Token": parse_qs(parts.query)["token"][0],
+        "Content-Type": "application/json",
+    }
+    for edit in range(edits + 1):
+        one = state["demonstrations"][edit % len(state["demonstrations"])]
+        one["label"] = (one["label"] + 1) % len(state["labels"])
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port)
+        began = time.perf_counter()
+        asked = json.dumps({"page": "benchmark", "state": state})
+        connection.request("POST", "/api/influence", asked, headers)
+        events = [json.loads(line) for line in connection.getresponse()]
+        if [event["event"] for event in events if event["event"] != "progress"] != [
+            *["influence"] * 2,
+            "done",
+        ]:
+            raise RuntimeError(f"no two matrices: {events[-1]}")
+        if edit:
+            times["influence"].append(time.perf_counter() - began)
+        connection.close()
+    return times
+
+
 def in_browser(address: str, edits: int) -> Times:
     times: Times = {"first": [], "learners": [], "all": []}
     with chromium() as browser:
@@ -117,8 +147,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only-influence", action="store_true")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
+    if asked.write and asked.only_influence:
+        parser.error("--write needs all figures; leave --only-influence out")
     torch.set_num_threads(asked.threads)
     explorer = Explorer(Offer.of())
     explorer.model("embedded")
@@ -130,8 +163,12 @@ def main() -> None:
         f"{'':25}{'least':>6}{'median':>7}{'most':>7}",
     ]
     with in_background(explorer) as address:
-        lines += lines_of("over HTTP", over_http(address, explorer, asked.edits))
-        if installed() is None:
+        if not asked.only_influence:
+            lines += lines_of("over HTTP", over_http(address, explorer, asked.edits))
+        lines += lines_of("over HTTP", influence(address, explorer, asked.edits))
+        if asked.only_influence:
+            pass
+        elif installed() is None:
             lines.append("in a browser: skipped, no Chromium is installed")
         else:
             lines += lines_of("in a browser", in_browser(address, asked.edits))

@@ -10,7 +10,8 @@ from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.subject import Subject
 
 HEADS = [
-    "", "hypothesis", "explained", *(f"under {name}" for name in NULLS), "agreement", "accuracy",
+    "", "hypothesis", "explained", "by answers to other queries", *(f"under {name}" for name in NULLS), "agreement",
+    "kappa", "accuracy",
     "next token explained", "`sim_aou`", "verdict",
 ]  # fmt: skip
 
@@ -21,8 +22,9 @@ On the two small models of [Findings](findings.md), with the same runs:
 
     {commands}
 
-`explained` is the share of what the context does to the label probabilities that a learner does too; `under` a
-control, what the same learner has when it is taught the wrong thing. Ceilings may look at in-context learning itself.
+`explained` is the share of what the context does to the label probabilities that a learner does too, beyond a
+temperature and class biases; `under` a control, what the same learner has when it is taught the wrong thing. Ceilings
+may look at in-context learning itself. Below each number stands every seed's.
 `sim_aou` of what acts at one layer is that of the layers above. In brackets: 95 % intervals over seeds x queries; the
 verdict is that of the [rule](verdict.md).
 """
@@ -66,8 +68,12 @@ def _line(place: str, one: Standing, verdicts: Mapping[str, str]) -> list[str]:
         place,
         f"`{one.label}`",
         found(one.explained),
+        found(one.mismatched),
         *(found(one.controls.get(name)) for name in NULLS),
-        *(found(beside.get(name)) for name in ("agreement", "accuracy", "explained_next_token")),
+        *(
+            found(beside.get(name))
+            for name in ("agreement", "agreement_kappa", "accuracy", "explained_next_token")
+        ),
         found(beside.get("sim_aou") or beside.get("sim_aou_above")),
         verdicts.get(one.label, ""),
     ]

@@ -1,9 +1,8 @@
-"""The house: files and folders of a size that can be read, one meaning a class name, tests called as what they test."""
+"""The house: folders of one kind of thing, one meaning a class name, tests called as what they test."""
 
 import ast
 from collections import Counter
 from pathlib import Path
-from statistics import median
 
 REPOSITORY = Path(__file__).parent.parent
 SOURCE = REPOSITORY / "src" / "dualscope"
@@ -25,20 +24,6 @@ ACROSS = {
     "theory/test_duals.py": "several dual forms over shapes",
 }
 """Tests that are of no one file."""
-
-
-def test_no_file_is_too_long_to_read() -> None:
-    lengths = {
-        path: len(path.read_text(encoding="utf-8").splitlines())
-        for path in (*FILES, *(REPOSITORY / "tests").rglob("*.py"))
-    }
-    assert [str(path) for path, length in lengths.items() if length > 300] == []
-    assert 90 <= median(lengths[path] for path in FILES) <= 150
-
-
-def test_no_folder_is_too_full_to_be_one_kind_of_thing() -> None:
-    counts = Counter(str(path.parent.relative_to(SOURCE)) for path in FILES)
-    assert {folder: count for folder, count in counts.items() if count > 20} == {}
 
 
 def test_a_class_name_has_one_meaning() -> None:

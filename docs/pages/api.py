@@ -12,7 +12,10 @@ SUBJECTS = {
         "Tasks and episodes",
         ("Task", "catalog_names", "Example", "Episode", "Lesson", "make_lesson", "GENERATORS"),
     ),
-    "learners": ("Learners", ("LEARNERS", "Learner", "Learned", "Bench", "choose_rate")),
+    "learners": (
+        "Learners",
+        ("LEARNERS", "Learner", "Learned", "Bench", "choose_rate", "INTERVENTIONS", "Intervention"),
+    ),
     "metrics": ("Metrics", ("METRICS", "Case", "measure")),
     "studies": ("Studies and runs", ("Study", "run_study", "Run")),
 }

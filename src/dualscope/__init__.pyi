@@ -3,6 +3,8 @@
 from .core.errors import InputError as InputError
 from .descent.delta import Delta as Delta
 from .learners.bench import Bench as Bench
+from .learners.interventions import INTERVENTIONS as INTERVENTIONS
+from .learners.interventions import Intervention as Intervention
 from .learners.learner import LEARNERS as LEARNERS
 from .learners.learner import Learned as Learned
 from .learners.learner import Learner as Learner

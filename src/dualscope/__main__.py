@@ -1,5 +1,16 @@
-"""``python -m dualscope``: the same as the command."""
+"""``python -m dualscope``, and the command itself: what is imported is imported where Ctrl-C ends in words."""
 
-from dualscope.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    try:
+        from dualscope.cli import main as command
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    command()
+
+
+if __name__ == "__main__":
+    main()

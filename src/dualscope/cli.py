@@ -5,6 +5,8 @@ Nothing here or in ``commands`` imports torch at module level, so ``--help`` is 
 
 import errno
 import inspect
+import io
+import os
 import sys
 import tempfile
 import traceback
@@ -32,7 +34,7 @@ from dualscope.commands import list as listing
 from dualscope.commands.given_twice import SaysWhatCounts
 from dualscope.commands.resumable import ended_like_interrupted, exit_code
 from dualscope.core.called import called
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.strangers import printable, reason
 
 app = typer.Typer(
@@ -83,14 +85,27 @@ def help_of(command: Callable[..., Any]) -> str:
     return "\n\n".join(part if part.startswith(" ") else " ".join(part.split()) for part in parts)
 
 
+class Command(SaysWhatCounts):
+    """A command that ends an interruption in words: Typer itself would say "Aborted" and exit with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(exit_code(stop)) from None
+
+
 for name, command in COMMANDS.items():
-    app.command(name, cls=SaysWhatCounts, help=help_of(command))(command)
+    app.command(name, cls=Command, help=help_of(command))(command)
 
 
 def main() -> None:
     """Entry point: bad input is one message and exit code 2, an interruption 130 (or 143), a fault of ours 70."""
+    _mend_streams()
     try:
         with ended_like_interrupted():
+            _check_here()
             app(prog_name=called())
     except InputError as error:
         typer.echo(f"error: {printable(str(error))}", err=True)
@@ -102,8 +117,48 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             typer.echo("error: the disk is full: free some space and give the same command again", err=True)
             sys.exit(1)
+        if is_out_of_memory(error):
+            typer.echo("error: memory is short: give the program more, or ask it for less", err=True)
+            sys.exit(1)
+        if said := _said_by_the_system(error):
+            typer.echo(f"error: {printable(said)}", err=True)
+            sys.exit(2)
         typer.echo(f"error: {printable(_last_words(error))}", err=True)
         sys.exit(70)
+
+
+def _mend_streams() -> None:
+    """Whatever the terminal is, words can be written to it: one that knows no umlaut gets them escaped, and where there
+    is none at all they go nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check_here() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current folder was removed; go to one that is there (cd)") from None
+
+
+def _said_by_the_system(error: Exception) -> str | None:
+    """A file, a limit or a connection that the system refused is no fault of ours: its words, with the name."""
+    found: BaseException | None = error
+    while found is not None and not (isinstance(found, OSError) and found.errno is not None):
+        found = found.__cause__
+    if not isinstance(found, OSError):
+        return None
+    if found.errno in (errno.EMFILE, errno.ENFILE):
+        return "too many files are open: raise the limit (ulimit -n), or use fewer --jobs"
+    if found.errno in (errno.EAGAIN, errno.ENOMEM):
+        return f"the system refuses more processes or memory ({found.strerror}): raise the limit (ulimit)"
+    names = [str(name) for name in (found.filename, found.filename2) if name is not None]
+    return f"{' -> '.join(names) or 'the system'}: {reason(found)}"
 
 
 def _last_words(error: Exception) -> str:

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def test_a_run_for_each_learner_with_means_over_its_seeds(study: TrackedStudy, r
     names = [one.name for one in study.runs]
     assert len(set(names)) == len(names) == 8  # zero-shot, in-context, gd, lcgd; trained and not
     gd = next(one for one in study.runs if one.name == "gd · sst2 · 4 shots · lr 0.1")
-    assert {"lr": 0.1, "variant": "trained", "seeds": 3}.items() <= gd.params.items()
+    assert {"lr": 0.1, "variant": "trained", "seeds": 5}.items() <= gd.params.items()
     assert gd.answer == "above the controls"
     assert gd.metrics["sim_aou.low"] < gd.metrics["sim_aou"] < gd.metrics["sim_aou.high"]
     import pyarrow.compute as pc
@@ -274,3 +275,23 @@ def test_what_cannot_be_done_is_said(run: Path, arguments: list[str], said: str)
     result = CliRunner().invoke(app, ["export", *(str(run) if a == "RUN" else a for a in arguments)])
     assert result.exit_code != 0
     assert said in str(result.exception)
+
+
+def test_names_that_are_formulas_are_texts(
+    cli: Callable[..., Any], model_folder: str, task_files: tuple[str, str], tmp_path: Path
+) -> None:
+    """A spreadsheet would run them; what we read back ourselves has the name as it is."""
+    named = tmp_path / "=cmd()"
+    shutil.copytree(model_folder, named)
+    out = tmp_path / "run"
+    sizes = ("--seeds", 1, "--shots", 2, "--queries", 4, "--learner", "gd", "--lr", 0.1, "--device", "cpu")
+    assert cli("run", "--model", named, "--task", task_files[0], *sizes, "--out", out).code == 0
+    assert cli("export", out, "--to", "csv", "--out", tmp_path / "csv").code == 0
+    for file in (out / "summary.csv", *sorted((tmp_path / "csv").glob("*.csv"))):
+        with file.open(newline="", encoding="utf-8") as lines:
+            cells = [cell for line in csv.reader(lines) for cell in line]
+        assert any("'=cmd()" in cell for cell in cells), file
+        assert not [cell for cell in cells if cell[:1] in ("=", "@", "+")], file
+    assert "'=cmd()" not in (out / "report.html").read_text(encoding="utf-8")
+    assert cli("report", out, "--out", tmp_path / "again.html").code == 0
+    assert "'=cmd()" not in (tmp_path / "again.html").read_text(encoding="utf-8")

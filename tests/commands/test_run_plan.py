@@ -9,7 +9,7 @@ from typing import Any
 
 def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
-    assert len(plan["cells"]) == 22
+    assert len(plan["cells"]) == 16
     assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
     for cell in plan["cells"]:
         parts = cell["memory"]
@@ -19,7 +19,7 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
         assert bool(parts["changes"]) == (" gd" in cell["cell"])
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
-    assert "22 of 22 listed cells to do" in said
+    assert "16 of 16 listed cells to do" in said
     assert re.search(
         r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
     )
@@ -27,7 +27,7 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert re.search(r"learning rate over 2 seeds: up to 54 pieces, about [\d.]+ s", searched)
     assert re.search(r"then \d+ cells at the rates that are chosen, about [\d.]+ s", searched)
     counted = json.loads(cli(*arguments, "--dry-run", "--lr", "auto", "--json").out)
-    assert len(counted["cells"]) + counted["cells_after_rates"] == 22
+    assert len(counted["cells"]) + counted["cells_after_rates"] == 16
     assert [search["pieces"] for search in counted["rates"]] == [54]
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")

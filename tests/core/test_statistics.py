@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
+from scipy.stats import t as student
 
 from dualscope.core.estimate import Estimate
 from dualscope.core.statistics import COSINE, SHARE, SIZE, Bounds, holm, quantiles, resample_counts
@@ -171,3 +172,43 @@ def test_holm_by_hand() -> None:
         "b": 0.04,
         "c": 0.04,
     }  # one task less each time
+
+
+def test_queries_have_degrees_of_freedom_of_their_own() -> None:
+    """By hand: 3 seeds and 41 queries have 2 and 40; p is the alpha whose interval ends at 0."""
+    found = Estimate(0.3, 0.01, 0.02, 3, 41)
+    seeds, queries = (float(student.ppf(0.975, freedom)) for freedom in (2, 40))
+    assert found.reach() == pytest.approx((seeds**2 * 0.01 + queries**2 * 0.02) ** 0.5)
+    assert found.reach(found.p) == pytest.approx(0.3)
+    assert found.reach(found.p_of(0.1)) == pytest.approx(0.2)
+    assert Estimate(0.3, 0.0, 0.02, 3, 41).p == pytest.approx(2 * student.sf(0.3 / 0.02**0.5, 40))
+    assert Estimate(0.3, 0.02, 0.0, 3, 41).p == pytest.approx(2 * student.sf(0.3 / 0.02**0.5, 2))
+
+
+def test_an_explained_share_varies_by_what_is_not_in_proportion() -> None:
+    """Where every seed leaves the same share of what there is, nothing varies, however much there is."""
+    rng = np.random.default_rng(7)
+    whole = rng.uniform(0.1, 2.0, (5, 20))
+    same = Estimate.of_share(0.4 * whole, whole)
+    assert same.mean == pytest.approx(0.6)
+    assert same.se == pytest.approx(0, abs=1e-12)
+    assert same.each == pytest.approx((0.6,) * 5)
+    left = 0.4 * whole + 0.02 * rng.standard_normal((5, 20))
+    found = Estimate.of_share(left, whole)
+    assert found.mean == pytest.approx(1 - left.mean() / whole.mean())
+    assert found.se == pytest.approx(Estimate.of_ratio(left, whole).se)
+    apart = Estimate.of_shares_apart((left, whole), (0.5 * whole, whole))
+    assert apart.mean == pytest.approx(found.mean - 0.5)
+    assert np.mean(apart.each) == pytest.approx(apart.mean)
+    assert apart.se == pytest.approx(found.se)
+
+
+def test_intervals_of_an_explained_share_cover_what_they_say() -> None:
+    """Seeds of which some have much to explain and some little."""
+    rng, covered = np.random.default_rng(8), []
+    for _ in range(800):
+        whole = rng.lognormal(-1.0, 0.7, (5, 1)) * rng.gamma(2.0, 0.5, (5, 40))
+        share = 0.5 + 0.1 * rng.standard_normal((5, 1))
+        found = Estimate.of_share((1 - share) * whole, whole).interval
+        covered.append(found.low <= 0.5 <= found.high)
+    assert np.mean(covered) >= 0.9

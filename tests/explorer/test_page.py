@@ -44,6 +44,84 @@ def test_flip_a_label_and_in_contexts_bars_move(visit: Visit) -> None:
     assert after["gd"] != before["gd"]
 
 
+TWO = [{"fields": {"text": text}, "label": i % 2} for i, text in enumerate(TEXTS[1::-1])]
+
+
+def test_a_flipped_label_shows_how_both_answers_moved(visit: Visit) -> None:
+    page = visit.page
+    visit.adopt(queries=TWO)
+    assert page.is_hidden("#moved")
+
+    def right(learner: str) -> list[float]:
+        shares = visit.store(f"store.answers.learned.get('{learner}').probabilities")
+        return [row[one["label"]] for row, one in zip(shares, TWO, strict=True)]
+
+    before = {learner: right(learner) for learner in ("in-context", "gd")}
+    page.click("#demonstrations li:nth-child(2) .label")
+    visit.settle()
+    assert page.inner_text("#moved-flips") == "Changed: demonstration 2 (Negative → Positive)."
+    moved = {learner: np.subtract(right(learner), before[learner]) for learner in before}
+    for learner, changes in moved.items():
+        shown = page.eval_on_selector_all(
+            f'#moved-table td[data-learner="{learner}"]', "all => all.map(one => Number(one.dataset.moved))"
+        )
+        np.testing.assert_allclose(shown, changes, atol=1e-8)
+    assert np.abs(moved["in-context"]).mean() > 0.005
+    said = page.inner_text("#moved-sentence")
+    assert said.startswith("When the labels change so, gd's answers move ")
+    vectors = {
+        learner: np.log(0.999 * np.array([after, after - change]) + 0.0005)
+        - np.log(0.999 * (1 - np.array([after, after - change])) + 0.0005)
+        for learner, change in moved.items()
+        for after in [np.array(right(learner))]
+    }  # of two labels: the log-odds, after and before
+    one, other = (vectors[learner][0] - vectors[learner][1] for learner in ("in-context", "gd"))
+    alike = float(one @ other / np.sqrt((one @ one) * (other @ other)))
+    assert f": {alike:.2f},".replace("0.", ".") in said
+    assert page.locator('[data-learner="gd"] .bar .was').count() == 2
+    page.fill("#rate", "0")  # where gd never answered with the labels as they were
+    visit.settle()
+    assert "is not known at this rate" in page.inner_text("#moved-sentence")
+    page.click("#put-back")
+    visit.settle()
+    assert page.is_hidden("#moved")
+    page.click("#demonstrations li:nth-child(1) .label")
+    visit.settle()
+    assert "gd's hardly do" in page.inner_text("#moved-sentence")
+    page.click("#from-here")
+    visit.settle()
+    assert page.is_hidden("#moved")
+
+
+def test_what_did_each_demonstration_teach(visit: Visit) -> None:
+    page = visit.page
+    visit.adopt(queries=TWO)
+    page.click("#teach")
+    page.wait_for_selector('#influence-tables [data-learner="gd"]')
+    visit.until("!document.getElementById('influence').hasAttribute('aria-busy')")
+    asked = {"page": "beside", "state": state(queries=TWO)}
+    wanted = {
+        one["learner"]: one
+        for one in visit.served.ask("/api/influence", asked).events
+        if one["event"] == "influence"
+    }
+    assert list(wanted) == ["in-context", "gd"]
+    for learner, one in wanted.items():
+        shown = page.eval_on_selector_all(
+            f'#influence-tables [data-learner="{learner}"] td',
+            "all => all.map(one => Number(one.dataset.value))",
+        )
+        np.testing.assert_allclose(np.reshape(shown, (2, 3)), one["values"], atol=1e-5)
+    said = page.inner_text("#influence-sentence")
+    assert said.startswith("When one label changes at a time, gd's answers move ")
+    assert f": {wanted['gd']['correlation']:.2f},".replace("0.", ".") in said
+    page.hover('#influence-tables [data-learner="gd"] td >> nth=1')
+    assert "demonstration 2, Negative flipped to Positive" in page.inner_text("#hint")
+    page.click("#demonstrations li:nth-child(1) .label")
+    visit.settle()
+    assert page.inner_text("#influence-sentence") == "The screen has changed since: press again."
+
+
 @pytest.mark.slow
 def test_drag_to_reorder(visit: Visit) -> None:
     visit.adopt()
@@ -194,6 +272,12 @@ def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) ->
     visit.page.click("#layers button:nth-child(2)")
     visit.page.click("#heads-cells button:nth-child(1)")
     visit.page.wait_for_selector("#tokens-rows .reading")
+    assert visit.overflow() <= 0
+    visit.page.click("#teach")
+    visit.page.wait_for_selector('#influence-tables [data-learner="gd"]')
+    visit.page.click("#demonstrations li:nth-child(2) .label")
+    visit.page.wait_for_selector("#moved:not([hidden])")
+    visit.settle()
     assert visit.overflow() <= 0
     visit.page.select_option("#load-task", "embedded-cb")
     visit.page.click("#load")

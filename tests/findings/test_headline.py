@@ -4,15 +4,21 @@ import numpy as np
 
 from dualscope.core.learning import Learning
 from dualscope.findings.evidence import Evidence
-from dualscope.findings.verdict import verdict
+from dualscope.findings.verdict import Verdict, verdict
 from tests.findings.made import QUERIES, evidence, put
 
 
 def said(**levels: float) -> str:
-    return verdict(evidence(**levels, spread=1e-3)).headline  # type: ignore[arg-type]
+    return plain(verdict(evidence(**levels, spread=1e-3)))  # type: ignore[arg-type]
 
 
-def test_no_names_the_control_that_explains_more() -> None:
+def plain(found: Verdict) -> str:
+    """The headline's sentence, without what it is about."""
+    assert found.headline.startswith("Likeness of the whole change. ")
+    return found.headline.removeprefix("Likeness of the whole change. ")
+
+
+def test_no_names_the_control_that_is_more_alike() -> None:
     made = evidence(gd=0.3, spread=1e-3)
     rng = np.random.default_rng(3)
     for seed in range(6):
@@ -28,9 +34,9 @@ def test_no_names_the_control_that_explains_more() -> None:
         )
     made.roles[Learning("zero-shot-offset")] = "null"
     found = verdict(made)
-    assert found.headline == (
-        "No: moving the query to its position in context, with nothing to learn from, explains more (.54) than "
-        "gradient descent does (.30)."
+    assert plain(found) == (
+        "Not above its controls: moving the query to its position in context, with nothing to learn from, is more like "
+        "in-context learning (.54) than gradient descent is (.30)."
     )
     (answer,) = found.answers
     assert answer.decided_by is not None
@@ -41,14 +47,15 @@ def test_no_names_the_control_that_explains_more() -> None:
 def test_no_by_a_likeness_to_a_null_context_says_whose_likeness() -> None:
     text = said(null=0.6)
     assert text.startswith(
-        "No: gradient descent is more like a context that teaches nothing (.60) than like in-context"
+        "Not above its controls: gradient descent is more like a context that teaches nothing (.60) than like in-"
     )
 
 
 def test_no_by_untrained_weights() -> None:
     assert (
         said(untrained=0.6)
-        == "No: the same on untrained weights explains more (.60) than gradient descent does (.30)."
+        == "Not above its controls: the same on untrained weights is more like in-context learning (.60) than gradient "
+        "descent is (.30)."
     )
 
 
@@ -59,20 +66,21 @@ def test_above_says_what_comes_nearest() -> None:
 
 
 def test_missing_evidence_names_the_flag() -> None:
-    text = verdict(evidence(untrained=None, spread=1e-3)).headline
+    text = plain(verdict(evidence(untrained=None, spread=1e-3)))
     assert text.startswith("Undecided: gradient descent (.30) was not compared with untrained (add --variant")
 
 
 def test_what_seeds_cannot_tell_apart_is_undecided() -> None:
-    text = verdict(evidence(gd=0.3, mismatched=0.27, spread=0.3)).headline
+    text = plain(verdict(evidence(gd=0.3, mismatched=0.27, spread=0.3)))
     assert text.startswith("Undecided: on sst2, 6 seeds cannot tell gradient descent")
     assert "the change that belongs to another query" in text
 
 
 def test_nothing_learned_is_not_testable() -> None:
     found = verdict(evidence(gains={"in-context": 0.0, "gd": 0.2}))
-    assert found.headline == (
-        "Not testable: in-context learning does not clearly beat zero-shot, so there is no learning to compare."
+    assert plain(found) == (
+        "Not testable: in-context learning does not clearly beat zero-shot and chance, so there is no learning to "
+        "compare."
     )
 
 
@@ -92,7 +100,7 @@ def test_every_learner_has_a_sentence_and_plain_descent_leads() -> None:
         )
     found = verdict(made)
     assert [name for name, _ in found.said] == ["gd", "gd[epochs=3]", "lcgd"]
-    assert found.headline == dict(found.said)["gd"]
+    assert plain(found) == dict(found.said)["gd"]
 
 
 def null(made: Evidence, task: str, name: str, level: float) -> None:
@@ -108,15 +116,17 @@ def test_the_control_that_decided_most_often_is_named() -> None:
     made = evidence(tasks=("mr", "sst2", "subj"), gd=0.3, spread=1e-3)
     for task, name in (("mr", "dilution"), ("sst2", "zero-shot-offset"), ("subj", "zero-shot-offset")):
         null(made, task, name, 0.5)
-    assert verdict(made).headline.startswith("No: moving the query to its position in context")
+    assert plain(verdict(made)).startswith(
+        "Not above its controls: moving the query to its position in context"
+    )
 
 
 def test_above_on_one_task_and_not_on_another_depends_on_the_task() -> None:
     made = evidence(tasks=("mr", "sst2"), gd=0.3, spread=1e-3)
     null(made, "sst2", "dilution", 0.5)
-    assert verdict(made).headline == (
+    assert plain(verdict(made)) == (
         "It depends on the task: above every control on mr; not on sst2, where diluting attention as the context does, "
-        "with nothing to learn from, explains more (.50) than gradient descent does (.30)."
+        "with nothing to learn from, is more like in-context learning (.50) than gradient descent is (.30)."
     )
 
 
@@ -124,7 +134,7 @@ def test_what_comes_nearest_is_the_nearest_of_all_tasks() -> None:
     made = evidence(tasks=("mr", "sst2"), gd=0.3, spread=1e-3)
     null(made, "mr", "dilution", 0.15)
     null(made, "sst2", "dilution", 0.25)
-    text = verdict(made).headline
+    text = plain(verdict(made))
     assert text.startswith("Above every control that was measured: the likeness of gradient descent is .30;")
     assert text.endswith("diluting attention as the context does, with nothing to learn from (.25).")
 
@@ -136,11 +146,26 @@ def test_plain_descent_leads_also_where_it_is_missing_on_the_first_task() -> Non
         put(made, "mr", "trained", seed, other, "sim_aou", QUERIES, np.full(len(QUERIES), 0.2))
     found = verdict(made)
     assert found.answers[0].learner == "gd[epochs=3]"
-    assert found.headline == dict(found.said)["gd"]
+    assert plain(found) == dict(found.said)["gd"]
 
 
 def test_as_many_seeds_as_there_are_would_not_do() -> None:
-    """Two seeds never decide, however clear they are: that two would is not said."""
-    text = verdict(evidence(seeds=2, gains={"in-context": 0.45, "gd": 0.45}, spread=1e-4)).headline
+    """Two seeds never decide, however clear they are."""
+    text = plain(verdict(evidence(seeds=2, gains={"in-context": 0.45, "gd": 0.45}, spread=1e-4)))
     assert text.startswith("Undecided: on sst2, 2 seeds cannot tell gradient descent")
-    assert "would" not in text
+    assert text.endswith("about 5 would.")  # the fewest that decide at all
+
+
+def test_a_control_with_as_much_is_said_to_have_as_much_and_not_more() -> None:
+    """Where the learner has a little more, by less than the margin, the control is as like, not more."""
+    text = said(gd=0.305, mismatched=0.3)
+    assert "is as like in-context learning (.30) as gradient descent is (.3" in text
+    assert "is more like in-context learning (.33) than gradient descent is (.30)" in said(
+        gd=0.3, mismatched=0.33
+    )
+
+
+def test_no_cosine_is_said_to_explain() -> None:
+    for levels in ({"untrained": 0.6}, {"mismatched": 0.3}, {"null": 0.6}, {"mismatched": 0.2}):
+        found = verdict(evidence(**levels, spread=1e-3))  # type: ignore[arg-type]
+        assert "explain" not in " ".join([found.headline, *found.sentences, *found.answers[0].sentences])

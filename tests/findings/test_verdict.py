@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from dualscope.core.learning import Learning
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import Verdict, verdict
@@ -30,7 +31,7 @@ def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
     )
     assert beside.difference.mean == pytest.approx((left - right).mean())
     assert not beside.decides
-    assert beside.p_holm >= beside.p
+    assert beside.p_corrected >= beside.p
     assert "Below gd" in " ".join(found["sst2", "lcgd"].sentences)
     assert "gd" not in [c.control for c in found["sst2", "gd"].comparisons]
 
@@ -138,7 +139,7 @@ def test_inconclusive() -> None:
     few = verdict(evidence(seeds=2, gains={"in-context": 0.5, "gd": 0.5}))
     word, text = only(few)
     assert word in ("inconclusive", "not testable")
-    assert "2 seed(s) cannot decide" in text
+    assert "2 seed(s) cannot decide; the rule asks for 5" in text
 
 
 def test_missing_evidence_is_said() -> None:
@@ -164,10 +165,10 @@ def test_untrained_beats_trained_is_said_in_words() -> None:
     assert "Untrained beats trained for gd on sst2." in found.sentences
 
 
-def test_holm_over_tasks() -> None:
-    """A difference that one task alone would show is not enough among five."""
+def test_corrected_over_tasks() -> None:
+    """A difference that one task alone would show is not enough among three."""
     single = verdict(evidence(gd=0.145, spread=0.14, untrained=0.1, random_update=0.1))
-    p = {c.control: (c.p, c.p_holm) for c in single.answers[0].comparisons}
+    p = {c.control: (c.p, c.p_corrected) for c in single.answers[0].comparisons}
     assert all(a == b for a, b in p.values())
     many = verdict(
         evidence(tasks=("sst2", "mr", "subj"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1)
@@ -175,12 +176,65 @@ def test_holm_over_tasks() -> None:
     for control in ("untrained", "mismatched"):
         raw = [next(c for c in a.comparisons if c.control == control) for a in many.answers]
         smallest = min(raw, key=lambda c: c.p)
-        assert smallest.p_holm == pytest.approx(min(1.0, 3 * smallest.p))
-        assert all(c.p_holm >= c.p for c in raw)
+        assert smallest.p_corrected == pytest.approx(min(1.0, 3 * smallest.p))
+        assert all(c.p_corrected >= c.p for c in raw)
+
+
+def test_corrected_over_learners_and_rates_but_not_over_what_cannot_be_tested() -> None:
+    made, rng = evidence(gd=0.145, spread=0.14, untrained=0.1, random_update=0.1), np.random.default_rng(8)
+    others = [Learning("lcgd", rate=0.1), Learning("lcgd", rate=0.3), Learning("probe"), Learning("deaf")]
+    for seed in range(6):
+        for learning in others:
+            put(
+                made,
+                "sst2",
+                "trained",
+                seed,
+                learning,
+                "sim_aou",
+                QUERIES,
+                0.2 + 0.1 * rng.standard_normal(60),
+            )
+            right = rng.random(60) < (0.5 if learning.name == "deaf" else 0.9)
+            put(made, "sst2", "trained", seed, learning, "correct", QUERIES, right.astype(float))
+    found = verdict(made)
+    assert [a.learner for a in found.answers if not a.is_testable] == ["deaf"]
+    for answer in found.answers:
+        for c in answer.comparisons:
+            assert c.p_corrected == pytest.approx(min(1.0, 4 * c.p))
+
+
+def test_not_above_is_corrected_for_the_number_of_controls() -> None:
+    (answer,) = verdict(evidence(gd=0.1, mismatched=0.1, spread=0.05)).answers
+    left, right = (key("sst2", "trained", "gd", name) for name in ("sim_aou", "sim_aou_mismatched"))
+    apart = evidence(gd=0.1, mismatched=0.1, spread=0.05).apart(left, right)
+    (compared,) = [c for c in answer.comparisons if c.control == "mismatched"]
+    assert sum(c.decides for c in answer.comparisons) == 4
+    assert compared.p_below == pytest.approx(min(1.0, 4 * apart.p_of(0.02)))
+
+
+def test_missing_values_are_left_out_of_paired_differences() -> None:
+    """Queries that a control has no value of are no queries where it has 0."""
+    made, full = evidence(spread=0.01), evidence(spread=0.01)
+    where = key("sst2", "untrained", "gd", "sim_aou")
+    for seed, parts in made.values[where].items():
+        made.values[where][seed] = [
+            (queries, np.where(np.arange(60) < 40, values, np.nan)) for queries, values in parts
+        ]
+    own = key("sst2", "trained", "gd", "sim_aou")
+    found, whole = made.apart(own, where), full.apart(own, where)
+    assert found.queries == 40
+    assert found.mean == pytest.approx(whole.mean, abs=0.01)
+    for seed in (0, 1):  # a seed without any value is no seed
+        made.values[where][seed] = [
+            (queries, values * np.nan) for queries, values in made.values[where][seed]
+        ]
+    assert made.apart(own, where).seeds == 4
+    assert made.apart(own, where).mean == pytest.approx(whole.mean, abs=0.01)
 
 
 def test_seeds_that_were_not_enough_are_never_said_to_do() -> None:
-    """Also where one task alone would have been settled, and Holm over the tasks asks for more."""
+    """Also where one task alone would have been settled, and the number of tasks asks for more."""
     found = verdict(
         evidence(
             tasks=("mr", "sst2", "subj", "trec"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1

@@ -277,3 +277,29 @@ def test_a_case_of_some_queries_has_companions_of_the_same() -> None:
         values(some, "sim_aou_null", "null-context"),
         values(case, "sim_aou_null", "null-context")[kept.numpy()],
     )
+
+
+def test_beyond_dilution_and_dilution_leave_the_projections_bias_out() -> None:
+    """The heads give z - b_o: that shrinks. Against loops, where the bias is large enough to turn z."""
+    base = random_case(4)
+    bias = 3 * torch.randn(LAYERS, WIDTH, generator=torch.Generator().manual_seed(1))
+    case = replace(base, output_bias=bias)
+    names = ["sim_aou_orthogonal", "sim_aou_dilution"]
+    found = {values.metric: values.values for values in per_query(case, names)}
+    plain = {values.metric: values.values for values in per_query(base, names)}
+    for query in range(QUERIES):
+        for layer in range(LAYERS):
+            z, c, g = (
+                t.attn_out[query, layer].double().numpy()
+                for t in (case.zero_shot, case.reference, case.trace)
+            )
+            heads = z - bias[layer].double().numpy()
+            along = heads / np.linalg.norm(heads)
+            left, right = ((d - (d @ along) * along) for d in (c - z, g - z))
+            assert float(found["sim_aou_orthogonal"][query, layer]) == pytest.approx(
+                cos(left, right), abs=1e-12
+            )
+            assert float(found["sim_aou_dilution"][query, layer]) == pytest.approx(
+                cos(c - z, -heads), abs=1e-12
+            )
+    assert float((found["sim_aou_orthogonal"] - plain["sim_aou_orthogonal"]).abs().max()) > 0.01

@@ -5,6 +5,7 @@ import sys
 
 from dualscope.core.statistics import ANYWHERE
 from dualscope.metrics.catalog import FAMILIES, METRICS, bounds_of
+from dualscope.metrics.replay import REPLAYS
 from dualscope.metrics.rows import measure
 from tests.metrics.cases import random_case
 
@@ -39,5 +40,6 @@ def test_every_number_lies_within_its_metrics_bounds() -> None:
         "sim_am",
         "change_norm",
     } <= seen
-    assert not [name for name in METRICS if bounds_of(name) == ANYWHERE]
+    anywhere = [name for name in METRICS if bounds_of(name) == ANYWHERE]
+    assert anywhere == list(REPLAYS)  # the share of an effect may overshoot, or go against it
     assert bounds_of("of a plugin that is not loaded") == ANYWHERE

@@ -15,6 +15,7 @@ from dualscope.core.rows import COLUMNS
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.studies.run_folder.storage import RunFolder
 
+WHOLE = 0.5  # nats from ICL that zero-shot leaves
 LAYERED = ("sim_aou", "sim_aou_norm", "sim_aou_centered", "sim_am", "sim_am_delta")
 Level = Callable[[str, str], float]
 """(variant, learner) -> the level of its similarities."""
@@ -31,7 +32,7 @@ def make_run(
     tasks: Sequence[str] = ("sst2", "subj"),
     variants: Sequence[str] = ("trained", "untrained"),
     learners: Sequence[str] = ("gd", "lcgd", "random-update"),
-    seeds: int = 3,
+    seeds: int = 5,
     layers: int = 3,
     queries: int = 30,
     level: Level = usual,
@@ -98,14 +99,15 @@ def make_run(
                     ]
                     store({**here, "learner": "in-context"}, rows, right)
                     for one, share in explained.items() if variant == "trained" else ():
-                        shares = share + noise * rng.standard_normal(queries)
+                        left = WHOLE * (1 - share - noise * rng.standard_normal(queries))
+                        whole = np.full(queries, WHOLE if np.isfinite(share) else np.nan)
                         rows = [_row("accuracy", 1.0), _row("agreement", 1.0, IN_CONTEXT.label)]
-                        rows += [_row("explained", float(shares.mean()), IN_CONTEXT.label)]
+                        rows += [_row("explained", float(1 - left.mean() / WHOLE), IN_CONTEXT.label)]
                         own = {**here, "learner": one.name, "control": one.control, "options": one.options}
                         own["lr"] = one.rate
                         # The wrong thing taught teaches nothing here.
                         known = table if one.control and CONTROL_ROLES[one.control] == "null" else right
-                        store(own, rows, {**known, "explained": shares})
+                        store(own, rows, {**known, "kl_icl": left, "kl_icl_zero_shot": whole})
                     for learner in learners:
                         for rate in rates:
                             values = np.clip(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from dualscope.core.learning import Learning
@@ -85,9 +86,10 @@ def test_intervals_over_seeds() -> None:
     parts = [(v, v - 0.1, v + 0.1) for v in rng.normal(0.5, 0.2, 5)]
     mean, low, high = combine(parts)
     values = np.array([v for v, *_ in parts])
-    spread = np.sqrt(values.var(ddof=1) / 5 + (0.1 / 1.96) ** 2)
+    by_seeds, by_queries = values.var(ddof=1) / 5, (0.1 / 1.96) ** 2
     assert mean == pytest.approx(values.mean())
-    assert (high - low) / 2 == pytest.approx(student.ppf(0.975, 4) * spread)
+    reach = np.sqrt(student.ppf(0.975, 4) ** 2 * by_seeds + norm.ppf(0.975) ** 2 * by_queries)
+    assert (high - low) / 2 == pytest.approx(reach)
     assert np.isnan(combine([(np.nan, np.nan, np.nan)])[0])
     assert combine([(np.inf, np.inf, np.inf), (np.inf, np.inf, np.inf)])[0] == np.inf
 
@@ -149,7 +151,7 @@ def test_what_a_study_varies_is_shown(tmp_path: Path) -> None:
     labels = tabs["axis-labels-tabs"].charts[0][1]
     assert labels.panels[0].data[0]["x"] == ["gold", "flipped (both)"]
     orders = next(item for item in section.items if isinstance(item, Chart))
-    assert len(orders.panels[0].data[0]["x"]) == 3 * 2  # seeds x orders, at the rate shown
+    assert len(orders.panels[0].data[0]["x"]) == 5 * 2  # seeds x orders, at the rate shown
 
 
 def test_several_rates_leave_one_in_the_other_charts(tmp_path: Path) -> None:

@@ -185,7 +185,9 @@ def test_prints_every_chart(look: Look) -> None:
 def test_the_answer_comes_first(look: Look) -> None:
     """Question and model, one sentence, the matrix: all on the first screen; the rule waits to be asked."""
     assert look.page.inner_text("h1") == "Is in-context learning gradient descent in tiny?"
-    assert look.page.inner_text(".headline").startswith("Above every control that was measured")
+    assert look.page.inner_text(".headline").startswith(
+        "Likeness of the whole change. Above every control that was measured"
+    )
     for thing in ("h1", ".headline", "table.matrix"):
         box = look.page.query_selector(thing).bounding_box()
         assert box["y"] + min(box["height"], 200) < 720, thing

@@ -18,7 +18,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_verdict_is_the_report_s(place: Path) -> None:
     run = Run.open(place)
     assert run.verdict.startswith(
-        "Above every control that was measured: the likeness of gradient descent is .40"
+        "Likeness of the whole change. Above every control that was measured: the likeness of gradient descent is .40"
     )
     assert repr(run) == f"Run.open({str(place)!r})"
 

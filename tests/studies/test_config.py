@@ -26,6 +26,7 @@ def test_every_preset_is_a_study() -> None:
         "hypotheses",
         "revisited-published",
         "rethinking-published",
+        "response",
     }
     assert set(preset_names()) == expected
     for name in preset_names():
@@ -57,7 +58,7 @@ SPREADS: dict[str, Spread] = {
 
 
 def test_the_default_study_can_decide() -> None:
-    """An effect of a tenth is found in most tasks, after Holm over them; with three seeds it would not be."""
+    """An effect of a tenth is found in most tasks, corrected for their number; three seeds never decide."""
     study, rng = Study.resolve(preset="quick"), np.random.default_rng(0)
     spreads = [SPREADS[entry.task] for entry in study.tasks]
 
@@ -65,8 +66,8 @@ def test_the_default_study_can_decide() -> None:
         tasks = ([drawn(rng, seeds, study.queries, spread, 0.1) for spread in spreads] for _ in range(300))
         return float(np.mean([said_above(parts) for parts in tasks]))
 
-    assert found(len(study.seeds)) >= 0.8
-    assert found(3) < 0.5
+    assert found(len(study.seeds)) >= 0.65
+    assert found(3) == 0.0
 
 
 def test_the_papers_seeds_and_rates() -> None:

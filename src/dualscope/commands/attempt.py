@@ -19,7 +19,7 @@ def attempt(
         [], "--query", "-q", help="A text to be labelled. May be given several times."
     ),
     model: str = typer.Option(
-        "embedded", "--model", "-m", help="embedded, a folder, or a hub name (name@revision)."
+        "embedded", "--model", "-m", help="embedded, a folder, a GGUF file, or a hub name."
     ),
     template: str | None = typer.Option(
         None, help="What stands around a text, as in 'Review: {text} Sentiment:'."
@@ -34,7 +34,7 @@ def attempt(
     dualscope try "a fine film => Positive" "a dull plot => Negative" --query "moving and funny"
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from dualscope.results.compare import compare
@@ -59,7 +59,7 @@ def attempt(
     for number, text in enumerate(query):
         table = Table(
             "",
-            *labels,
+            *(Column(Text(label)) for label in labels),
             "likeness",
             "by layer",
             title=Text(text, style="bold"),

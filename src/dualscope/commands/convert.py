@@ -1,4 +1,4 @@
-"""dualscope convert: pickle-only checkpoints to safetensors."""
+"""dualscope convert: pickle-only checkpoints and GGUF files to safetensors."""
 
 import typer
 
@@ -6,11 +6,11 @@ from dualscope.commands.offline import OFFLINE
 
 
 def convert(
-    name: str = typer.Argument(..., metavar="NAME", help="A folder, or a name on the hub (name@revision)."),
+    name: str = typer.Argument(..., metavar="NAME", help="A folder, a GGUF file, or a name on the hub."),
     out: str = typer.Argument(..., metavar="OUT", help="A new folder."),
     offline: bool = OFFLINE,
 ) -> None:
-    """Turn a checkpoint that has only pickled weights into safetensors, without running what is in it."""
+    """Turn pickled weights, or a GGUF file, into safetensors, without running what is in them."""
     from dualscope.core.folder import local_path
     from dualscope.models.files.convert import convert as convert_model
 

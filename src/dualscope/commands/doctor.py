@@ -38,7 +38,7 @@ class Finding:
 
 def doctor(
     model: Annotated[
-        str, typer.Option(help="embedded, a folder, or a hub name (name@revision).")
+        str, typer.Option(help="embedded, a folder, a GGUF file, or a hub name (name@revision).")
     ] = "embedded",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float64, float32, tf32, bfloat16 or float16.")] = "float32",

@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 def explore(
     model: list[str] = typer.Option(
-        ["embedded"], "--model", "-m", help=f"embedded, a folder, or a hub name. {MANY}"
+        ["embedded"], "--model", "-m", help=f"embedded, a folder, a GGUF file, or a hub name. {MANY}"
     ),
     task: list[str] = typer.Option(
         [], "--task", "-t", help=f"Tasks to load demonstrations from: a name, or a YAML file. {MANY}"

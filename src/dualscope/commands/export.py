@@ -40,6 +40,8 @@ def export(
 
     from dualscope.export.tracked import tracked_study
 
+    if out is not None and not out.strip():
+        raise InputError("--out: an empty name; give a folder, or leave the option out")
     place = None if out is None else local_path("--out", out)
     with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("reading the run") as status:
         study = tracked_study(run, Path(scratch))

@@ -12,6 +12,7 @@ class Kind(StrEnum):
     variants = "variants"
     tasks = "tasks"
     learners = "learners"
+    interventions = "interventions"
     metrics = "metrics"
     presets = "presets"
 
@@ -29,9 +30,9 @@ def list_names(
     ),
     offline: bool = typer.Option(False, "--offline", help="With --statistics: fetch nothing."),
 ) -> None:
-    """List the models, variants, tasks, learners, metrics or presets there are.
+    """List the models, variants, tasks, learners, interventions, metrics or presets there are.
 
-    Learners and metrics of installed plugins are among them; those of a file with --plugin FILE.py.
+    Learners, interventions and metrics of installed plugins are among them; those of a file with --plugin FILE.py.
 
     dualscope list tasks --statistics --data DIR
     """
@@ -49,7 +50,7 @@ def list_names(
     if data is not None:
         again = called("list", "tasks", "--statistics", "--data", "DIR")
         raise InputError(f"--data is read for --statistics: {again}")
-    if plugin or kind in (Kind.learners, Kind.metrics):
+    if plugin or kind in (Kind.learners, Kind.interventions, Kind.metrics):
         from dualscope.studies.plugins import load_plugins
 
         load_plugins([str(file) for file in plugin])
@@ -134,6 +135,12 @@ def _learners() -> list[tuple[str, str]]:
     return [(name, _first_line(LEARNERS[name].__doc__)) for name in LEARNERS]
 
 
+def _interventions() -> list[tuple[str, str]]:
+    from dualscope.learners.interventions import INTERVENTIONS
+
+    return [(name, _first_line(INTERVENTIONS[name].__doc__)) for name in INTERVENTIONS]
+
+
 def _metrics() -> list[tuple[str, str]]:
     from dualscope.metrics import METRICS
 
@@ -156,6 +163,7 @@ _ROWS = {
     Kind.variants: _variants,
     Kind.tasks: _tasks,
     Kind.learners: _learners,
+    Kind.interventions: _interventions,
     Kind.metrics: _metrics,
     Kind.presets: _presets,
 }

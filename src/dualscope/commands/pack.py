@@ -1,5 +1,7 @@
 """``dualscope pack``: a run's many files become few."""
 
+from pathlib import Path
+
 import typer
 
 from dualscope.commands.resumable import resumable
@@ -31,6 +33,10 @@ def pack(
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder or a URL, or leave the option out")
     source = RunFolder.open(run)
+    if out is not None and "://" not in out + run:
+        there, here = Path(out).resolve(), Path(run).resolve()
+        if there != here and (there.is_relative_to(here) or here.is_relative_to(there)):
+            raise InputError(f"--out {out}: lies in the run folder, or holds it; give a place beside it")
     target = source if out is None else RunFolder.create(out)
     console = Console(stderr=True)
     bars = Progress(console=console, transient=True, disable=not console.is_terminal)

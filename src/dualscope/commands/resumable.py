@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import ClassVar
 
 import typer
 
 
 class Ended(KeyboardInterrupt):
     """A signal asked the program to end: the same is done as for Ctrl-C."""
+
+    asked: ClassVar[int | None] = None
+    """The signal that did, if one has: Ray makes a plain KeyboardInterrupt of whatever a handler raises."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -21,8 +25,10 @@ def ended_like_interrupted() -> Iterator[None]:
     """Inside, SIGTERM (a cluster's time limit) and SIGHUP (a closed terminal) end the work as Ctrl-C does."""
 
     def end(number: int, _frame: FrameType | None) -> None:
+        Ended.asked = number
         raise Ended(number)
 
+    Ended.asked = None
     before = {}
     try:
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -39,7 +45,7 @@ def ended_like_interrupted() -> Iterator[None]:
 
 def exit_code(stop: KeyboardInterrupt) -> int:
     """128 and the signal's number, as shells have it."""
-    return 128 + (stop.number if isinstance(stop, Ended) else signal.SIGINT)
+    return 128 + (stop.number if isinstance(stop, Ended) else Ended.asked or signal.SIGINT)
 
 
 @contextmanager

@@ -24,7 +24,8 @@ def run(
         [],
         "--model",
         "-m",
-        help="embedded, a folder (NAME=FOLDER to name it), or a hub name (name@revision); in quotes also several: "
+        help="embedded, a folder or a GGUF file (NAME=FOLDER to name it), or a hub name (name@revision); in quotes "
+        "also several: "
         f"'x@step{{1000,4000}}', 'runs/x/checkpoint-*'. {MANY}",
     ),
     adapter: str | None = typer.Option(None, help="A folder with a LoRA adapter (peft) for the model."),
@@ -48,6 +49,11 @@ def run(
     ),
     corrupt: str | None = typer.Option(
         None, help="Whose demonstrations have the corrupted labels: both, icl or gd."
+    ),
+    intervention: list[str] = typer.Option(
+        [],
+        "--intervention",
+        help=f"Change what the demonstrations say and compare responses: relabel, flip-one, reorder. {MANY}",
     ),
     option: list[str] = typer.Option([], "--option", help=f"A learner's option, as in gd.epochs=3. {MANY}"),
     metric: list[str] = typer.Option(
@@ -116,6 +122,7 @@ def run(
         "queries": queries,
         "corrupt": corrupt,
         "metrics": metric,
+        "interventions": intervention,
         "demo_labels": demo_labels.split(",") if demo_labels else None,
         "data": str(data) if data else None,
         "dtype": dtype,

@@ -43,6 +43,7 @@ def free_folder(name: str, study: "Study", under: str = "runs") -> str:
 
 def holds_another(place: str, study: "Study") -> bool:
     """Whether a folder holds a study, and not this one as it is kept: with full paths."""
+    from dualscope.core.folder import Folder
     from dualscope.studies.config import Study
     from dualscope.studies.paths import anchored
 
@@ -50,6 +51,6 @@ def holds_another(place: str, study: "Study") -> bool:
         return False
     kept = Study.build(anchored(study.model_dump(), Path.cwd())).dump()
     try:
-        return (Path(place) / "study.yaml").read_text(encoding="utf-8") != kept
+        return Folder(place).read("study.yaml").decode() != kept
     except (OSError, UnicodeDecodeError):
         return False

@@ -20,13 +20,16 @@ WIDE = 110
 def show_result(result: Any, as_json: bool, report: bool) -> None:
     """Tables, verdicts, notes, failures, and where the run and its report are."""
     from dualscope.findings.explained import sentences
+    from dualscope.findings.responses import response_verdicts
     from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
     from dualscope.report.terminal import result_tables
     from dualscope.studies.execute.outcome import Outcome, reason_for
 
     lost: list[Exception] = []
-    stored = stored_cells(result.run, result.whole)
+    every = stored_cells(result.run, result.whole)
+    stored = [cell for cell in every if not cell.is_response]
+    responses = _kept(lambda keep: response_verdicts(result.run, every, keep), lost)
     rows = _kept(lambda keep: summarise(result.run, stored, keep), lost)
     answers = _kept(lambda keep: verdicts(result.run, stored, keep), lost)
     page = _kept(lambda keep: _report(result) if keep and report and rows else None, lost)
@@ -43,6 +46,7 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
             "computed": len(result.computed),
             "failures": failures,
             "notes": result.notes,
+            "response": responses,
             "verdicts": answers,
             "summary": [{k: _plain(v) for k, v in row.items()} for row in rows],
         }
@@ -52,6 +56,8 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     if rows:
         console.print(result_tables(rows))
+    for found in responses:
+        show_response(console, found)
     for answer in answers:
         setting = answer["setting"]
         labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
@@ -79,6 +85,41 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
     console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
     if page:
         console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def show_response(console: Console, verdict: Mapping[str, Any]) -> None:
+    """The answer in words, and a small table: every hypothesis on every task, beside its scale."""
+    from rich.table import Table
+
+    setting = verdict["setting"]
+    labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+    variant = "" if verdict["variant"] == "trained" else f", {verdict['variant']}"
+    console.print(
+        f"[bold]{escape(setting['model'])}[/bold]{variant}, {setting['shots']} shots{labels}: "
+        f"[bold]{escape(verdict['headline'])}[/bold]"
+    )
+    table = Table(
+        "task", "learner", "part", "answer", "response", "if it were", "ICL reordered", "seeds", box=None
+    )
+    for answer in verdict["answers"]:
+        value = answer["value"]
+        table.add_row(
+            answer["task"],
+            answer["learner"],
+            answer["where"],
+            answer["answer"],
+            f"{_two(value['mean'])} [{_two(value['low'])}, {_two(value['high'])}]",
+            _two(answer["target"]),
+            _two(answer["reliability"]),
+            " ".join(_two(one) for one in value["seeds"]),
+        )
+    console.print(table)
+
+
+def _two(value: float | None) -> str:
+    from dualscope.findings.answer import short
+
+    return "–" if value is None else short(value)
 
 
 def _kept(make: Callable[[bool], T], lost: list[Exception]) -> T:
@@ -137,4 +178,6 @@ def _report(result: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

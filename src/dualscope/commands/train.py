@@ -61,6 +61,8 @@ def train(
     if not out.strip():
         raise InputError("--out is empty; give a folder for the model")
     folder = local_path("--out", out)
+    if (folder / "study.yaml").exists() or (folder / "cells").exists():
+        raise InputError(f"--out {out}: is a run folder; give the model a folder of its own")
     kind = _attention(attention)
     from dualscope.models import hardware
     from dualscope.training.loop import train as run

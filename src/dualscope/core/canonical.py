@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+from dualscope.core.errors import InputError
+
 
 def canonical(value: object) -> str:
     """JSON with one spelling: sorted keys, no spaces.
@@ -12,7 +14,12 @@ def canonical(value: object) -> str:
     >>> canonical({"b": 1, "a": [1.0, "x"]})
     '{"a":[1.0,"x"],"b":1}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError) as error:  # not finite, a date, a list within itself, thousands of digits
+        raise InputError(
+            f"{repr(value)[:80]}: a setting is a plain number, text, list or truth value ({error})"
+        ) from None
 
 
 def fingerprint(value: object) -> str:

@@ -1,6 +1,7 @@
 """Where a run's files are: a local (or shared) folder, or any file system that fsspec knows.
 
-Files appear whole or not at all. Locally a file is written aside, flushed, and renamed, which is atomic.
+Files appear whole or not at all, and stay when power fails. Locally a file is written aside, flushed, renamed, which
+is atomic, and its folder is flushed: a rename is on the disk before anything that relies on it is written or deleted.
 An object store has no rename (fsspec copies and deletes), but its writes are atomic by themselves: there a
 file is put in one request, and a claim is a conditional put where the store has one.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -23,6 +25,7 @@ ASIDE = "aside"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
 """What file systems without hard links say to one."""
 PATIENCE = 20
+LARGEST = 2**30  # bytes of a file that is read whole
 
 
 class Folder:
@@ -61,14 +64,14 @@ class Folder:
         def put(aside: Path, target: Path) -> None:
             writer(aside)
             share(aside)
-            with open(aside, "rb") as file:  # on the disk before it has its name: power may fail in between
-                os.fsync(file.fileno())
+            flush(aside)  # on the disk before it has its name: power may fail in between
             try:
                 os.replace(aside, target)
             except IsADirectoryError:
                 raise InputError(
                     f"{target}: a folder stands where a file has to be written; move it away and try again"
                 ) from None
+            flush(target.parent)
 
         self._by_way_of_aside(name, put)
 
@@ -81,6 +84,7 @@ class Folder:
         def put(aside: Path, target: Path) -> None:
             aside.write_bytes(data)
             share(aside)
+            flush(aside)
             try:
                 os.link(aside, target)
             except OSError as error:
@@ -88,6 +92,9 @@ class Folder:
                     raise
                 with open(target, "xb") as file:
                     file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            flush(target.parent)
 
         try:
             self._by_way_of_aside(name, put)
@@ -99,8 +106,8 @@ class Folder:
         """Call with a path aside and the target's; again where another process swept an empty folder away."""
         target, aside = self.root / name, self.root / ASIDE / f"{Owner.me().encode()}.{uuid.uuid4().hex}"
         for attempt in range(PATIENCE):
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            for place in (aside.parent, target.parent):
+                make_folder(place)
             try:
                 put(aside, target)
             except FileNotFoundError:
@@ -112,11 +119,21 @@ class Folder:
                 aside.unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        """A file's content: of a regular file that is not larger than any that we write."""
+        with self.stream(name) as file:
+            return file.read(LARGEST)
 
     def stream(self, name: str) -> IO[bytes]:
         """A file opened to be read in pieces."""
-        return open(self.root / name, "rb")
+        return open_regular(self.root / name)
+
+    def stamp(self, name: str) -> object:
+        """What tells a file from another that took its name; None where there is none."""
+        try:
+            found = (self.root / name).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     def for_arrow(self) -> tuple[Any, str]:
         """A file system that Arrow knows, and the folder's path in it."""
@@ -146,7 +163,7 @@ class Folder:
 
     def move(self, name: str, to: str) -> bool:
         """Rename within the folder; False where the file is gone already."""
-        (self.root / to).parent.mkdir(parents=True, exist_ok=True)
+        make_folder((self.root / to).parent)
         try:
             os.rename(self.root / name, self.root / to)
         except FileNotFoundError:
@@ -184,6 +201,59 @@ class Folder:
         for part in (ASIDE, "claims", "failures"):
             with contextlib.suppress(OSError):
                 (self.root / part).rmdir()
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file opened to be read. A pipe or a device would be waited for, or read for ever: it is refused.
+
+    >>> open_regular(Path("/dev/zero"))
+    Traceback (most recent call last):
+    OSError: [Errno 22] not a regular file (a pipe, a device or a socket): '/dev/zero'
+    """
+    check_regular(path, os.stat(path))
+    # It may be another by now: opened so that nothing is waited for, and looked at again.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        check_regular(path, os.fstat(handle))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def check_regular(path: Path, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file (a pipe, a device or a socket)", str(path))
+    if found.st_size > LARGEST:
+        raise OSError(errno.EFBIG, f"larger than the {LARGEST >> 20} MB that are read", str(path))
+
+
+def flush(path: Path) -> None:
+    """Have a file's content, or a folder's names, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network file systems have no flush of a folder; there a rename is on the server when it returns.
+        if not (os.path.isdir(path) and error.errno in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)):
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, each on the disk before what will be in it."""
+    new = []
+    while not path.is_dir():
+        new.append(path)
+        if path == path.parent:
+            break
+        path = path.parent
+    for one in reversed(new):
+        one.mkdir(exist_ok=True)
+        flush(one.parent)
 
 
 def share(file: Path) -> None:

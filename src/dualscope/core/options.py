@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 MOST_SEEDS = 100_000
+MOST_EPOCHS = 1_000_000
 
 
 class Strict(BaseModel):

@@ -13,6 +13,13 @@ from dualscope.core.folder import Folder
 from dualscope.core.strangers import reading
 
 
+def check_reachable(folder: RemoteFolder) -> None:
+    """Say before any work is done that a place cannot be reached, or that we are not let in."""
+    with reading(folder, "is the address right, and are its credentials given?"):
+        folder.exists("study.yaml")
+        folder.names("cells")
+
+
 class RemoteFolder(Folder):
     """A folder behind fsspec. A write is one request; there is nothing aside to sweep."""
 
@@ -60,6 +67,15 @@ class RemoteFolder(Folder):
     def stream(self, name: str) -> IO[bytes]:
         opened: IO[bytes] = self.fs.open(self._at(name), "rb")
         return opened
+
+    def stamp(self, name: str) -> object:
+        self.fs.invalidate_cache()
+        try:
+            found = self.fs.info(self._at(name))
+        except FileNotFoundError:
+            return None
+        known = ("ETag", "etag", "md5Hash", "created", "LastModified", "mtime", "size")
+        return tuple(str(found[key]) for key in known if key in found)
 
     def for_arrow(self) -> tuple[Any, str]:
         return self.fs, self.base

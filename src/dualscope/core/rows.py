@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from dualscope.core.learning import Learning
-from dualscope.core.words import Control, Corrupt, DemoLabels, Role, Variant
+from dualscope.core.words import Control, Corrupt, DemoLabels, Family, Level, Role, Variant
 
 SITTING = ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat", "dtype", "subset")
 """Options in a row that are the sitting's, not the learner's."""
@@ -25,6 +25,8 @@ class MetricRow(TypedDict):
     low: float
     high: float
     n: int
+    level: NotRequired[Level | None]
+    """Of an intervention's draws; None: all."""
 
 
 class SummaryColumns(TypedDict):
@@ -42,6 +44,8 @@ class SummaryColumns(TypedDict):
     corrupt: Corrupt
     queries_from: str | None
     options: str
+    intervention: str | None
+    family: Family | None
 
 
 class CellColumns(SummaryColumns):
@@ -67,6 +71,7 @@ class SummaryRow(SummaryColumns):
     high: float
     seeds: int
     queries: int
+    each: tuple[float, ...]  # every seed's value, in the order of the seeds
 
 
 class ExperimentRow(TypedDict):
@@ -87,7 +92,7 @@ class ExperimentRow(TypedDict):
 
 CELL_COLUMNS = (
     *("model", "variant", "init_seed", "task", "seed", "order", "shots", "shots_used", "learner", "control"),
-    *("role", "lr", "demo_labels", "corrupt", "queries_from", "options"),
+    *("role", "lr", "demo_labels", "corrupt", "queries_from", "options", "intervention", "family"),
 )
 """In the order of the files, which stays as it is: files that were written before have it too."""
 COLUMNS = (*CELL_COLUMNS, *MetricRow.__annotations__)

@@ -9,7 +9,11 @@ Role = Literal["baseline", "reference", "hypothesis", "ceiling", "null"]
 """What a learner is to the question. A hypothesis claims to be what in-context learning is, and never sees in-context
 learning's own traces of the queries; a ceiling may; a null teaches nothing; the baseline is zero-shot, the reference
 in-context learning itself."""
-Control = Literal["redraw", "reorder", "random-labels", "other-task", "random-update"]
+Control = Literal["redraw", "reorder", "random-labels", "other-task", "random-update", "places"]
+Level = Literal["chance", "half"]
+"""How many labels a relabelling changes: as many as a random permutation would, or half as many."""
+Family = Literal["gradient", "shallow", "vector", "bayes"]
+"""What kind of mechanism a hypothesis proposes. Answers of one family overlap; outputs tell its members apart."""
 DemoLabels = Literal["gold", "flipped", "random", "abstract"]
 Corrupt = Literal["both", "icl", "gd"]
 ReadAt = Literal["prompt-end", "first-label"]
@@ -24,6 +28,11 @@ AdapterMode = Literal["merged", "active"]
 """Whether a LoRA adapter is added to the weights, or stays a path of its own beside them."""
 
 ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
+ORDERS = 3
+"""Permutations of the places in which in-context learning is read again, to see how reproducible its response is."""
+PLACE_SETS = 4
+"""Sets of other inputs behind which its labels are read in the same places, to see what is copied."""
+LEVELS: tuple[Level, ...] = get_args(Level)
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 ROLES: tuple[Role, ...] = get_args(Role)
 CONTROL_ROLES: dict[Control, Role] = {
@@ -32,5 +41,6 @@ CONTROL_ROLES: dict[Control, Role] = {
     "random-labels": "null",
     "other-task": "null",
     "random-update": "null",
+    "places": "null",
 }
 """A learner under a control has the control's role: the same again is a ceiling, the wrong thing taught is a null."""

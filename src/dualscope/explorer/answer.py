@@ -52,12 +52,12 @@ def likeness(rows: Iterable[MetricRow], learning: Learning) -> dict[str, Any]:
         heads: dict[int, list[float | None]] = {}
         for row in own:
             if row["head"] is not None and row["layer"] is not None:
-                heads.setdefault(row["layer"], []).append(_number(row["value"]))
+                heads.setdefault(row["layer"], []).append(number(row["value"]))
         ends = [tuple(row[key] for row in layers) for key in _ENDS]
         line = Line(tuple(row["layer"] for row in layers if row["layer"] is not None), *ends)
         found[metric] = {
-            "mean": next((_number(row["value"]) for row in own if row["layer"] is None), None),
-            "layers": [_number(row["value"]) for row in layers],
+            "mean": next((number(row["value"]) for row in own if row["layer"] is None), None),
+            "layers": [number(row["value"]) for row in layers],
             "heads": [heads[layer] for layer in sorted(heads)],
             "line": curve(
                 learning.label, line, colour(learning), "dot" if learning.control else "solid", bars=False
@@ -116,10 +116,11 @@ def _numbers(tensor: Tensor) -> Any:
     """Nested lists, None where a number is not finite: JSON has no NaN."""
 
     def clean(value: Any) -> Any:
-        return [clean(one) for one in value] if isinstance(value, list) else _number(value)
+        return [clean(one) for one in value] if isinstance(value, list) else number(value)
 
     return clean(tensor.double().cpu().tolist())
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
+    """As JSON has it: None where it is not finite."""
     return short(value, DIGITS) if math.isfinite(value) else None

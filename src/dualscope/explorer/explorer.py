@@ -7,6 +7,8 @@ import time
 import traceback
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError, NotFiniteError
@@ -14,6 +16,7 @@ from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.core.words import Control
 from dualscope.explorer.answer import LAYERED, band, chosen, likeness, predictions
 from dualscope.explorer.desk import Desk, same_queries
+from dualscope.explorer.influence import influence_of
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.pieces import unknown_words
 from dualscope.explorer.state import State
@@ -88,6 +91,21 @@ class Explorer:
             learning = learning_of(state.focus, state)
             watch.tell({"event": "words", **words_of(desk.watched(), state, learning)})
 
+    def influence(self, state: State, watch: Watch) -> None:
+        """Tell what each demonstration taught each query: in-context learning, then the learner in focus."""
+        from dualscope.learners.response_bench import ResponseBench
+        from dualscope.metrics.response.measured_response import ResponseMeter
+
+        began = time.perf_counter()
+        desk, _ = self._sit(state)
+        focus = learning_of(state.focus, state)
+        with watched(desk.bench.model, watch):
+            watch.begin(IN_CONTEXT.label)
+            meter = ResponseMeter(ResponseBench(desk.bench_for(focus, state.steps), "flip-one"))
+            for learning in dict.fromkeys((IN_CONTEXT, focus)):
+                _tell(watch, learning, partial(influence_of, meter, learning))
+        watch.tell({"event": "done", "seconds": time.perf_counter() - began})
+
     def _sit(self, state: State) -> tuple[Desk, list[str]]:
         self.offer.check_learners((*state.learners, state.focus))
         model = self.model(state.model)
@@ -119,23 +137,27 @@ class Explorer:
         return self._desks[key]
 
     def _tell_of(self, desk: Desk, state: State, learning: Learning, watch: Watch) -> dict[str, Any] | None:
-        """One learner that cannot learn here is told, and the others go on."""
-        watch.begin(learning.label)
-        who = {"learner": learning.name, "control": learning.control}
-        try:
-            found = {"event": "learned", **who, **_answer(desk, state, learning)}
-        except Cancelled:
-            raise
-        except (InputError, NotFiniteError) as error:
-            watch.tell({"event": "refused", **who, "reason": str(error)})
-            return None
-        except Exception as error:  # a learner may be anybody's
-            traceback.print_exc(file=sys.stderr)
-            reason = f"{type(error).__name__}: {error} (the whole story is in the terminal)"
-            watch.tell({"event": "refused", **who, "reason": reason})
-            return None
-        watch.tell(found)
-        return found
+        return _tell(watch, learning, lambda: {"event": "learned", **_answer(desk, state, learning)})
+
+
+def _tell(watch: Watch, learning: Learning, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """One learner that cannot learn here is told, and the others go on."""
+    watch.begin(learning.label)
+    who = {"learner": learning.name, "control": learning.control}
+    try:
+        found = {**who, **make()}
+    except Cancelled:
+        raise
+    except (InputError, NotFiniteError) as error:
+        watch.tell({"event": "refused", **who, "reason": str(error)})
+        return None
+    except Exception as error:  # a learner may be anybody's
+        traceback.print_exc(file=sys.stderr)
+        reason = f"{type(error).__name__}: {error} (the whole story is in the terminal)"
+        watch.tell({"event": "refused", **who, "reason": reason})
+        return None
+    watch.tell(found)
+    return found
 
 
 def learning_of(name: str, state: State) -> Learning:

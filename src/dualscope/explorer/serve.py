@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import socket
+import tempfile
 import threading
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 
 import uvicorn
 
 from dualscope.core.errors import InputError
+from dualscope.explorer.connections import Impatient
 from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.guard import LOOPBACK, GuardRules
 from dualscope.explorer.offer import Offer
@@ -87,12 +91,13 @@ def serve(offer: Offer, place: Listener, open_browser: bool, say: Callable[[str]
     server, address = prepared(explorer, place)
     say(f"explorer:  {address}")
     say("stop with Ctrl-C")
-    if open_browser:
-        threading.Thread(target=_open, args=(server, address), daemon=True).start()
-    try:
-        server.run(sockets=[place.socket])
-    except KeyboardInterrupt:
-        say("stopped")
+    with redirection(address) as door:
+        if open_browser:
+            threading.Thread(target=_open, args=(server, door), daemon=True).start()
+        try:
+            server.run(sockets=[place.socket])
+        except KeyboardInterrupt:
+            say("stopped")
 
 
 def prepared(explorer: Explorer, place: Listener) -> tuple[uvicorn.Server, str]:
@@ -105,7 +110,7 @@ def prepared(explorer: Explorer, place: Listener) -> tuple[uvicorn.Server, str]:
             access_log=False,  # it would write the token down
             server_header=False,
             ws="none",
-            limit_concurrency=64,
+            http=Impatient,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=2,
         )
@@ -130,10 +135,23 @@ def in_background(explorer: Explorer) -> Iterator[str]:
             thread.join()
 
 
-def _open(server: uvicorn.Server, address: str) -> None:
+@contextmanager
+def redirection(address: str) -> Iterator[Path]:
+    """A page that leads to the address, and that its owner alone can read. A browser is started with the page's name:
+    everybody on the machine can read what a program was started with, and the address has the token in it.
+    """
+    with tempfile.TemporaryDirectory(prefix="dualscope-") as folder:
+        page = Path(folder) / "explorer.html"
+        page.touch(mode=0o600)
+        leads = f'<meta http-equiv="refresh" content="0; url={escape(address)}">'
+        page.write_text(f"<!doctype html><title>dualscope</title>{leads}\n", encoding="utf-8")
+        yield page
+
+
+def _open(server: uvicorn.Server, door: Path) -> None:
     while not server.started and not server.should_exit:
         time.sleep(0.02)
-    webbrowser.open(address)
+    webbrowser.open(door.as_uri())
 
 
 def _address_outside() -> str:

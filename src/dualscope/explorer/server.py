@@ -92,6 +92,11 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
         job = jobs.start(f"{asked.page} words", lambda watch: explorer.words(asked.state, watch))
         return StreamingResponse(job.lines(), media_type="application/x-ndjson")
 
+    async def influence(request: Request) -> Response:
+        asked = await _read(request, StateRequest)
+        job = jobs.start(f"{asked.page} influence", lambda watch: explorer.influence(asked.state, watch))
+        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+
     async def draw(request: Request) -> Response:
         asked = await _read(request, Drawn)
         task = explorer.offer.task(asked.task)
@@ -116,7 +121,7 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
             Route("/page/{name}", file),
             *(
                 Route(f"/api/{endpoint.__name__}", _talking(endpoint), methods=["POST"])
-                for endpoint in (compute, words, draw, paste, shared)
+                for endpoint in (compute, words, influence, draw, paste, shared)
             ),
         ],
         lifespan=living,

@@ -6,6 +6,7 @@ from typing import Any
 
 from dualscope.explorer import state as caps
 from dualscope.explorer.offer import FIRST, Offer
+from dualscope.findings.response_words import MOVES
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.example import Example
 from dualscope.tasks.task import Task
@@ -13,6 +14,7 @@ from dualscope.tasks.task import Task
 SHOTS = 8
 QUERIES = 3
 RATE = 0.1  # where no model card records one
+AGAINST = "move against in-context learning's"  # a screen shows it; a verdict has no such word
 
 
 def start_of(offer: Offer) -> dict[str, Any]:
@@ -29,6 +31,7 @@ def start_of(offer: Offer) -> dict[str, Any]:
             "queries": caps.MOST_QUERIES,
             "labels": caps.MOST_LABELS,
         },
+        "moves": {**MOVES, "opposite": AGAINST},
         "state": first_state(offer),
     }
 

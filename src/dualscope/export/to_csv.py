@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv
 
+from dualscope.core.spreadsheet import as_text
 from dualscope.export.tracked import TrackedStudy
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -30,8 +32,20 @@ def to_csv(study: TrackedStudy, folder: Path | None, tell: Callable[[str], None]
         list(_curves(study, params)),
     )
     tell("all rows")
-    pyarrow.csv.write_csv(RunFolder.open(study.place).rows(), folder / "rows.csv")
+    pyarrow.csv.write_csv(_texts(RunFolder.open(study.place).rows()), folder / "rows.csv")
     return [f"written: {folder / name}" for name in ("runs.csv", "curves.csv", "rows.csv")]
+
+
+def _texts(rows: pa.Table) -> pa.Table:
+    """With every text as one: few differ, so each is looked at once."""
+    for at, field in enumerate(rows.schema):
+        if field.type == pa.string():
+            coded = rows[field.name].combine_chunks().dictionary_encode()
+            texts = pa.array([as_text(text) for text in coded.dictionary.to_pylist()], pa.string())
+            rows = rows.set_column(
+                at, field, pa.DictionaryArray.from_arrays(coded.indices, texts).cast(pa.string())
+            )
+    return rows
 
 
 def _curves(study: TrackedStudy, params: Sequence[str]) -> Iterator[list[Any]]:
@@ -45,5 +59,5 @@ def _curves(study: TrackedStudy, params: Sequence[str]) -> Iterator[list[Any]]:
 def _write(file: Path, head: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
     with file.open("w", encoding="utf-8", newline="") as target:
         writer = csv.writer(target, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(lines)
+        writer.writerow(map(as_text, head))
+        writer.writerows(map(as_text, line) for line in lines)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dualscope.core.errors import InputError
+from dualscope.core.estimate import Estimate
 from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.shares import SHARES
 from dualscope.core.statistics import ratio
 from dualscope.core.words import Role
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 USED = (
-    "explained",
+    *SHARES["explained"],
     "sim_aou",
     "sim_aou_mismatched",
     "sim_aou_orthogonal",
@@ -80,6 +82,8 @@ class Evidence:
     values: dict[EvidenceKey, dict[int, list[SeedValues]]] = field(default_factory=dict)
     roles: dict[Learning, Role] = field(default_factory=dict)
     flipped: tuple[str, ...] = ()
+    chance: dict[str, float] = field(default_factory=dict)
+    """By task, what guessing gets right: one in as many as there are classes."""
 
     def learned(self, learning: Learning) -> str:
         """The metric that says whether a learner learned what it was shown."""
@@ -108,7 +112,27 @@ class Evidence:
         return sorted((r for r in found if isinstance(r, Learning)), key=lambda reference: reference.label)
 
     def __contains__(self, key: EvidenceKey) -> bool:
-        return key in self.values
+        return all(part in self.values for part in _parts(key))
+
+    def estimate(self, key: EvidenceKey) -> Estimate:
+        """The mean over seeds and queries; of an explained share, the ratio of its sums over seeds."""
+        found = self.pair(*_parts(key))
+        return Estimate.of_share(*found) if key.metric in SHARES else Estimate.of(*found)
+
+    def apart(self, key: EvidenceKey, other: EvidenceKey) -> Estimate:
+        """How much more the first has than the second, paired by seed and query."""
+        if key.metric not in SHARES:
+            left, right = self.pair(key, other)
+            return Estimate.of(left - right)
+        one_left, one_whole, other_left, other_whole = self.pair(*_parts(key), *_parts(other))
+        return Estimate.of_shares_apart((one_left, one_whole), (other_left, other_whole))
+
+    def ratio(self, key: EvidenceKey, other: EvidenceKey) -> Estimate:
+        """The first as a share of the second."""
+        if key.metric not in SHARES:
+            return Estimate.of_ratio(*self.pair(key, other))
+        one_left, one_whole, other_left, other_whole = self.pair(*_parts(key), *_parts(other))
+        return Estimate.of_ratio(one_whole - one_left, other_whole - other_left)
 
     def pair(self, *keys: EvidenceKey) -> list[np.ndarray]:
         """[seeds, queries] of each key, over the seeds and the queries that all of them have."""
@@ -141,10 +165,10 @@ class Evidence:
         Zero-shot sees no demonstrations, so its cells count in every setting of its model with the same queries.
         """
         pairs = [(columns, table) for columns, table in cells]
-        settings = sorted({_setting(c) for c, _ in pairs if c["role"] != "baseline"}, key=repr)
+        settings = sorted({setting_of(c) for c, _ in pairs if c["role"] != "baseline"}, key=repr)
         found = {setting: cls(flipped=setting.flipped) for setting in settings}
         for columns, table in pairs:
-            same = _setting(columns)
+            same = setting_of(columns)
             alone = columns["role"] == "baseline"
             shared = [s for s in settings if s.asks_like(same)] if alone else [same]
             for setting in shared:
@@ -170,13 +194,22 @@ class Evidence:
             self.add(
                 EvidenceKey(task, variant, learning, "correct"), seed, queries, (said == gold).astype(float)
             )
+            if "label_logprobs" in table.column_names and len(gold):
+                self.chance[task] = 1 / len(table["label_logprobs"][0])
             if self.flipped and len(gold):
                 classes = len(table["label_logprobs"][0])
                 follows = (said == (gold + 1) % classes).astype(float)
                 self.add(EvidenceKey(task, variant, learning, "follows"), seed, queries, follows)
 
 
-def _setting(cell: Mapping[str, Any]) -> Setting:
+def _parts(key: EvidenceKey) -> tuple[EvidenceKey, ...]:
+    """Whose values make a number: of an explained share, what is left and all there is."""
+    if key.metric not in SHARES:
+        return (key,)
+    return tuple(key._replace(metric=part) for part in SHARES[key.metric])
+
+
+def setting_of(cell: Mapping[str, Any]) -> Setting:
     return Setting(
         str(cell["model"]),
         cell.get("shots"),

@@ -11,10 +11,14 @@ from typing import Any
 from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.rows import SummaryRow, learning_of, sitting_options
 from dualscope.core.words import CONTROL_ROLES, Control
+from dualscope.findings.answer import each_text
 from dualscope.findings.summary import ALL_TASKS
 
 NULLS: tuple[Control, ...] = tuple(name for name, role in CONTROL_ROLES.items() if role == "null")
-BESIDE = ("explained_next_token", "agreement", "topk_overlap", "accuracy", "sim_aou", "sim_aou_above")
+BESIDE = (
+    *("explained_mismatched", "explained_next_token", "explained_raw", "agreement", "agreement_kappa"),
+    *("topk_overlap", "accuracy", "sim_aou", "sim_aou_above"),
+)
 EXACT = "context-patch"  # an identity of every model: it is never ranked
 
 
@@ -33,14 +37,20 @@ class Standing:
         return float(self.explained["value"])
 
     @property
-    def seeds(self) -> int:
-        """Those of which anything is known."""
-        return max((int(row["seeds"] or 0) for row in (self.explained, *self.beside.values())), default=0)
+    def each(self) -> tuple[float, ...]:
+        """Every seed's own share; NaN where there is nothing to explain in it."""
+        return self.explained["each"]
 
     @property
-    def seeds_left_out(self) -> int:
-        """Those in which there is nothing to explain: the share is over the others."""
-        return self.seeds - int(self.explained["seeds"] or 0)
+    def empty_seeds(self) -> int:
+        """Those in which there is nothing to explain: they weigh little in the sums that the share is a ratio of."""
+        return sum(not math.isfinite(value) for value in self.each)
+
+    @property
+    def mismatched(self) -> SummaryRow | None:
+        """What its answers explain where they are those to other queries."""
+        found = self.beside.get("explained_mismatched")
+        return found if found is not None and math.isfinite(found["value"]) else None
 
     @property
     def strongest(self) -> tuple[Control, SummaryRow] | None:
@@ -72,14 +82,17 @@ class Ranking:
             ]
         if not self.hypotheses:
             return [
-                f"{self.task}: nothing to explain: the context changes the predictions no more than another draw of "
-                "demonstrations does."
+                f"{self.task}: nothing to explain: beyond a temperature and biases the context hardly changes the "
+                "predictions."
             ]
         best = self.hypotheses[0]
-        said = [f"{self.task}: {best.label} explains most, {_share(best.explained)}; {_left(best.value)}."]
+        said = [
+            f"{self.task}: {best.label} explains most, {_share(best.explained)}{_each(best)}; {_left(best.value)}."
+        ]
         if best.value <= 0:
             said = [
-                f"{self.task}: no hypothesis explains anything; the nearest is {best.label}, {_share(best.explained)}."
+                f"{self.task}: no hypothesis explains anything; the nearest is {best.label}, {_share(best.explained)}"
+                f"{_each(best)}."
             ]
         elif best.strongest is not None:
             name, row = best.strongest
@@ -102,10 +115,12 @@ class Ranking:
             said.append(
                 f"Fitted on ICL's own traces, {top.label} explains {_share(top.explained)}, {word} the best hypothesis."
             )
-        if best.seeds_left_out:
+        if best.mismatched is not None:
+            said.append(f"Its answers to other queries explain {_share(best.mismatched)}.")
+        if best.empty_seeds:
             said.append(
-                f"In {best.seeds_left_out} of {best.seeds} seeds there is nothing to explain: the context changes the "
-                "predictions no more than another draw of demonstrations does; these are left out."
+                f"In {best.empty_seeds} of {len(best.each)} seeds there is nothing to explain: beyond a temperature "
+                "and biases the context hardly changes the predictions. The share is of the sums over all seeds."
             )
         return said
 
@@ -115,7 +130,9 @@ class Ranking:
         if best.value <= 0:
             return f"{self.task}, no hypothesis ({best.label} has {_share(best.explained)})"
         control = "" if best.strongest is None else f", under {best.strongest[0]} {_share(best.strongest[1])}"
-        return f"{self.task}, {best.label} {_share(best.explained)}{control} ({_left(best.value)})"
+        return (
+            f"{self.task}, {best.label} {_share(best.explained)}{_each(best)}{control} ({_left(best.value)})"
+        )
 
 
 def rankings(rows: Iterable[SummaryRow]) -> list[Ranking]:
@@ -187,6 +204,11 @@ def _share(row: SummaryRow) -> str:
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return text
     return f"{text} [{low:.2f}, {high:.2f}]"
+
+
+def _each(standing: Standing) -> str:
+    """Every seed's value, where there are several."""
+    return f" (each seed: {each_text(standing.each)})" if len(standing.each) > 1 else ""
 
 
 def _left(value: float) -> str:

@@ -14,11 +14,11 @@ from dualscope.findings.answer import (
     Answer,
     ControlKind,
     Word,
-    beats,
+    short,
 )
 from dualscope.findings.titles import LEARNERS, learner_title
 
-EXPLAINS: dict[ControlKind, str] = {
+INSTEAD: dict[ControlKind, str] = {
     "untrained": "the same on untrained weights",
     "random-update": "a random change of the same size",
     "mismatched": "the change that belongs to another query",
@@ -28,11 +28,13 @@ EXPLAINS: dict[ControlKind, str] = {
     "random labels": "the same on random labels",
     "other task": "the same on another task's demonstrations",
 }
-"""What explains in-context learning's change, in place of the learner."""
+"""What is compared with in-context learning in place of the learner."""
+ABOUT = "Likeness of the whole change."
+"""What the sentence is about: all that a context does, of which what is learned from it is a part."""
 
 
 def headline(answers: Sequence[Answer]) -> str:
-    """One sentence for a person who has ten seconds: the answer on plain gradient descent, or on what comes first.
+    """The answer on plain gradient descent, or on what comes first, for a person who has ten seconds.
 
     >>> headline([])
     'No answer: no learner was compared with in-context learning.'
@@ -40,7 +42,7 @@ def headline(answers: Sequence[Answer]) -> str:
     if not answers:
         return "No answer: no learner was compared with in-context learning."
     lead = next((a for a in answers if a.learning.name == PLAIN and a.learning.options == "{}"), answers[0])
-    return sentence([answer for answer in answers if answer.learner == lead.learner])
+    return f"{ABOUT} {sentence([answer for answer in answers if answer.learner == lead.learner])}"
 
 
 def sentence(answers: Sequence[Answer]) -> str:
@@ -54,7 +56,7 @@ def sentence(answers: Sequence[Answer]) -> str:
         return f"It depends on the task: {where}, where {_below(below)}."
     if below:
         where = "" if len(below) == len(answers) else f" (on {_tasks(below)})"
-        return f"No{where}: {_below(below)}."
+        return f"Not above its controls{where}: {_below(below)}."
     if open_ := by_word.get("inconclusive"):
         where = f"; on {_tasks(above)} it is above every control" if above else ""
         return f"Undecided: {_undecided(open_)}{where}."
@@ -65,10 +67,10 @@ def sentence(answers: Sequence[Answer]) -> str:
 
 
 def _below(answers: Sequence[Answer]) -> str:
-    """What explains in-context learning at least as well: the kind of control that decided most often."""
+    """What does at least as well in the learner's place: the kind of control that decided most often."""
     decided = [(a, c) for a in answers if (c := a.decided_by) is not None]
     kinds = Counter(control.kind for _, control in decided)
-    kind = max(kinds, key=lambda one: (kinds[one], one in EXPLAINS))
+    kind = max(kinds, key=lambda one: (kinds[one], one in INSTEAD))
     chosen = [(a, c) for a, c in decided if c.kind == kind]
     own, other = mean([a.value.mean for a, _ in chosen]), mean([c.control_value.mean for _, c in chosen])
     title, more = learner_title(answers[0].learning), other > own
@@ -85,9 +87,12 @@ def _below(answers: Sequence[Answer]) -> str:
             f"{title} is {than} {LEARNERS['null-context']} ({short(other)}) {end} in-context learning "
             f"({short(own)})"
         )
-    what = EXPLAINS.get(kind, chosen[0][1].control)
-    how = f"more ({short(other)}) than" if more else f"as much ({short(other)}) as"
-    return f"{what} explains {how} {title} does ({short(own)})"
+    what = INSTEAD.get(kind, chosen[0][1].control)
+    if answers[0].measure == EXPLAINED:
+        how = f"more ({short(other)}) than" if more else f"as much ({short(other)}) as"
+        return f"{what} explains {how} {title} does ({short(own)})"
+    how = "more like in-context learning" if more else "as like in-context learning"
+    return f"{what} is {how} ({short(other)}) {'than' if more else 'as'} {title} is ({short(own)})"
 
 
 def _undecided(answers: Sequence[Answer]) -> str:
@@ -117,18 +122,18 @@ def _above(answers: Sequence[Answer]) -> str:
 def _nearest(control: AgainstControl) -> str:
     if control.kind == "beyond dilution":
         return f"what diluted attention gives anybody ({short(control.difference.mean)} are left beyond it)"
-    what = EXPLAINS.get(control.kind, control.control).rstrip(",")
+    what = INSTEAD.get(control.kind, control.control).rstrip(",")
     return f"{what} ({short(control.control_value.mean)})"
 
 
 def _untestable(answers: Sequence[Answer]) -> str:
     if not any(a.value.seeds for a in answers):
-        return "the context changes no more than another draw of demonstrations does"
-    deaf = [a for a in answers if not beats(a.icl_gain)]
+        return "the context hardly changes the answers beyond what a temperature and biases would"
+    deaf = [a for a in answers if not a.icl_learned]
     if len(deaf) == len(answers):
-        return "in-context learning does not clearly beat zero-shot"
+        return "in-context learning does not clearly beat zero-shot and chance"
     where = f", nor does in-context learning on {_tasks(deaf)}" if deaf else ""
-    return f"{learner_title(answers[0].learning)} does not clearly beat zero-shot{where}"
+    return f"{learner_title(answers[0].learning)} does not clearly beat zero-shot and chance{where}"
 
 
 def _tasks(answers: Sequence[Answer]) -> str:
@@ -138,14 +143,3 @@ def _tasks(answers: Sequence[Answer]) -> str:
 
 def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def short(value: float) -> str:
-    """Two digits, as papers print cosines.
-
-    >>> short(0.304), short(-0.05), short(1.0)
-    ('.30', '−.05', '1.00')
-    """
-    text = f"{abs(value):.2f}"
-    minus = "\N{MINUS SIGN}" if value < 0 and text != "0.00" else ""
-    return minus + text.replace("0.", ".", 1) if abs(value) < 0.995 else minus + text

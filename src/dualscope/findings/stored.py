@@ -26,6 +26,11 @@ class StoredCell:
     columns: CellColumns
     reference: str | None  # the label of what it was compared with
 
+    @property
+    def is_response(self) -> bool:
+        """Whether it is about a learner's response to an intervention, and not about the change as a whole."""
+        return self.columns["intervention"] is not None
+
 
 def stored_cells(run: RunFolder, cells: Sequence[Cell]) -> list[StoredCell]:
     """Those of a study's cells that are there."""

@@ -20,13 +20,15 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.query_columns import column_name
 from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, Row, SummaryColumns, SummaryRow
+from dualscope.core.shares import SHARES
+from dualscope.core.spreadsheet import as_text, from_text
 from dualscope.core.statistics import ratio
 from dualscope.findings.stored import StoredCell
 from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"
 SAME_OVER_TASKS = {*SUMMARY_KEYS, "metric", "reference"} - {"task", "lr"}
-RULES = 2  # grows with how intervals are made, so that a stored summary of older rules is made anew
+RULES = 3  # grows with how intervals are made, so that a stored summary of older rules is made anew
 FILE, STAMP = "summary.csv", "summary_of.json"
 
 
@@ -107,23 +109,36 @@ def _summarise_group(
     for metric, reference in dict.fromkeys(name for rows in by_metric for name in rows):
         own = [rows.get((metric, reference)) for rows in by_metric]
         means = np.array([math.nan if row is None else row["value"] for row in own])
-        values = np.full((len(members), len(queries)), np.nan)
-        for i, ((cell, _), table) in enumerate(zip(members, tables, strict=True)):
-            name = column_name(metric, reference, cell.reference)
-            if name in table.column_names:
-                values[i, where[i]] = table[name].to_numpy()
-        estimate = _estimate(seeds, means, values, own)
-        interval = estimate.interval.within(bounds_of(metric))
         finite = means[np.isfinite(means)]
+        value = float(finite.mean()) if len(finite) else math.nan
+
+        def values_of(metric: str, reference: str | None) -> np.ndarray:
+            values = np.full((len(members), len(queries)), np.nan)
+            for i, ((cell, _), table) in enumerate(zip(members, tables, strict=True)):
+                name = column_name(metric, reference, cell.reference)
+                if name in table.column_names:
+                    values[i, where[i]] = table[name].to_numpy()
+            return values
+
+        if metric in SHARES:
+            left, whole = SHARES[metric]
+            estimate = Estimate.of_share(
+                _by_seed(seeds, values_of(left, reference)), _by_seed(seeds, values_of(whole, None))
+            )
+            value = estimate.mean
+        else:
+            estimate = _estimate(seeds, means, values_of(metric, reference), own)
+        interval = estimate.interval.within(bounds_of(metric))
         row: SummaryRow = {
             **key,
             "metric": metric,
             "reference": reference,
-            "value": float(finite.mean()) if len(finite) else math.nan,
+            "value": value,
             "low": interval.low,
             "high": interval.high,
-            "seeds": len({seed for seed, mean in zip(seeds, means, strict=True) if math.isfinite(mean)}),
+            "seeds": estimate.seeds,
             "queries": estimate.queries or len(queries),
+            "each": estimate.each,
         }
         yield row, estimate
 
@@ -137,13 +152,19 @@ def _estimate(
     """
     drawn = sorted(set(seeds.tolist()))
     if np.isfinite(values).any():
-        return Estimate.of(np.array([_average(values[seeds == seed]) for seed in drawn]))
+        return Estimate.of(_by_seed(seeds, values))
     by_seed = [float(_average(means[seeds == seed])) for seed in drawn]
     within = [((row["high"] - row["low"]) / (2 * NORMAL)) ** 2 for row in rows if row is not None]
     known = [variance for variance in within if math.isfinite(variance)]
     if len(drawn) == 1 and not known:
-        return Estimate(by_seed[0], math.nan, math.nan, 1, 0)
+        known_seeds = int(math.isfinite(by_seed[0]))
+        return Estimate(by_seed[0], math.nan, math.nan, known_seeds, 0, tuple(by_seed[:known_seeds]))
     return Estimate.of_seeds(by_seed, float(np.mean(known)) if known else 0.0)
+
+
+def _by_seed(seeds: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """[cells, queries] -> [seeds, queries]."""
+    return np.array([_average(values[seeds == seed]) for seed in sorted(set(seeds.tolist()))])
 
 
 def _average(values: np.ndarray) -> np.ndarray:
@@ -170,6 +191,7 @@ def _mean_over_tasks(parts: Sequence[tuple[SummaryRow, Estimate]]) -> SummaryRow
         "high": interval.high,
         "seeds": max(row["seeds"] for row, _ in parts),
         "queries": max(row["queries"] for row, _ in parts),
+        "each": (),
     }
 
 
@@ -177,7 +199,9 @@ def write(run: RunFolder, rows: Sequence[SummaryRow], cells: Iterable[str]) -> N
     text = io.StringIO()
     writer = csv.DictWriter(text, SUMMARY_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        each = " ".join(repr(float(value)) for value in row["each"])
+        writer.writerow({**{name: as_text(value) for name, value in row.items()}, "each": each})
     data = text.getvalue().encode()
     run.folder.write(FILE, data)
     run.write_json(STAMP, {"of": stamp_of(cells), "sha256": hashlib.sha256(data).hexdigest()})
@@ -187,10 +211,11 @@ def _parse(text: str) -> list[SummaryRow]:
     """summary.csv with its numbers as numbers."""
     rows: list[SummaryRow] = []
     for line in csv.DictReader(io.StringIO(text)):
-        row: dict[str, Any] = {name: value or None for name, value in line.items()}
+        row: dict[str, Any] = {name: from_text(value) if value else None for name, value in line.items()}
         for name in ("lr", "value", "low", "high"):
             row[name] = float(row[name]) if row[name] is not None else (None if name == "lr" else math.nan)
         for name in ("shots", "seeds", "queries"):
             row[name] = int(row[name])
+        row["each"] = tuple(map(float, (row["each"] or "").split()))
         rows.append(cast("SummaryRow", row))
     return rows

@@ -30,6 +30,7 @@ CONTROLS: dict[Control, str] = {
     "random-labels": "random labels",
     "other-task": "another task's demonstrations",
     "random-update": "a random change of the same size",
+    "places": "its labels in the same places behind other inputs",
 }
 METRICS = {
     "sim_aou": "Attention outputs",

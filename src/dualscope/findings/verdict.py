@@ -1,4 +1,4 @@
-"""Is in-context learning like gradient descent here? The rule, as a function of the evidence. No torch."""
+"""Likeness of the whole change: is a learner more like in-context learning than its controls? No torch."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dualscope.core import words
-from dualscope.core.estimate import Estimate, Interval
+from dualscope.core.estimate import Interval
 from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT, Learning
-from dualscope.core.statistics import COSINE, Bounds, holm
+from dualscope.core.statistics import COSINE, SHARE, Bounds
 from dualscope.findings.answer import (
     ALPHA,
     EXPLAINED,
     PRIMARY,
     SEEDS,
+    SMALL,
     AgainstControl,
     Answer,
     ControlKind,
     Word,
-    beats,
     sentences_of,
 )
 from dualscope.findings.evidence import Evidence, EvidenceKey
@@ -59,6 +57,7 @@ class Verdict:
             plain["learning"] = answer.learning.facts
             decided = answer.decided_by
             plain["decided_by"] = None if decided is None else decided.control
+            plain["icl_learned"], plain["gd_learned"] = answer.icl_learned, answer.gd_learned
             for comparison, entry in zip(answer.comparisons, plain["comparisons"], strict=True):
                 entry["outcome"] = comparison.outcome
         return found
@@ -66,14 +65,15 @@ class Verdict:
 
 def verdict(evidence: Evidence) -> Verdict:
     """The answers for every task and every hypothesis that was compared with in-context learning."""
-    judge = _Judge(evidence)
-    drafts = [
-        judge.draft(task, learning, measure)
+    asked = [
+        (task, learning, measure)
         for task in evidence.tasks
         for learning in evidence.learnings(task)
         if evidence.roles.get(learning) == "hypothesis"
         and (measure := _measure(evidence, task, learning)) is not None
     ]
+    judge = _Judge(evidence, len(asked))
+    drafts = [judge.draft(*one) for one in asked]
     answers = tuple(_decide(draft) for draft in _corrected(drafts))
     learners = dict.fromkeys(answer.learner for answer in answers)
     said = tuple((name, sentence([a for a in answers if a.learner == name])) for name in learners)
@@ -104,10 +104,10 @@ class ControlEvidence:
 class _Judge:
     """Computes the numbers."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, asked: int) -> None:
         self.evidence = evidence
-        # What the smallest of the tasks' p-values has to be below for Holm: with seeds for that, all can be settled.
-        self.alpha = ALPHA / max(1, len(evidence.tasks))
+        # What a p-value has to be below where all that is asked can be tested.
+        self.alpha = ALPHA / max(1, asked)
 
     def draft(self, task: str, learning: Learning, measure: str) -> Answer:
         own = EvidenceKey(task, "trained", learning, measure)
@@ -121,7 +121,7 @@ class _Judge:
             learning,
             self._name(task, learning),
             "inconclusive",
-            Estimate.of(*self.evidence.pair(own)).interval.within(_bounds(measure)),
+            self.evidence.estimate(own).interval.within(_bounds(measure)),
             self._gain(task, IN_CONTEXT),
             self._gain(task, learning),
             (*comparisons, *self._beyond_dilution(own)),
@@ -129,6 +129,9 @@ class _Judge:
             self._share(own, own._replace(learning=CEILING)),
             (),
             measure,
+            self._accuracy(task, IN_CONTEXT),
+            self._accuracy(task, learning),
+            self.evidence.chance.get(task, 0.0),
         )
 
     def _name(self, task: str, learning: Learning) -> str:
@@ -167,57 +170,73 @@ class _Judge:
         here = self.evidence.learnings(task)
         return [who for who in here if self.evidence.roles.get(who) == "null" and who.control is None]
 
-    def _overlap(self, *keys: EvidenceKey) -> bool:
-        left, right = self.evidence.pair(*keys)
-        return bool((np.isfinite(left) & np.isfinite(right)).any())
+    def _overlap(self, own: EvidenceKey, other: EvidenceKey) -> bool:
+        return self.evidence.apart(own, other).seeds > 0
 
     def _compare(self, control: ControlEvidence, own: EvidenceKey) -> AgainstControl:
-        left, right = self.evidence.pair(own, control.key)
-        apart = Estimate.of(left - right)
+        apart = self.evidence.apart(own, control.key)
         teaches = (
             control.taught is not None and not control.always and self._teaches(own.task, control.taught)
         )
         return AgainstControl(
             control.name,
             control.decides and not teaches,
-            Estimate.of(right).interval.within(_bounds(control.key.metric)),
+            self.evidence.estimate(control.key).interval.within(_bounds(control.key.metric)),
             apart.interval,
             apart.p,
             apart.p,
-            apart.seeds_needed(self.alpha),
+            apart.p_of(SMALL),
+            _at_least(apart.seeds_needed(self.alpha)),
             control.kind,
             teaches,
         )
 
     def _teaches(self, task: str, learning: Learning) -> bool:
-        """A control is a null only if it teaches nothing."""
-        return beats(self._gain(task, learning))
+        """A control is a null only if it teaches nothing.
+
+        That is corrected for all that is asked too: of many controls that teach nothing, one would seem to teach and be
+        left out, and its learner would be above all that is left.
+        """
+        metric = self.evidence.learned(learning)
+        after, before = (EvidenceKey(task, "trained", who, metric) for who in (learning, ZERO_SHOT))
+        if not (after in self.evidence and before in self.evidence):
+            return False
+        gain, accuracy = self.evidence.apart(after, before), self.evidence.estimate(after)
+        chance = self.evidence.chance.get(task, 0.0)
+        clear = gain.p < self.alpha and accuracy.p_of(chance) < self.alpha
+        return clear and gain.mean > 0 and accuracy.mean > chance
 
     def _beyond_dilution(self, own: EvidenceKey) -> Iterator[AgainstControl]:
         key = own._replace(metric="sim_aou_orthogonal")
         if own.metric == PRIMARY and key in self.evidence:
-            left = Estimate.of(*self.evidence.pair(key))
+            left = self.evidence.estimate(key)
             if left.seeds:
                 nothing = Interval(0.0, 0.0, 0.0, left.seeds, left.queries)
-                needed, name = left.seeds_needed(self.alpha), "beyond dilution"
                 likeness = left.interval.within(_bounds(key.metric))
-                yield AgainstControl(name, True, nothing, likeness, left.p, left.p, needed, "beyond dilution")
+                needed = _at_least(left.seeds_needed(self.alpha))
+                p, below = left.p, left.p_of(SMALL)
+                yield AgainstControl(
+                    "beyond dilution", True, nothing, likeness, p, p, below, needed, "beyond dilution"
+                )
 
     def _gain(self, task: str, learning: Learning) -> Interval | None:
-        learned = self.evidence.learned(learning)
-        keys = [EvidenceKey(task, "trained", who, learned) for who in (learning, ZERO_SHOT)]
-        if not all(key in self.evidence for key in keys):
+        metric = self.evidence.learned(learning)
+        after, before = (EvidenceKey(task, "trained", who, metric) for who in (learning, ZERO_SHOT))
+        if not (after in self.evidence and before in self.evidence):
             return None
-        after, before = self.evidence.pair(*keys)
-        return Estimate.of(after - before).interval.within(COSINE) if after.size else None
+        found = self.evidence.apart(after, before)
+        return found.interval.within(COSINE) if found.seeds else None
+
+    def _accuracy(self, task: str, learning: Learning) -> Interval | None:
+        key = EvidenceKey(task, "trained", learning, self.evidence.learned(learning))
+        return self.evidence.estimate(key).interval.within(SHARE) if key in self.evidence else None
 
     def _share(self, own: EvidenceKey, ceiling: EvidenceKey) -> Interval | None:
         # Layers that do not learn are left out of a learner's mean.
         some_layers = "layers" in own.learning.settings
         if some_layers or ceiling not in self.evidence or not self._overlap(own, ceiling):
             return None
-        left, right = self.evidence.pair(own, ceiling)
-        return Estimate.of_ratio(left, right).interval
+        return self.evidence.ratio(own, ceiling).interval
 
 
 def _bounds(metric: str) -> Bounds:
@@ -233,28 +252,40 @@ def _missing(comparisons: Sequence[AgainstControl], measure: str) -> Iterator[st
         yield "null controls"
 
 
+def _at_least(seeds: int | None) -> int | None:
+    """Fewer than `SEEDS` never decide."""
+    return None if seeds is None else max(seeds, SEEDS)
+
+
 def _corrected(drafts: Sequence[Answer]) -> list[Answer]:
-    """Holm over the tasks, for each learner and control."""
-    asked: dict[tuple[str, str], dict[str, float]] = {}
-    for draft in drafts:
-        for comparison in draft.comparisons:
-            asked.setdefault((draft.learner, comparison.control), {})[draft.task] = comparison.p
-    adjusted = {key: holm(by_task) for key, by_task in asked.items()}
-    return [
-        replace(
-            draft,
-            comparisons=tuple(
-                replace(c, p_holm=adjusted[draft.learner, c.control][draft.task]) for c in draft.comparisons
-            ),
+    """Bonferroni's, over all learners, rates and tasks that can be tested.
+
+    A learner is above its controls only if it is above every one, so their number costs nothing there. It is not above
+    them if it is not above some one: there p-values are multiplied by the number of controls as well.
+    """
+    judged = max(1, sum(draft.is_testable for draft in drafts))
+
+    def corrected(comparison: AgainstControl, controls: int) -> AgainstControl:
+        p, below = comparison.p, comparison.p_below
+        return replace(
+            comparison, p_corrected=min(1.0, judged * p), p_below=min(1.0, judged * controls * below)
         )
+
+    return [
+        replace(draft, comparisons=tuple(corrected(c, max(1, sum(map(_decides, found)))) for c in found))
         for draft in drafts
+        for found in [draft.comparisons]
     ]
+
+
+def _decides(comparison: AgainstControl) -> bool:
+    return comparison.decides
 
 
 def _decide(draft: Answer) -> Answer:
     deciding = [c for c in draft.comparisons if c.decides]
     answer: Word
-    if not (draft.value.seeds and beats(draft.icl_gain) and beats(draft.gd_gain)):
+    if not draft.is_testable:
         answer = "not testable"
     elif min(found.seeds for found in (draft.value, draft.icl_gain, draft.gd_gain) if found) < SEEDS:
         answer = "inconclusive"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -127,6 +127,41 @@ def relabelled(lesson: Lesson, max_positions: int) -> Lesson:
         ]
 
     return _taught(lesson, with_labels(lesson.demonstrations), with_labels(lesson.training), max_positions)
+
+
+def with_labels(lesson: Lesson, labels: Sequence[int]) -> Lesson:
+    """The same demonstrations in the same order with these classes as labels, in the context and in the training.
+
+    Training examples that the context had no room for keep their labels.
+    """
+    shown = {one.id: label for one, label in zip(lesson.demonstrations, labels, strict=True)}
+    return _with_label_of(lesson, [shown[one.id] for one in lesson.demonstrations], shown)
+
+
+def with_labels_of_places(lesson: Lesson, places: Sequence[int]) -> Lesson:
+    """The same demonstrations, each with the label of the demonstration at the place that is named for it.
+
+    Where only one learner's labels are corrupted, each learner's own labels are permuted, in the same way.
+    """
+    own = [one.label_index for one in lesson.demonstrations]
+    trained = {one.id: one.label_index for one in lesson.training}
+    ids = [one.id for one in lesson.demonstrations]
+    taught = {name: trained.get(ids[place], own[place]) for name, place in zip(ids, places, strict=True)}
+    return _with_label_of(lesson, [own[place] for place in places], taught)
+
+
+def _with_label_of(lesson: Lesson, shown: Sequence[int], taught: Mapping[str, int]) -> Lesson:
+    def relabel(one: DemonstrationTokens, label: int) -> DemonstrationTokens:
+        return replace(one, label_index=label, label=lesson.answers[label])
+
+    changed = [relabel(one, label) for one, label in zip(lesson.demonstrations, shown, strict=True)]
+    context, placed = _laid_out(lesson, changed)
+    start = {one.id: one.start for one in placed}
+    training = (
+        replace(relabel(one, taught.get(one.id, one.label_index)), start=start.get(one.id, one.start))
+        for one in lesson.training
+    )
+    return replace(lesson, demonstrations=placed, training=tuple(training), context=context)
 
 
 def borrowed(lesson: Lesson, other: Lesson, max_positions: int) -> Lesson:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
@@ -76,6 +77,7 @@ class Bench:
         self._spare, self._unaltered, self._chosen = spare, unaltered, dict(chosen or {})
         self._once: dict[Hashable, Any] = {}
         self._learned: dict[Learning, Learned] = {}
+        self._others: WeakSet[Bench] = WeakSet()  # made from this one
         if zero_shot is not None:
             self._learned[ZERO_SHOT] = Learned(zero_shot)
 
@@ -137,7 +139,8 @@ class Bench:
 
     def reading_after(self, context: Sequence[int]) -> Callable[[Lesson], Trace]:
         """Some queries after a context that is encoded anew."""
-        return lambda lesson: self.model.read(lesson, self.model.prefix(context))
+        model = self.model
+        return lambda lesson: model.read(lesson, model.prefix(context))
 
     def reread(self, learned: Learned) -> Reread | None:
         """The first queries of zero-shot and of a learner, in another order of summation.
@@ -168,7 +171,7 @@ class Bench:
         """A bench of the same model and queries where other things are taught."""
         if lesson.query_ids != self.lesson.query_ids:
             raise InputError("a lesson that is altered has to ask the same queries")
-        return Bench(
+        altered = Bench(
             self.model,
             replace(lesson, watched=self.lesson.watched),
             self.want,
@@ -178,6 +181,8 @@ class Bench:
             unaltered=self.unaltered,
             chosen=self._chosen,
         )
+        self._others.add(altered)
+        return altered
 
     @property
     def unaltered(self) -> Bench:
@@ -186,7 +191,9 @@ class Bench:
 
     def asking(self, lesson: Lesson) -> Bench:
         """A bench of the same model that asks something else."""
-        return Bench(self.model, lesson, spare=self.spare)
+        bench = Bench(self.model, lesson, spare=self.spare)
+        self._others.add(bench)
+        return bench
 
     @property
     def seed(self) -> int:
@@ -198,6 +205,10 @@ class Bench:
             self._once[key] = make()
         found: T = self._once[key]
         return found
+
+    def let_go(self, key: Hashable) -> None:
+        """Forget what `once` keeps under a key."""
+        self._once.pop(key, None)
 
     @cached_property
     def spare(self) -> Sequence[Example]:
@@ -257,6 +268,17 @@ class Bench:
         """Let go of a result that nobody will ask for again: a sweep over rates would keep all its traces."""
         if learning not in (ZERO_SHOT, IN_CONTEXT):
             self._learned.pop(self._without_idle_rate(learning), None)
+
+    def close(self) -> None:
+        """Let go of all results, and of those of the benches made from this one.
+
+        A result knows how to compute itself again, from its bench, which keeps the result: their memory would be free
+        only when Python next looks for such circles. In a process that computes many cells that is a gigabyte later.
+        """
+        self._learned.clear()
+        self._once.clear()
+        for bench in self._others:
+            bench.close()
 
     def _learn(self, learning: Learning) -> Learned:
         learner = LEARNERS[learning.name]()

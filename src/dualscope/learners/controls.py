@@ -17,6 +17,7 @@ from dualscope.core.words import CONTROL_ROLES, Control, Role
 from dualscope.descent.log import Log
 from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered
 from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.plants import with_other_inputs
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -96,6 +97,16 @@ class OtherTask(OnAlteredLesson):
 
     def alter(self, bench: Bench, own: Options) -> Lesson:
         return borrowed(bench.lesson, bench.other, bench.model.max_positions)
+
+
+@COMBINATORS.register("places")
+class LabelsInPlaces(OnAlteredLesson):
+    """The same labels in the same places behind other inputs: what copying labels by their place would do."""
+
+    options = Again
+
+    def alter(self, bench: Bench, own: Again) -> Lesson:
+        return with_other_inputs(bench.lesson, bench.model, bench.spare, own.draw)
 
 
 @COMBINATORS.register("random-update")

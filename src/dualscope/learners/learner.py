@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
-from dualscope.core.words import Role
+from dualscope.core.words import Family, Role
 from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
 from dualscope.models.footprint import TrainingDemand
@@ -124,6 +124,8 @@ class Learner(ABC, Generic[O]):
     role: ClassVar[Role] = "hypothesis"  # what it is to the question
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
+    family: ClassVar[Family | None] = None  # what kind of mechanism it proposes; None: one of its own
+    can_be_planted: ClassVar[bool] = True  # the model that it changed can be read after any context
     changes_model: ClassVar[bool] = True  # weights or activations; else there is no random update of its size
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -102,8 +103,8 @@ class Trial:
     def score(self, seed: int, lr: float, first: int, last: int) -> Score:
         """A rate's score on some of the examples; rate 0 is the model before any learning."""
         lesson = _asking(self.episodes[seed], self.examples[first:last], self.model, self.gd_demonstrations)
-        bench = Bench(self.model, lesson)
-        return _score(bench.zero_shot if lr == 0 else bench.learned("gd", lr).trace)
+        with closing(Bench(self.model, lesson)) as bench:
+            return _score(bench.zero_shot if lr == 0 else bench.learned("gd", lr).trace)
 
 
 def _asking(

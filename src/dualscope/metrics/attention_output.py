@@ -181,7 +181,7 @@ def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, 
                 )
 
 
-def _out_of_reach(case: Case) -> Tensor | None:
+def out_of_reach(case: Case) -> Tensor | None:
     """[queries]: those that fill layer 0's window, where positions are relative.
 
     No context changes that layer then, and the cosine would be of rounding, which has a direction of its own.
@@ -193,7 +193,7 @@ def _out_of_reach(case: Case) -> Tensor | None:
 
 
 def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    out = _out_of_reach(case)
+    out = out_of_reach(case)
     parts: dict[tuple[str, Learning], list[Tensor]] = {}
     for at in layer_slices(case.trace.attn_out):
         for name, reference, values in _chunk(case, names, at):

@@ -48,8 +48,12 @@ class Case:
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: tuple[Result, ...] = ()
     reread: Reread | None = None  # some queries once more, in another order of summation: for snr
+    replays: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """By metric: what the model answers with a part of the reference's change given; see `dualscope.metrics.replay`."""
     heads: Mapping[str, Tensor] = field(default_factory=dict)
     """Of in-context learning, by metric: what its heads do, [samples, layers, heads]."""
+    spare: Trace | None = None
+    """Zero-shot's trace of spare examples, where a metric asks for it: other queries than all the rest is of."""
 
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids
@@ -132,4 +136,7 @@ class Case:
             against=cut_result(self.against),
             others=tuple(map(cut_result, self.others)),
             reread=None if self.reread is None else self.reread.only(ids),
+            replays={
+                name: (whole[rows], by_layer[:, rows]) for name, (whole, by_layer) in self.replays.items()
+            },
         )

@@ -13,6 +13,7 @@ FAMILIES = (
     "explained",
     "partition",
     "attention_output",
+    "specified",
     "attention_map",
     "demonstrations",
     "mass",
@@ -20,6 +21,8 @@ FAMILIES = (
     "noise",
     "updates",
     "weight_change",
+    "replay",
+    "response.definitions",
 )
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")
@@ -27,7 +30,7 @@ for _family in FAMILIES:
 
 def _rank(metric: Metric) -> int:
     """Whoever imports a family by itself first must not change the order of rows; a user's own metrics come last."""
-    family = metric.compute.__module__.rpartition(".")[2]
+    family = metric.compute.__module__.removeprefix("dualscope.metrics.")
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 
 

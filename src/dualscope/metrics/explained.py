@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from dualscope.core.learning import IN_CONTEXT
-from dualscope.core.statistics import SHARE, SIZE
+from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.shares import SHARES, share_of
+from dualscope.core.statistics import COSINE, SHARE, SIZE, ratio
+from dualscope.metrics.calibration import calibration
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import family
-from dualscope.metrics.values import PerQuery, Values
+from dualscope.metrics.values import PerQuery, Pooled, Values
 from dualscope.models.trace import Trace
 
-MIXED = 1e-3  # of the uniform, so that one sure and wrong answer does not outweigh all others
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+
+MIXED = 1e-3  # of the uniform, so that no answer is impossible
+MIXES = 5  # ways to give a query the answers of another
+SPARE = 100  # examples that zero-shot is recalibrated on
 
 
 def distribution(scores: Tensor) -> Tensor:
@@ -40,15 +50,15 @@ def next_tokens(trace: Trace) -> Tensor:
     return torch.cat([likeliest, rest], -1)
 
 
-def explained_share(own: Tensor, zero: Tensor, again: Tensor | None = None) -> Tensor:
+def raw_share(own: Tensor, zero: Tensor, again: Tensor | None = None) -> Tensor:
     """Each query's part in 1 - mean KL(own) / mean KL(zero-shot), from the KL to ICL of each: [queries].
 
-    Their mean is the share. NaN, "nothing to explain", where zero-shot is no further from ICL than ICL is from itself
-    after other demonstrations (``again``).
+    Their mean is the share. NaN where zero-shot is no further from ICL than ICL is from itself after other
+    demonstrations (``again``).
 
-    >>> explained_share(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 1.0])).tolist()
+    >>> raw_share(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 1.0])).tolist()
     [1.0, 0.5]
-    >>> explained_share(torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([4.0])).tolist()
+    >>> raw_share(torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([4.0])).tolist()
     [nan]
     """
     whole = zero.mean()
@@ -57,30 +67,128 @@ def explained_share(own: Tensor, zero: Tensor, again: Tensor | None = None) -> T
     return (zero - own) / whole
 
 
-def _scores(trace: Trace, name: str) -> Tensor:
-    return trace.label_logprobs if name == "explained" else next_tokens(trace)
+def left_unexplained(target: Tensor, scores: Tensor, biases: bool = True) -> Tensor:
+    """KL(ICL || p'), p' the scores after the inverse temperature and the biases that suit them best: [queries]."""
+    found = calibration(target, scores, biases).apply(scores)
+    target = target.cpu()
+    return (target * (target.log() - found)).sum(-1)
+
+
+def of_other_queries(target: Tensor, scores: Tensor) -> Tensor:
+    """The same of the answers that a learner gives to other queries, mean over some ways to mix them up: [queries]."""
+    count = len(scores)
+    steps = sorted({1 + i * (count - 1) // MIXES for i in range(MIXES)}) if count > 1 else []
+    if not steps:
+        return torch.full((count,), torch.nan, dtype=torch.float64)
+    return torch.stack([left_unexplained(target, scores.roll(step, 0)) for step in steps]).mean(0)
+
+
+def _combine(sums: np.ndarray) -> np.ndarray:
+    """From the sums of (what is left, zero-shot's, 1)."""
+    return share_of(sums[..., 0] / sums[..., 2], sums[..., 1] / sums[..., 2])
+
+
+def _share(name: str, left: Tensor, whole: Tensor, of: Learning | str) -> Iterator[Values]:
+    """A share with what it is made of, whichever of the two was asked for: a run sums over its seeds."""
+    yield Pooled(name, torch.stack([left, whole, torch.ones_like(left)], -1), _combine, of)
+    yield PerQuery(SHARES[name].left, left, of)
 
 
 def _shares(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    redrawn = [
-        other.trace for other in (case.own, *case.others) if other.learning == IN_CONTEXT.under("redraw")
-    ]
-    for name in names:
-        target = distribution(_scores(case.reference, name))
+    target, own = distribution(case.reference.label_logprobs), case.against.learning
+    whole = left_unexplained(target, case.zero_shot.label_logprobs)
+    yield PerQuery("kl_icl_zero_shot", whole, own)
+    if names & {"explained", "kl_icl"}:
+        yield from _share("explained", left_unexplained(target, case.trace.label_logprobs), whole, own)
+    if names & {"explained_mismatched", "kl_icl_mismatched"}:
+        left = of_other_queries(target, case.trace.label_logprobs)
+        yield from _share("explained_mismatched", left, whole, own)
 
-        def apart(trace: Trace, name: str = name, target: Tensor = target) -> Tensor:
-            return divergence(target, distribution(_scores(trace, name)).to(target.device))
 
-        again = apart(redrawn[0]) if redrawn else None
-        share = explained_share(apart(case.trace), apart(case.zero_shot), again)
-        yield PerQuery(name, share, case.against.learning)
+def _next(case: Case, _names: frozenset[str]) -> Iterator[Values]:
+    target = distribution(next_tokens(case.reference))
+    left, whole = (
+        left_unexplained(target, next_tokens(trace), biases=False) for trace in (case.trace, case.zero_shot)
+    )
+    yield PerQuery("kl_next_token_zero_shot", whole, case.against.learning)
+    yield from _share("explained_next_token", left, whole, case.against.learning)
+
+
+def _raw(case: Case, _names: frozenset[str]) -> Iterator[Values]:
+    target = distribution(case.reference.label_logprobs)
+
+    def apart(trace: Trace) -> Tensor:
+        return divergence(target, distribution(trace.label_logprobs).to(target.device))
+
+    redraw = IN_CONTEXT.under("redraw")
+    redrawn = [other.trace for other in (case.own, *case.others) if other.learning == redraw]
+    again = apart(redrawn[0]) if redrawn else None
+    yield PerQuery(
+        "explained_raw", raw_share(apart(case.trace), apart(case.zero_shot), again), case.against.learning
+    )
+
+
+def _nulls(case: Case) -> Iterator[tuple[str, Tensor]]:
+    """Answers that know nothing of the demonstrations' content, by what they are called: [queries, classes] each."""
+    zero = wide(case.zero_shot.label_logprobs).cpu()
+    yield "uniform", torch.zeros_like(zero)
+    if case.lesson is not None:
+        taught = torch.tensor([d.label_index for d in case.lesson.demonstrations])
+        shares = F.one_hot(taught, zero.shape[-1]).double().mean(0)
+        yield "label frequencies", distribution((shares + 1e-300).log()).log().expand_as(zero)
+    if case.spare is not None:
+        gold = F.one_hot(case.spare.labels.cpu(), zero.shape[-1]).double()
+        gold = (1 - MIXED) * gold + MIXED / gold.shape[-1]
+        yield "zero-shot recalibrated", calibration(gold, case.spare.label_logprobs).apply(zero)
+
+
+def _without_content(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    """What is known without in-context learning, by in-context learning's own cell."""
+    target = distribution(case.trace.label_logprobs).cpu()
+    zero = case.zero_shot.label_logprobs
+    whole, raw = left_unexplained(target, zero), divergence(target, distribution(zero).cpu())
+    shares = names & {"explained_null", "kl_icl_null"}
+    if shares:
+        yield PerQuery("kl_icl_zero_shot", whole, case.against.learning)
+    for called, scores in _nulls(case):
+        if shares:
+            yield from _share("explained_null", left_unexplained(target, scores), whole, called)
+        if "explained_raw_null" in names:
+            left = divergence(target, distribution(scores))
+            yield PerQuery("explained_raw_null", raw_share(left, raw), called)
+
+
+def read_spare(bench: Bench, names: Iterable[str]) -> Trace | None:
+    """Zero-shot's answers to spare examples, where a metric asks for them and enough are spare."""
+    if not {"explained_null", "explained_raw_null", "kl_icl_null"} & set(names) or len(bench.spare) < SPARE:
+        return None
+    return bench.once(
+        "spare zero-shot", lambda: bench.model.read(bench.materials(SPARE, "zero-shot recalibrated"))
+    )
+
+
+def kappa(sums: np.ndarray) -> np.ndarray:
+    """Cohen's, from the sums of (agree, 1, then each label by the learner, then by ICL); NaN where both always say one.
+
+    >>> float(kappa(np.array([3.0, 4.0, 2.0, 2.0, 3.0, 1.0])))
+    0.5
+    """
+    ours, theirs = np.split(sums[..., 2:], 2, axis=-1)
+    agree, count = sums[..., 0], sums[..., 1]
+    chance = ratio((ours * theirs).sum(-1), count**2)
+    return ratio(ratio(agree, count) - chance, 1 - chance)
 
 
 def _alike(case: Case, names: frozenset[str]) -> Iterator[Values]:
+    own, icl = case.trace.predictions, case.reference.predictions
     if "agreement" in names:
-        yield PerQuery(
-            "agreement", case.trace.predictions == case.reference.predictions, case.against.learning
-        )
+        yield PerQuery("agreement", own == icl, case.against.learning)
+    if "agreement_kappa" in names:
+        classes = case.trace.label_logprobs.shape[-1]
+        said = [F.one_hot(one.cpu(), classes).double() for one in (own, icl)]
+        agree = (own.cpu() == icl.cpu()).double()[:, None]
+        parts = torch.cat([agree, torch.ones_like(agree), *said], -1)
+        yield Pooled("agreement_kappa", parts, kappa, case.against.learning)
     if "topk_overlap" in names:
         ours, theirs = case.trace.extras["top_tokens"], case.reference.extras["top_tokens"]
         shared = (ours[:, :, None] == theirs[:, None, :]).any(-1).double().mean(-1)
@@ -112,19 +220,84 @@ def _has_next(case: Case) -> bool:
 _add = family(_shares, lambda case: case.is_pair, (-math.inf, 1.0), by_subset=False)
 _add(
     "explained",
-    "1 - mean KL(p_icl || p) / mean KL(p_icl || p_zero_shot), over the classes",
-    "share of ICL's change of the label probabilities that the learner makes too",
+    "1 - sum K(g) / sum K(z), K(x) = min over t, b of KL(p_icl || softmax(t log p_x + b)), 0 <= t <= 20",
+    "share of ICL's change of the label probabilities that the learner makes too, beyond temperature and biases",
 )
 _add(
+    "explained_mismatched",
+    "explained, by the answers that the learner gives to other queries",
+    "null: what the learner's answers explain when they are those to other queries",
+)
+_add("kl_icl", "K(g)", "nats from ICL that the learner leaves, after temperature and biases", within=SIZE)
+_add(
+    "kl_icl_zero_shot",
+    "K(z)",
+    "nats from ICL that zero-shot leaves, after temperature and biases",
+    within=SIZE,
+)
+_add(
+    "kl_icl_mismatched",
+    "K(g of other queries)",
+    "nats from ICL that answers to other queries leave",
+    within=SIZE,
+)
+_add = family(_next, _has_next, SIZE, by_subset=False)
+_add(
     "explained_next_token",
-    "explained, over ICL's 100 likeliest next tokens and one bucket for the rest",
+    "explained with a temperature and no biases, over ICL's 100 likeliest next tokens and one bucket for the rest",
     "share of ICL's change of the next token's probabilities that the learner makes too",
     default=False,
     wants=["next_tokens"],
-    applies=_has_next,
+    within=(-math.inf, 1.0),
+)
+_add(
+    "kl_next_token",
+    "K(g) over next tokens, without biases",
+    "nats from ICL's next tokens that the learner leaves, after a temperature",
+    default=False,
+    wants=["next_tokens"],
+)
+_add(
+    "kl_next_token_zero_shot",
+    "K(z) over next tokens, without biases",
+    "nats from ICL's next tokens that zero-shot leaves, after a temperature",
+    default=False,
+    wants=["next_tokens"],
+)
+family(_raw, lambda case: case.is_pair, (-math.inf, 1.0), by_subset=False)(
+    "explained_raw",
+    "1 - mean KL(p_icl || p) / mean KL(p_icl || p_zero_shot), over the classes",
+    "explained without temperature and biases, where calibration counts as explanation",
+    default=False,
+)
+_add = family(_without_content, lambda case: case.is_reference, (-math.inf, 1.0), by_subset=False)
+_add(
+    "explained_null",
+    "explained, by answers that know nothing of the demonstrations' content; `reference` names them",
+    "null: uniform, the demonstrations' label frequencies, zero-shot recalibrated on spare examples",
+    default=False,
+)
+_add(
+    "kl_icl_null",
+    "K(null)",
+    "nats from ICL that a null leaves; `reference` names it",
+    default=False,
+    within=SIZE,
+)
+_add(
+    "explained_raw_null",
+    "explained_raw, by the same answers",
+    "null of explained_raw: what calibration alone would be said to explain",
+    default=False,
 )
 _add = family(_alike, lambda case: case.is_pair, SHARE, by_subset=False)
 _add("agreement", "|prediction = ICL's| / queries", "share of queries where the learner answers as ICL does")
+_add(
+    "agreement_kappa",
+    "(agreement - e) / (1 - e), e what independent answers of these frequencies agree in",
+    "agreement above chance (Cohen's kappa)",
+    within=COSINE,
+)
 _add(
     "topk_overlap",
     "|top 10 & ICL's top 10| / 10, of the next tokens",

@@ -10,7 +10,9 @@ from dualscope.core.errors import NotFiniteError
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
+from dualscope.metrics.explained import read_spare
 from dualscope.metrics.heads import measure_heads
+from dualscope.metrics.replay import REPLAYS, Replays, read_replays
 from dualscope.metrics.rows import measure
 
 if TYPE_CHECKING:
@@ -57,10 +59,22 @@ def measure_cell(
         lesson=bench.lesson,
         others=tuple(bench.result(other) for other in companions),
         reread=bench.reread(own.learned) if twice else None,
+        replays=_replays(bench, own, reference, names),
         heads=measure_heads(bench, names) if own.role == "reference" else {},
+        spare=read_spare(bench, names) if own.role == "reference" else None,
     )
     found = measure(case, metrics=names, per_head=per_head, per_query=per_query, subset=subset, seed=seed)
     return Measured(own, found.rows, found.queries)
+
+
+def _replays(bench: Bench, own: Result, reference: Learning | None, names: Sequence[str]) -> Replays:
+    if reference is None or own.learning == reference or own.learned.predictions_only:
+        return {}
+    return (
+        read_replays(bench, own.trace, bench.result(reference).trace, names)
+        if set(REPLAYS) & set(names)
+        else {}
+    )
 
 
 def _check_finite(result: Result) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dualscope.core.errors import InputError
 from dualscope.core.words import Precision
+from dualscope.models.files.gguf_file import read_header
 from dualscope.models.files.source import find, weights_header
 
 SMALL = 40_000_000
@@ -37,7 +38,10 @@ def has_accelerator() -> bool:
 def _weights(model: str, offline: bool) -> float:
     """How many a model has; infinitely many where its files are not here to be looked at."""
     try:
-        files = find(model, offline).weights()
+        source = find(model, offline)
+        if source.gguf is not None:
+            return read_header(source.gguf).parameters
+        files = source.weights()
     except InputError:
         return float("inf")
     return sum(prod(shape) for shape, _ in weights_header(files, model).values())

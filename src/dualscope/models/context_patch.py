@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
+from dualscope.models.capture.activation_edits import put, rows_of
 from dualscope.models.capture.after_attention import AfterAttention, first_of
-from dualscope.models.capture.intervention import put, rows_of
 from dualscope.models.files.low_rank import matrix
 from dualscope.models.mlp import Mlp, mlps_of
 

@@ -37,9 +37,9 @@ def load(
 ) -> "Model":
     """A causal language model and its tokenizer: safetensors only, no remote code, in eval mode.
 
-    ``name`` is "embedded", a folder, or a name on the hub with an optional ``@revision``; ``device`` one device, or
-    several, over which the layers are split (``cuda:0,cuda:1``); ``adapter`` the folder of a LoRA adapter, which is
-    ``merged`` into the weights or stays ``active`` beside them; ``draws`` remembers what was drawn for variants.
+    ``name`` is "embedded", a folder, a GGUF file, or a name on the hub with an optional ``@revision``; ``device`` one
+    device, or several, over which the layers are split (``cuda:0,cuda:1``); ``adapter`` the folder of a LoRA adapter,
+    which is ``merged`` into the weights or stays ``active`` beside them; ``draws`` remembers what variants drew.
     """
     from dualscope.models.model import Model
 
@@ -75,7 +75,7 @@ def load(
             )
         # Weights that are drawn anew know nothing of it either way.
         mode = "merged" if variant in variants.DRAWN else adapter_mode
-        hf, files = adapted(hf, adapter, name, mode), [*files, *adapter_files(adapter)]
+        hf = adapted(hf, adapter, name, mode)
     variants.apply(hf, variant, init_seed, draws)
     return Model(
         hf.eval(),
@@ -84,7 +84,7 @@ def load(
         revision=source.commit(),
         variant=variant,
         init_seed=init_seed,
-        files=files,
+        files=[*source.origin(), *(adapter_files(adapter) if adapter is not None else [])],
         precision=dtype,
     )
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dualscope.core.errors import InputError
 from dualscope.core.words import AdapterMode
 from dualscope.models import precision as precisions
+from dualscope.models.capture.activation_edits import ActivationEdit
 from dualscope.models.capture.activations import stepwise, without_jvp
-from dualscope.models.capture.intervention import Intervention
 from dualscope.models.capture.session import Session
 from dualscope.models.families import Family, family_of, max_positions
 from dualscope.models.files.digest import digest_of_files, digest_of_module
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Model:
     """A Hugging Face causal LM, unmodified, and what we must know of it to read it.
 
-    ``Model.load`` takes a name, a folder or ``"embedded"``; `from_hf` wraps a module built elsewhere. ``n_layers``,
-    ``n_heads``, ``width``, ``head_dim``, ``max_positions``, ``device`` and ``dtype`` say what it is like.
+    ``Model.load`` takes a name, a folder, a GGUF file or ``"embedded"``; `from_hf` wraps a module built elsewhere.
+    ``n_layers``, ``n_heads``, ``width``, ``head_dim``, ``max_positions``, ``device`` and ``dtype`` say what it is like.
 
     >>> model = Model.load("embedded", device="cpu")
     >>> Model.from_hf(model.hf, model.tokenizer, name="mine").n_heads
@@ -63,7 +63,7 @@ class Model:
         self.family: Family = family_of(hf)
         self.counters: Counter[str] = Counter()
         self.in_other_order = False  # see dualscope.models.reading.other_order
-        self.interventions: list[Intervention] = []  # see `intervened`
+        self.interventions: list[ActivationEdit] = []  # see `intervened`
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
         if self.family.positions != "alibi" and "position_ids" not in self._accepts:
@@ -89,7 +89,7 @@ class Model:
         adapter: str | None = None,
         adapter_mode: AdapterMode = "merged",
     ) -> "Model":
-        """Load ``embedded``, a folder, or a hub name (``name@revision``); see ``dualscope.models.load``.
+        """Load ``embedded``, a folder, a GGUF file, or a hub name (``name@revision``); see ``dualscope.models.load``.
 
         >>> model = Model.load("embedded", device="cpu")
         >>> model.n_layers, model.width, model.max_positions
@@ -216,7 +216,7 @@ class Model:
                 module.training = True
 
     @contextmanager
-    def intervened(self, *interventions: Intervention) -> Iterator[None]:
+    def intervened(self, *interventions: ActivationEdit) -> Iterator[None]:
         """Inside, queries are read with these changes of what the model computes where labels are predicted."""
         before = list(self.interventions)
         self.interventions += interventions

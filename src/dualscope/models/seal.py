@@ -29,7 +29,7 @@ class Seal:
 
     @classmethod
     def of(cls, module: nn.Module) -> Seal:
-        sums = {name: _sums(weight.detach()) for name, weight in module.named_parameters()}
+        sums = {name: checksums(weight.detach()) for name, weight in module.named_parameters()}
         parts = list(module.modules())
         hooks = sum(len(getattr(part, kind)) for part in parts for kind in HOOKS)
         return cls(sums, hooks + sum("forward" in vars(part) for part in parts))
@@ -44,10 +44,11 @@ class Seal:
 
 
 @torch.no_grad()
-def _sums(weight: Tensor) -> tuple[int, ...]:
+def checksums(weight: Tensor) -> tuple[int, ...]:
     """Sums of the numbers' bits, plain and weighted by place: an exchange of two numbers changes the second."""
     bits = (
-        weight.contiguous()
+        (weight.view(torch.uint8) if weight.dtype == torch.bool else weight)
+        .contiguous()
         .view(-1)
         .view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[weight.element_size()])
     )

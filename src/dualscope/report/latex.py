@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.findings.answer import PRIMARY
-from dualscope.findings.headline import short
+from dualscope.findings.answer import PRIMARY, short
 from dualscope.report.data import Data
 
 SPECIAL = {

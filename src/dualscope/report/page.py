@@ -14,6 +14,8 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
+from dualscope.core.folder import open_regular
+from dualscope.core.strangers import reason
 from dualscope.findings.titles import metric_title
 from dualscope.report.charts.chart import Browser, Chart, Judgement, Listing, Matrix, Note, Section, Tabs
 from dualscope.report.charts.legend import legend
@@ -38,6 +40,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     target = Path(out)
     if target.is_dir():
         raise InputError(f"--out {out}: is a folder; give the name of a file, as in {target / 'report.html'}")
+    _check_page(target)
     text = render(Data(runs))
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -53,12 +56,24 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     return target
 
 
+def _check_page(target: Path) -> None:
+    """A page takes the place of a page, and of nothing else: a run's own study, say."""
+    if not target.exists():
+        return
+    try:
+        with open_regular(target) as file:
+            head = file.read(200)
+    except OSError as error:
+        raise InputError(f"--out {target}: cannot be written ({reason(error)})") from None
+    if head.strip() and b"<!doctype html" not in head.lower():
+        raise InputError(f"--out {target}: there is a file that is no page; give another name")
+
+
 def render(data: Data) -> str:
     """The page's text."""
     from plotly.offline import get_plotlyjs
 
-    from dualscope.report.sections import SECTIONS
-    from dualscope.report.sections.verdict import headlines
+    from dualscope.report.sections import SECTIONS, response, verdict
 
     sections = [made for make in SECTIONS if (made := make(data)) is not None]
     if not data.side_by_side:
@@ -74,7 +89,7 @@ def render(data: Data) -> str:
         .get_template("page.html.j2")
         .render(
             title=_title(data),
-            headlines=headlines(data),
+            headlines=response.headlines(data) or verdict.headlines(data),
             data=data,
             sections=sections,
             tasks=data.tasks,

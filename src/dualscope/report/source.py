@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
+from dualscope.core.remote_folder import RemoteFolder, check_reachable
 from dualscope.core.rows import CELL_COLUMNS as CELL
 from dualscope.core.rows import CellColumns, ExperimentRow, Row, SummaryRow
 from dualscope.core.strangers import reading
 from dualscope.findings import summary
+from dualscope.findings.responses import response_verdicts
 from dualscope.findings.stored import StoredCell, verdicts
 from dualscope.studies import choices
 from dualscope.studies.provenance import known
@@ -36,6 +38,8 @@ class ReportedRun:
 
     def __init__(self, place: str | Path, name: str | None = None) -> None:
         folder = Folder.at(place)
+        if isinstance(folder, RemoteFolder):
+            check_reachable(folder)
         self.run = RunFolder(folder)
         self.has_regression = folder.exists(REGRESSION)
         self.has_cells = bool(self.run.stored() or self.run.pack.broken)
@@ -52,15 +56,31 @@ class ReportedRun:
         return ", ".join(said) or "–"
 
     @cached_property
-    def cells(self) -> list[StoredCell]:
-        """In the order of their ids, without what later ones stand for, and without those that have no rows."""
+    def all_cells(self) -> list[StoredCell]:
+        """In the order of the last plan, then of their ids; without what later ones stand for, or what has no rows."""
         found = {}
         for cell in self.run.pack.in_order(self.run.stored() - self.broken.keys()):
             table = self.table(cell)
             if table.num_rows:
                 found[cell] = StoredCell(cell, _columns(table), _reference(table))
         superseded = self._superseded(found)
-        return [cell for name, cell in sorted(found.items()) if name not in superseded]
+        place = {name: i for i, name in enumerate(self.provenance.get("cells") or ())}
+        names = sorted(found, key=lambda name: (place.get(name, len(place)), name))
+        return [found[name] for name in names if name not in superseded]
+
+    @cached_property
+    def cells(self) -> list[StoredCell]:
+        """Those that are about a learner's change as a whole."""
+        return [cell for cell in self.all_cells if not cell.is_response]
+
+    @cached_property
+    def response_cells(self) -> list[StoredCell]:
+        """Those that are about how a learner responds to an intervention."""
+        return [cell for cell in self.all_cells if cell.is_response]
+
+    @cached_property
+    def response_verdicts(self) -> list[Document]:
+        return response_verdicts(self.run, self.response_cells, keep=False)
 
     def heads(self, cell: str, metric: str) -> list[Row]:
         """The rows of single heads of one metric."""
@@ -100,7 +120,7 @@ class ReportedRun:
     @cached_property
     def superseded(self) -> int:
         """How many cells are in the run and not in the report, because later ones stand for them."""
-        shown = {cell.id for cell in self.cells}
+        shown = {cell.id for cell in self.all_cells}
         left = self.run.stored() - self.broken.keys() - shown
         return sum(self.table(cell).num_rows > 0 for cell in left)
 

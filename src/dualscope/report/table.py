@@ -43,13 +43,16 @@ class Number:
     mark: str = ""
     """What is said of it beside the number: `best`, `tie`."""
     digits: int = 3
+    each: tuple[float, ...] = ()
+    """Every seed's value."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None, mark: str = "", digits: int = 3) -> Number:
         """From a row of a summary, or an interval of a verdict; none where there is none."""
         if row is None:
             return cls(None)
-        return cls(row.get("value", row.get("mean")), row.get("low"), row.get("high"), mark, digits)
+        value, each = row.get("value", row.get("mean")), tuple(row.get("each", ()))
+        return cls(value, row.get("low"), row.get("high"), mark, digits, each)
 
     @property
     def text(self) -> str:
@@ -60,6 +63,11 @@ class Number:
         if not (_finite(self.low) and _finite(self.high) and _finite(self.value)):
             return ""
         return f"[{shown(self.low, self.digits)}, {shown(self.high, self.digits)}]"
+
+    @property
+    def seeds(self) -> str:
+        """Every seed's value, where there are several: a mean may be one seed's doing."""
+        return ", ".join(shown(value, 2) for value in self.each) if len(self.each) > 1 else ""
 
     @property
     def raw(self) -> tuple[str, str, str]:

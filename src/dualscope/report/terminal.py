@@ -33,6 +33,14 @@ def number(row: SummaryRow | None) -> str:
     return _short(row["value"]) + shown
 
 
+def _entry(row: SummaryRow | None) -> Text:
+    """A value with its interval, and every seed's value below it: a mean may be one seed's doing."""
+    text = Text(number(row).replace(", ", ",\N{NO-BREAK SPACE}"))
+    if row is not None and len(row["each"]) > 1 and math.isfinite(row["value"]):
+        text.append("\n" + "\N{NO-BREAK SPACE}".join(map(_short, row["each"])), style="dim")
+    return text
+
+
 def _short(value: float) -> str:
     text = f"{value:.2f}"
     return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.00", "-1.00") else text
@@ -106,8 +114,7 @@ def _table(title: str, rows: Sequence[SummaryRow]) -> Table:
     for key, found in lines.items():
         place = key[: len(heads)]
         shown = ("",) * len(heads) + key[len(heads) :] if place == previous else key
-        numbers = (number(found.get(variant)).replace(", ", ",\N{NO-BREAK SPACE}") for variant in variants)
-        table.add_row(*map(Text, shown), *numbers)
+        table.add_row(*map(Text, shown), *(_entry(found.get(variant)) for variant in variants))
         previous = place
     return table
 
@@ -124,6 +131,10 @@ def result_tables(rows: Sequence[SummaryRow]) -> RenderableType:
     if some is not None:
         seeds = max(row["seeds"] for row in rows)
         parts.append(
-            Text(f"in brackets: 95 % intervals over {seeds} seed{'s' * (seeds != 1)} x queries", style="dim")
+            Text(
+                f"in brackets: 95 % intervals over {seeds} seed{'s' * (seeds != 1)} x queries"
+                + ("; below: every seed's value" if seeds > 1 else ""),
+                style="dim",
+            )
         )
     return Group(*parts)

@@ -13,18 +13,24 @@ import numpy as np
 import pyarrow as pa
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, companions
+from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning, companions
+from dualscope.core.response_products import plant_name
 from dualscope.core.rows import MetricRow
-from dualscope.findings.headline import short
+from dualscope.findings.answer import short
 from dualscope.findings.titles import metric_title
 from dualscope.results.own_examples import Shown, leave_one_out_rate, own_episode
 from dualscope.studies.rates import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 
 if TYPE_CHECKING:
-    from dualscope.learners import Learned
+    from dualscope.learners import Bench, Learned
     from dualscope.models import Model, Trace
 
+SHOWN = (
+    *("accuracy", "sim_aou", "sim_am_delta", "jaccard"),
+    *("learned_share", "response_answers", "response_aou", "response_influence"),
+)
+"""What is shown of a comparison, as far as it was measured."""
 TABLE = ("learner", "metric", "reference", "value", "low", "high", "n")
 
 
@@ -35,6 +41,7 @@ RIGHT_OR_WRONG = frozenset(
         *("partition_different_icl_right", "partition_different_gd_right", "partition_different_wrong"),
         *("partition_only_icl_right", "partition_only_icl_wrong"),
         *("partition_only_gd_right", "partition_only_gd_wrong"),
+        *("null_learned", "influence", "response_influence", "order_sensitivity"),
     }
 )
 """Metrics that ask whether an answer is right: nothing for queries without a label."""
@@ -46,6 +53,7 @@ class ComparedRow(MetricRow):
     learner: str
     control: str | None
     role: str
+    intervention: str | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,7 +146,7 @@ class Comparison:
         """A small table for notebooks: a line a learner, a column a metric."""
         from html import escape
 
-        wanted = ("accuracy", "sim_aou", "sim_am_delta", "jaccard")
+        wanted = SHOWN
         rows = [row for row in self.rows if row["layer"] is None and row["metric"] in wanted]
         rows = [row for row in rows if row["reference"] in (None, IN_CONTEXT.label, ZERO_SHOT.label)]
         names = [name for name in wanted if any(row["metric"] == name for row in rows)]
@@ -153,10 +161,22 @@ class Comparison:
         return f"<p>{escape(repr(self))}</p><table><tr><th></th>{heads}</tr>{lines}</table>"
 
     def __str__(self) -> str:
-        accuracy = {row["learner"]: row["value"] for row in self.rows if row["metric"] == "accuracy"}
+        """A line a learner: accuracy, likeness, and the response where it was measured."""
         episode = self.lesson.episode
         head = f"{episode.task.name}, {self.lesson.shots_used} shots, seed {episode.seed}, lr {self.lr}"
-        return "\n".join([head, *(f"  {name:20} accuracy {value:.3f}" for name, value in accuracy.items())])
+        value = {
+            (row["learner"], row["metric"]): row["value"]
+            for row in self.rows
+            if row["layer"] is None and row["reference"] in (None, IN_CONTEXT.label, ZERO_SHOT.label)
+        }
+        names = [name for name in SHOWN if any(metric == name for _, metric in value)]
+        width = max(map(len, self.learned))
+        lines = [
+            f"  {learner:{width}}  "
+            + "  ".join(f"{_cell(value.get((learner, name))):>{len(name)}}" for name in names)
+            for learner in self.learned
+        ]
+        return "\n".join([head, f"  {'':{width}}  " + "  ".join(names), *lines])
 
 
 def compare(
@@ -176,6 +196,8 @@ def compare(
     metrics: Sequence[str] | None = None,
     per_head: bool = False,
     data: str | Path | None = None,
+    interventions: str | Sequence[str] = (),
+    draws: int = 12,
     **episode: Any,
 ) -> Comparison:
     """Show a model the same demonstrations in its prompt and by gradient descent, and compare the changes.
@@ -187,6 +209,8 @@ def compare(
     (texts, or pairs) in place of a task, with ``labels`` and a ``template`` where you want other ones; without ``lr``
     the rate is then the one at which GD best predicts a demonstration that was left out. Queries without a label
     have no accuracy. ``variant`` and ``device`` are for a model that is loaded here.
+    ``interventions`` (``relabel``, ``flip-one``, ``reorder``) change what the demonstrations say, on ``draws`` draws,
+    and compare how learners respond; demonstrations are then drawn balanced unless you say otherwise.
     Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
     Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
 
@@ -201,6 +225,9 @@ def compare(
     ['gd', 'in-context', 'lcgd', 'zero-shot']
     >>> c.table("accuracy").num_rows, c.layers("sim_aou")["gd"].ndim
     (4, 1)
+    >>> c = compare("embedded", "embedded-sst2", "gd", shots=8, queries=10, interventions="relabel", draws=8)
+    >>> [row["reference"] for row in c.rows if row["metric"] == "response_answers"]
+    ['in-context', 'plant:gd']
     >>> shown = [("a fine film", "Positive"), ("a dull plot", "Negative")]
     >>> compare("embedded", demonstrations=shown, queries=["a fine plot"], learners="gd", lr=1.0)
     Comparison of in-context, gd on 1 query of examples, 2 shots
@@ -256,6 +283,9 @@ def compare(
                 model, task, [seed], shots, queries=count, balanced=bool(episode.get("balanced"))
             ).rate
         )
+    asked_for = [interventions] if isinstance(interventions, str) else list(interventions)
+    if asked_for and given is None:
+        episode.setdefault("balanced", True)
     drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=count, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
     chosen = expand(metrics, per_head)
@@ -273,11 +303,43 @@ def compare(
         found = measure_cell(bench, learning, beside, reference=reference, metrics=chosen, per_head=per_head)
         learned[learning.label] = found.result.learned
         rows += [
-            {"learner": learning.label, "control": learning.control, "role": role, **row}
+            {
+                "learner": learning.label,
+                "control": learning.control,
+                "role": role,
+                "intervention": None,
+                **row,
+            }
             for row in found.rows
         ]
+    for kind in asked_for:
+        rows += _responses(bench, kind, draws, roles)
     kept = rows if labelled else [row for row in rows if row["metric"] not in RIGHT_OR_WRONG]
     return Comparison(lesson, learned, lr, tuple(kept))
+
+
+def _responses(bench: Bench, kind: str, draws: int, roles: Mapping[Learning, str]) -> list[ComparedRow]:
+    """The rows of every learner's response to an intervention, with the plants of those that can be planted."""
+    from dualscope.learners.response_bench import ResponseBench, cannot_be_planted
+    from dualscope.metrics.response.measured_response import ResponseMeter
+
+    meter = ResponseMeter(ResponseBench(bench, kind, draws))
+    hypotheses = [learning for learning, role in roles.items() if role == "hypothesis"]
+    plants = [
+        (plant_name(learning.label), learning) for learning in hypotheses if not cannot_be_planted(learning)
+    ]
+    return [
+        {
+            "learner": learning.label,
+            "control": learning.control,
+            "role": role,
+            "intervention": kind,
+            **row,
+        }
+        for learning, role in roles.items()
+        if learning != ZERO_SHOT
+        for row in meter.measure(learning, plants if role == "hypothesis" else ()).rows
+    ]
 
 
 def _cell(value: float | None) -> str:

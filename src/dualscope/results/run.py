@@ -33,7 +33,7 @@ class Run(RunFolder):
     >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
     >>> run = Run.open(run_study(study, tempfile.mkdtemp() + "/run").run.folder)
     >>> run.table(metric="accuracy").num_rows, run.verdict.split(":")[0]
-    (3, 'Not testable')
+    (3, 'Likeness of the whole change. Not testable')
     """
 
     @cached_property
@@ -44,6 +44,9 @@ class Run(RunFolder):
     def verdict(self) -> str:
         """The answer in one sentence; a line for each model and setting where there are several."""
         said = [
+            (f"{verdict['setting']['model']}, {_setting(verdict['setting'])}", verdict["headline"])
+            for verdict in self.responses_verdicts
+        ] or [
             (f"{subject.name}, {_setting(verdict['setting'])}", verdict["headline"])
             for subject in self._data.subjects
             for verdict in subject.verdicts()
@@ -51,6 +54,11 @@ class Run(RunFolder):
         if not said:
             return "No answer: no learner was compared with in-context learning."
         return said[0][1] if len(said) == 1 else "\n".join(f"{who}: {headline}" for who, headline in said)
+
+    @property
+    def responses_verdicts(self) -> list[dict[str, Any]]:
+        """Whether learners respond to the labels as in-context learning does, for each model and setting, in full."""
+        return [verdict for source in self._data.sources for verdict in source.response_verdicts]
 
     def plot(self, metric: str = "sim_aou", task: str | None = None) -> Any:
         """A metric layer by layer on trained weights, a panel a task (or this one), as a matplotlib figure."""

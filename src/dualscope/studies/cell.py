@@ -13,6 +13,7 @@ from dualscope.core.words import (
     AdapterMode,
     Corrupt,
     DemoLabels,
+    Family,
     GdDemonstrations,
     GdOrder,
     Precision,
@@ -26,7 +27,7 @@ from dualscope.models.files.lineage import named_step
 if TYPE_CHECKING:
     from dualscope.tasks import Episode, Task
 
-DEFINITIONS = 4
+DEFINITIONS = 5
 """Raised when a definition changes so that stored numbers would no longer be what the code computes."""
 
 
@@ -51,7 +52,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What rows call the model: the name it was given, a hub name, ``embedded``, or a folder's last part.
+        """What rows call the model: the name it was given, a hub name, ``embedded``, or a folder's or file's last part.
 
         >>> Place("/data/models/tiny/", "0").name, Place("owner/model@main", "0").name
         ('tiny', 'owner/model@main')
@@ -61,6 +62,8 @@ class Place:
         'mine/checkpoint-500'
         >>> Place("/data/models/checkpoint-1000", "0", called="mine").name
         'mine'
+        >>> Place("/data/models/small.Q4_1.gguf", "0").name
+        'small.Q4_1'
         """
         if self.called is not None:
             return self.called
@@ -68,7 +71,7 @@ class Place:
         *_, above, last = ("", *self.model.rstrip("/").split("/"))
         if is_path and named_step(last) is not None and above not in ("", ".", "..", "~"):
             last = f"{above}/{last}"
-        own = last if is_path else self.model
+        own = last.removesuffix(".gguf") if is_path else self.model
         return own if self.adapter is None else adapted_name(own, self.adapter, self.adapter_mode)
 
     @property
@@ -148,6 +151,14 @@ class Sitting:
 
 
 @dataclass(frozen=True)
+class InterventionSpec:
+    """A change of what the demonstrations say, on how many draws."""
+
+    kind: str
+    draws: int
+
+
+@dataclass(frozen=True)
 class Cell:
     """A learner in a sitting, and what is measured about it."""
 
@@ -166,6 +177,11 @@ class Cell:
     """The hash of the plugins' code where a plugin defines one of the learners or metrics."""
     other_task: tuple[str, str] | None = None
     """Name and data hash of the task that a learner here is taught from on purpose."""
+    family: Family | None = None
+    intervention: InterventionSpec | None = None
+    """What is changed from draw to draw, where the cell is about the learner's response."""
+    plants: tuple[tuple[str, Learning], ...] = ()
+    """What a response is compared with besides in-context learning's: the name in rows, and who is planted."""
     chosen: tuple[tuple[str, str, str], ...] = ()
     """Of every learner here that leaves settings open: its name, its options, and what was chosen (both JSON)."""
 
@@ -207,6 +223,8 @@ class Cell:
             "corrupt": sitting.corrupt,
             "queries_from": None if sitting.queries_from is None else sitting.queries_from[0],
             "options": canonical({**unusual, **self.learning.settings}),
+            "intervention": None if self.intervention is None else self.intervention.kind,
+            "family": self.family,
         }
 
     def __str__(self) -> str:
@@ -214,10 +232,11 @@ class Cell:
         init = "" if sitting.place.init_seed is None else f" (init {sitting.place.init_seed})"
         labels = "" if sitting.demo_labels == "gold" else f" {sitting.demo_labels} labels"
         order = f" order {sitting.order}" if sitting.order else ""
+        response = "" if self.intervention is None else f" · {self.intervention.kind}"
         labels += "" if sitting.queries_from is None else f", asked about {sitting.queries_from[0]}"
         return (
             f"{sitting.place.name} {sitting.place.variant}{init} · {sitting.task} seed {sitting.seed}{order} "
-            f"{sitting.shots} shots{labels} · {self.learning.label}{rate}"
+            f"{sitting.shots} shots{labels} · {self.learning.label}{rate}{response}"
         )
 
 

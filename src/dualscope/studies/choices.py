@@ -88,7 +88,11 @@ def choose(job: ChoiceJob, model: Model, task: Task, trials: Trials | None = Non
         benches.append(Bench(model, lesson, spare=spare_of(lesson, model, episodes), trials=trials))
     learner = LEARNERS[job.learner]()
     options = learner.options(**json.loads(job.options))
-    choice = learner.choose(benches, options)
+    try:
+        choice = learner.choose(benches, options)
+    finally:
+        for bench in benches:
+            bench.close()
     return {
         "model": job.place.name,
         "task": job.task,

@@ -24,6 +24,7 @@ from dualscope.core.words import (
 )
 from dualscope.studies.entries import (
     ControlEntry,
+    InterventionEntry,
     LearnerEntry,
     Name,
     Names,
@@ -41,6 +42,7 @@ from dualscope.studies.preset import read_preset
 MOST_CELLS = 500_000
 LISTED = (
     "models", "variants", "seeds", "orders", "shots", "demo_labels", "tasks", "learners", "controls", "init_seeds",
+    "interventions",
 )  # fmt: skip
 
 
@@ -82,6 +84,8 @@ class Study(Strict):
     """Names, or entries with options. Zero-shot and in-context are always computed."""
     controls: Annotated[tuple[ControlEntry, ...], entries("control")] = ()
     """What every learner under test faces, each as its own control."""
+    interventions: Annotated[tuple[InterventionEntry, ...], entries("kind")] = ()
+    """What the demonstrations say is changed in so many ways, and how learners respond is compared."""
     lr: Rates = "auto"
     """``auto``: chosen per model and task; ``recorded``: the model card's, ``auto`` where it has none."""
     demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(as_list), Field(min_length=1)] = ("gold",)
@@ -129,7 +133,7 @@ class Study(Strict):
         seen: set[str] = set()
         for value in () if isinstance(values, str) else values or ():  # by-seed is a word
             if (text := repr(value)) in seen:
-                names = (getattr(value, kind, None) for kind in ("task", "learner", "control"))
+                names = (getattr(value, kind, None) for kind in ("task", "learner", "control", "kind"))
                 name = next(filter(None, names), value)
                 raise ValueError(f"{name!r} is there twice")
             seen.add(text)
@@ -205,7 +209,7 @@ def _overlay(base: dict[str, Any], over: dict[str, Any], keep_entries: bool) -> 
     ``keep_entries``: naming a task or learner (``--task sst2``) picks the lower layer's entry of that name.
     """
     merged = {**base, **over}
-    for field, key in (("tasks", "task"), ("learners", "learner")):
+    for field, key in (("tasks", "task"), ("learners", "learner"), ("interventions", "kind")):
         lower = [item for item in as_list(base.get(field) or []) if isinstance(item, Mapping)]
         if keep_entries and field in over:
             named = {item.get(key): item for item in reversed(lower)}

@@ -82,6 +82,23 @@ class ControlEntry(Strict):
         )
 
 
+class InterventionEntry(Strict):
+    """An intervention of a study: every learner on the same seeded draws, and how their responses compare.
+
+    A bare name stands for an entry. Demonstrations are drawn balanced, because few labels of one class leave little
+    to change; that makes the response's episodes others than those of the papers' likeness.
+    """
+
+    kind: Name  # relabel, flip-one, reorder, or a plugin's
+    draws: Annotated[int, Field(ge=1, le=1000)] = 12  # changed lessons an episode
+    queries: Annotated[int, Field(ge=2, lt=2**63)] = 50  # at most this many, the first of the study's
+    balanced: bool = True  # as many demonstrations of every class
+    plants: bool | tuple[Name, ...] = True
+    """Whether every hypothesis that changes the model is planted too; or the names of those that are."""
+    perturbed: bool = False  # also plants at a third and three times the rate: what a wrong rate costs
+    variants: Variants = ("trained",)  # of the study's
+
+
 def entries(key: str) -> BeforeValidator:
     """A bare name in a list stands for an entry with nothing but that name."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import yaml
-
+from dualscope.core.canonical import canonical
+from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError, suggest
 from dualscope.studies.config import Study
+
+VALUE = "value"
 
 
 def with_options(study: Study, given: Sequence[str]) -> Study:
@@ -28,10 +30,11 @@ def with_options(study: Study, given: Sequence[str]) -> Study:
             raise InputError(
                 f"--option {text}: the study has no learner '{learner}': {suggest(learner, known)}"
             )
-        try:
-            value = yaml.safe_load(written)
-        except yaml.YAMLError:
-            raise InputError(f"--option {text}: '{written}' is no value that YAML knows") from None
+        found, _ = parsed_yaml(f"{VALUE}: {written}", f"--option {left}")
+        if found.keys() != {VALUE}:
+            raise InputError(f"--option {left}: '{written[:60]}' is more than one value")
+        value = found[VALUE]
+        canonical({name: value})  # a date or an infinite number is no setting
         entries = [
             entry.model_copy(update={"options": {**entry.options, name: value}})
             if entry.learner == learner

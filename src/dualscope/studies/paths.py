@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
+from dualscope.models.files.gguf_file import is_gguf
 from dualscope.models.files.source import EMBEDDED
 
 
@@ -17,7 +18,7 @@ def named_model(text: str) -> tuple[str | None, str]:
     (('mine', 'models/checkpoint-1000'), (None, 'owner/model@main'), (None, 'runs/lr=1/last'))
     """
     name, equals, source = text.partition("=")
-    if not equals or "/" in name or Path(text).is_dir():  # a folder's name may have one
+    if not equals or "/" in name or Path(text).exists():  # a folder's name may have one
         return None, text
     if not name.strip() or not source.strip():
         raise InputError(f"model '{text}': expected NAME=FOLDER, as in mine=models/checkpoint-1000")
@@ -45,7 +46,8 @@ def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     def model(text: str) -> str:
         called, name = named_model(text)
         path = full(name)
-        found = path if name != EMBEDDED and path != name and Path(path).is_dir() else name
+        here = Path(path).is_dir() or is_gguf(Path(path))
+        found = path if name != EMBEDDED and path != name and here else name
         return found if called is None else f"{called}={found}"
 
     def task(name: str) -> str:

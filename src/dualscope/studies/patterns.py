@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
+from dualscope.models.files.gguf_file import is_gguf
 from dualscope.studies.paths import named_model
 
 MOST = 1000  # models by one name
@@ -21,6 +22,9 @@ def all_matching(models: Any, beside: Path | None = None) -> Any:
         return matching(models, beside)
     if not isinstance(models, (list, tuple)) or not all(isinstance(model, str) for model in models):
         return models
+    for model in models:
+        if models.count(model) > 1:
+            raise InputError(f"{model!r} is there twice")
     return list(dict.fromkeys(each for model in models for each in matching(model, beside)))
 
 
@@ -75,10 +79,12 @@ def _folders(name: str, pattern: str, beside: Path | None) -> list[str]:
     path = Path(name).expanduser()
     root = Path(path.anchor) if path.is_absolute() else Path()
     try:
-        found = [folder for folder in root.glob(str(path.relative_to(root))) if folder.is_dir()]
+        matched = list(root.glob(str(path.relative_to(root))))
     except (OSError, ValueError, NotImplementedError) as error:
         raise InputError(f"model '{pattern}': no pattern of folders ({error})") from None
+    found = [folder for folder in matched if folder.is_dir()]
     models = [folder for folder in found if (folder / "config.json").is_file()]
+    models += [file for file in matched if is_gguf(file)]
     if not models:
         seen = f"{len(found)} folders match, and none holds a config.json" if found else "no folder matches"
         raise InputError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
-from dualscope.core.words import Role
+from dualscope.core.words import Family, Role
 from dualscope.studies.cell import Cell, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
@@ -20,6 +20,8 @@ class Asked:
     role: Role
     reference: Learning
     code: str = ""
+    family: Family | None = None
+    can_be_planted: bool = False
     other_task: tuple[str, str] | None = None
     chosen: tuple[str, str, str] | None = None  # its name, the options that it was given, what was chosen
 

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, suggest
 from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning, companions
-from dualscope.core.words import DemoLabels, Precision, Variant
-from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.core.response_products import plant_name
+from dualscope.core.words import (
+    CONTROL_ROLES,
+    ORDERS,
+    PLACE_SETS,
+    Control,
+    DemoLabels,
+    Precision,
+    Role,
+    Variant,
+)
+from dualscope.studies.cell import Cell, InterventionSpec, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
-from dualscope.studies.entries import LearnerEntry, TaskEntry
+from dualscope.studies.entries import InterventionEntry, LearnerEntry, TaskEntry
 from dualscope.studies.paths import named_model
 from dualscope.studies.plan import Asked, Plan
 from dualscope.studies.resolve import Resolved, Resolver, other_task
 from dualscope.tasks import Task
 from dualscope.tasks.episode import check_same_classes
+from dualscope.tasks.relabelling import expected_differences, relabellings
 
+JUDGED = "relabel"  # the intervention whose draws are exchangeable, and that has a scale
+RESPONDING: tuple[Role, ...] = ("hypothesis", "ceiling")
+SCALE: dict[Control, int] = {"reorder": ORDERS, "places": PLACE_SETS}
+"""In-context learning again, so often: in other orders, and with the labels in their places behind other inputs."""
 OWN = "own"  # compared with the learner itself, without its control
 
 
@@ -84,11 +100,101 @@ class Planner:
                         code=foreign or code,
                         other_task=borrowed,
                         chosen=tuple(dict.fromkeys(one.chosen for one in involved if one.chosen)),
+                        family=own.family,
                     )
                 )
+            plan.cells += self._response_cells(sitting, asked, code)
         plan.cells = list(dict.fromkeys(plan.cells))
         plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
         return plan
+
+    def _response_cells(self, sitting: Sitting, asked: Sequence[Asked], code: str) -> Iterator[Cell]:
+        """The learners on the draws of every intervention: in-context learning first, its scale, then all others."""
+        for entry in self.study.interventions:
+            if sitting.place.variant not in entry.variants:
+                continue
+            kind, foreign = self.resolver.intervention(entry.kind)
+            if kind == JUDGED and (why := self._cannot_relabel(sitting, entry)):
+                self._notes[f"left out {kind} on {sitting.task}: {why}"] = None
+                continue
+            queries = min(sitting.queries, entry.queries)
+            # Responses are differences between draws, far above float32's rounding; float64 would take twice as long.
+            exact = self.study.dtype == "auto" and sitting.place.dtype == "float64"
+            place = replace(sitting.place, dtype="float32") if exact else sitting.place
+            balanced = entry.balanced or sitting.balanced
+            there = replace(sitting, place=place, balanced=balanced, queries=queries)
+            spec = InterventionSpec(kind, entry.draws)
+            make = partial(Cell, there, reference=IN_CONTEXT, intervention=spec)
+            own = [one for one in asked if one.learning.control is None and one.role in RESPONDING]
+            plants = tuple(self._plants(entry, own)) if kind == JUDGED else ()
+            yield make(IN_CONTEXT, "reference", code=foreign or code)
+            for control, count in SCALE.items() if kind == JUDGED else ():
+                for draw in range(1, count + 1):
+                    options = {"draw": draw} if draw > 1 else {}
+                    scale = Learning.of(IN_CONTEXT.name, options, control)
+                    yield make(scale, CONTROL_ROLES[control], code=foreign or code)
+            for one in own:
+                if one.reference == IN_CONTEXT:
+                    yield make(
+                        one.learning,
+                        one.role,
+                        code=foreign or one.code or next((o.code for o in own if o.code), "") or code,
+                        family=one.family,
+                        plants=plants,
+                        other_task=one.other_task,
+                        chosen=tuple(dict.fromkeys(other.chosen for other in own if other.chosen)),
+                    )
+
+    def _cannot_relabel(self, sitting: Sitting, entry: InterventionEntry) -> str:
+        """Why the labels of so many demonstrations cannot be permuted; empty where they can.
+
+        As far as the plan knows: a task's own list is looked at, and of a draw that every class is there alike.
+        """
+        task = next(task for task in self._data.values() if task.name == sitting.task)
+        listed = task.demonstrations
+        labels = [i % len(task.labels) for i in range(sitting.shots)]
+        if listed is not None:
+            labels = [example.label for example in listed[: sitting.shots]]
+        try:
+            relabellings(labels, entry.draws, sitting.seed)
+        except InputError as error:
+            return str(error)
+        if expected_differences(labels) < len(labels) / 4:
+            return (
+                f"{len(labels)} demonstrations have too few of some class: permuting their labels would change less "
+                "than a quarter of them"
+            )
+        return ""
+
+    def _plants(self, entry: InterventionEntry, asked: Sequence[Asked]) -> Iterator[tuple[str, Learning]]:
+        """Which hypotheses are planted, and what rows call the plants."""
+        named = entry.plants if isinstance(entry.plants, tuple) else None
+        known = {one.learning.name for one in asked}
+        for name in named or ():
+            if name not in known:
+                raise InputError(
+                    f"interventions: plants: '{name}' is no learner of this study: {suggest(name, known)}"
+                )
+        twins = Counter(one.learning.label for one in asked)
+        for one in asked:
+            learning = one.learning
+            if entry.plants is False or one.role != "hypothesis":
+                continue
+            if named is not None and learning.name not in named:
+                continue
+            if not one.can_be_planted:
+                if named is not None:
+                    raise InputError(f"interventions: plants: '{learning.name}' cannot be planted in a model")
+                self._notes[f"{learning.label} is not planted: it does not change the model as a whole"] = (
+                    None
+                )
+                continue
+            rate = "" if twins[learning.label] == 1 else f" lr={learning.rate:g}"
+            yield plant_name(learning.label + rate), learning
+            if entry.perturbed and learning.rate is not None:
+                for factor, words in ((1 / 3, "a third"), (3.0, "three times")):
+                    other = replace(learning, rate=learning.rate * factor)
+                    yield plant_name(f"{learning.label}{rate} at {words} of its rate"), other
 
     def _dtype(self, model: str) -> Precision:
         """What the study asks for, or what was found to suit the model."""
@@ -179,7 +285,18 @@ class Planner:
             for rate in chosen:
                 learning = replace(resolved.learning, rate=rate)
                 reference = self._reference(entry, learning)
-                found.append(Asked(learning, resolved.role, reference, resolved.code, other, settled))
+                found.append(
+                    Asked(
+                        learning,
+                        resolved.role,
+                        reference,
+                        resolved.code,
+                        resolved.family,
+                        resolved.can_be_planted,
+                        other,
+                        settled,
+                    )
+                )
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
         found.sort(key=lambda asked: asked.learning.rate or 0.0)
         return list(dict.fromkeys(found)), waiting

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +20,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.strangers import bytes_of
 
 GROUP = "dualscope.plugins"
+MODULE = "dualscope_plugin_"  # how the module of a file is called, before the digest of its code
 
 
 def _installed() -> tuple[EntryPoint, ...]:
@@ -47,7 +49,7 @@ def load_plugins(files: Sequence[str]) -> None:
             raise InputError(f"the installed plugin '{point.name}' ({point.value}) fails: {error}") from error
     for file in files:
         digest = hashlib.sha256(_source(file)).hexdigest()
-        name = f"dualscope_plugin_{digest[:16]}"
+        name = f"{MODULE}{digest[:16]}"
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, file)
@@ -55,11 +57,44 @@ def load_plugins(files: Sequence[str]) -> None:
             raise InputError(f"--plugin {file}: not a Python file (its name has to end in .py)")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # before it runs, as import does: dataclasses look their module up
+        before = dict(os.environ)
         try:
             spec.loader.exec_module(module)
+            _check_registered(file, name)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
+            if isinstance(error, InputError) and str(error).startswith("--plugin"):
+                raise
             raise InputError(f"--plugin {file}: {type(error).__name__}: {error}") from error
+        gone = sorted(before.keys() - os.environ.keys())
+        if gone:
+            os.environ.update({key: before[key] for key in gone})
+            raise InputError(
+                f"--plugin {file}: it removes variables of the environment ({gone[0]} and others)"
+            )
+
+
+def _check_registered(file: str, module: str) -> None:
+    """What a plugin registers can be made, says what it is, and has a name that fits in a table's cell."""
+    from dualscope.core.words import ROLES
+    from dualscope.learners import LEARNERS
+
+    for name in LEARNERS:
+        kind = LEARNERS[name]
+        if kind.__module__ != module:
+            continue
+        if not name.isprintable() or name != name.strip() or not name:
+            raise InputError(f"--plugin {file}: the name {name!r} is no name: it has to fit in one line")
+        if kind.role not in ROLES:
+            raise InputError(
+                f"--plugin {file}: learner '{name}': role {kind.role!r}; one of {', '.join(ROLES)}"
+            )
+        try:
+            kind()
+        except Exception as error:
+            raise InputError(
+                f"--plugin {file}: learner '{name}' cannot be made ({type(error).__name__}: {error})"
+            ) from error
 
 
 def is_foreign(thing: Any) -> bool:

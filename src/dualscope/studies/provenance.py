@@ -58,7 +58,7 @@ def record(
             # Which task the learners of each were taught in place of their own, where a control asks for that.
             "other_tasks": {c.sitting.task: c.other_task[0] for c in plan.whole if c.other_task is not None},
             "episodes": episodes(plan, resolver, before.get("episodes", {})),
-            "cells": sorted(cell.id for cell in plan.whole),
+            "cells": list(dict.fromkeys(cell.id for cell in plan.whole)),
             "plugins": resolver.plugins,
             "names": resolver.memory,
         },

@@ -10,7 +10,7 @@ from typing import Any
 from dualscope._version import __version__
 from dualscope.core.canonical import canonical
 from dualscope.core.learning import Learning
-from dualscope.core.words import Control, Role
+from dualscope.core.words import Control, Family, Role
 from dualscope.models.footprint import TrainingDemand
 from dualscope.studies.config import Study
 from dualscope.studies.plugins import is_foreign, load_plugins, plugins_digest
@@ -31,6 +31,8 @@ class Resolved:
     """The learner's own options as JSON, where it leaves settings to be chosen on spare examples."""
     training: TrainingDemand | None = None
     """How it trains the model, where it does."""
+    family: Family | None = None
+    can_be_planted: bool = False
     refused: str = ""
     """Why the learner cannot be under its control, where it cannot."""
 
@@ -77,6 +79,19 @@ class Resolver:
         names, code = self.memory[key]
         return (None if names is None else tuple(names)), code
 
+    def intervention(self, kind: str) -> tuple[str, str]:
+        """An intervention by its own name, and the hash of the code where a plugin defines it."""
+        key = canonical([__version__, self.plugins, "intervention", kind])
+        if key not in self.memory:
+            from dualscope.learners.interventions import INTERVENTIONS
+
+            load_plugins(self.study.plugins)
+            name = INTERVENTIONS.canonical(kind)
+            foreign = bool(self.plugins) and is_foreign(INTERVENTIONS[name])
+            self.memory[key] = (name, self.plugins if foreign else "")
+        name, code = self.memory[key]
+        return name, code
+
     def task(self, name: str) -> Task:
         if name not in self._tasks:
             self._tasks[name] = Task.load(
@@ -87,6 +102,7 @@ class Resolver:
     def _ask(self, name: str, options: Mapping[str, Any], control: Control | None) -> dict[str, Any]:
         from dualscope.learners import LEARNERS, identify, role_of
         from dualscope.learners.controls import needs_other, settings_of, unchanged
+        from dualscope.learners.response_bench import cannot_be_planted
 
         load_plugins(self.study.plugins)
         learning = identify(name, options, control)
@@ -101,6 +117,8 @@ class Resolver:
                 code=self.plugins if self.plugins and is_foreign(kind) else "",
                 open=canonical(own.changed()) if kind().is_open(own) else None,
                 training=kind().training(own),
+                family=kind.family,
+                can_be_planted=not cannot_be_planted(learning),
                 refused=unchanged(learning.name)
                 if control == "random-update" and not kind.changes_model
                 else "",

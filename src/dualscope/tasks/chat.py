@@ -5,13 +5,19 @@ opens its answer, the answer, its end. They are found by rendering made-up conve
 that which was said; a template whose turns are not alike everywhere cannot be cut, and is refused.
 """
 
+import json
+import subprocess
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import reason
+from dualscope.tasks import tame_template
+from dualscope.tasks.tame_template import LONGEST, SECONDS
 from dualscope.tasks.task import Task
 from dualscope.tasks.tokens import Pieces, Tokens, check_answers, encode
 
@@ -21,6 +27,7 @@ _SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%B %d, %Y': 'July 26, 2024'}"
     f".get(format, '{DATE}') }}}}{{%- endmacro +%}}"
 )
+PATIENCE = 60  # seconds, of a busy machine that starts a process; the template itself has `SECONDS`
 _ASKED, _SAID = ("QUESTIONone", "QUESTIONtwo", "QUESTIONthree"), ("ANSWERone", "ANSWERtwo")
 
 
@@ -183,21 +190,55 @@ def _end_of_turn(tokenizer: Any, first: str, between: str) -> tuple[str, str]:
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]], answer: bool) -> str:
+    template = _SAME_DAY + tokenizer.get_chat_template()
+    _check_tame(template, json.dumps(tokenizer.special_tokens_map, default=str))
     try:
-        return str(
+        said = str(
             tokenizer.apply_chat_template(
                 messages,
                 tokenize=False,
                 add_generation_prompt=answer,
-                chat_template=_SAME_DAY + tokenizer.get_chat_template(),
+                chat_template=template,
                 date_string=DATE,
             )
         )
     except Exception as error:  # whatever a stranger's template raises
-        raise InputError(
-            f"chat: this model's chat template does not render questions and answers ({reason(error)}); "
-            "does it need a system message? Leave `chat` out"
-        ) from error
+        raise InputError(_refused(reason(error))) from error
+    if len(said) > LONGEST + 20 * sum(len(message["content"]) for message in messages):
+        raise InputError(_refused(f"it makes {len(said):,} characters of a conversation"))
+    return said
+
+
+def _refused(why: str) -> str:
+    return (
+        f"chat: this model's chat template does not render questions and answers ({why}); "
+        "does it need a system message? Leave `chat` out"
+    )
+
+
+@lru_cache(maxsize=16)
+def _check_tame(template: str, tokens: str) -> None:
+    """Try a template in a process of its own, with limits of time and memory, before it is rendered here."""
+    spoken = [_turn("user", _ASKED[0]), _turn("assistant", _SAID[0]), _turn("user", _ASKED[1])]
+    request = {
+        "template": template,
+        "conversations": [(spoken[:1], True), (spoken[:2], False), (spoken, True)],
+        "settings": {**json.loads(tokens), "date_string": DATE},
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, tame_template.__file__],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(_refused(f"it takes longer than {PATIENCE} seconds")) from None
+    if done.returncode < 0:
+        raise InputError(_refused(f"it takes longer than {SECONDS} seconds, or too much memory"))
+    if done.returncode:
+        raise InputError(_refused((done.stderr.strip().splitlines() or ["it fails"])[-1]))
 
 
 def _turn(role: str, text: str) -> dict[str, str]:

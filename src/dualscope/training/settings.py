@@ -10,6 +10,8 @@ from dualscope.tasks.synthetic.lexicon import LEXICON
 from dualscope.training.corpus import Mixture
 
 LARGEST_SEED = 2**32 - 1
+MOST = {"steps": 10**9, "batch": 2**20, "length": 2**20, "layers": 1024, "width": 2**16, "heads": 2**12}
+MOST_TOKENS = 2**26  # of a step: far beyond what a small model is trained with
 LARGEST_FACTOR = 4096.0  # of ``balance``, and 1 over it the smallest: weights times it still fit float16
 
 
@@ -50,9 +52,15 @@ class Settings:
     mixture: Mixture = field(default_factory=Mixture)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "length", "layers", "width", "heads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise InputError(
+                    f"{name} must be at least 1 and at most {most:,}, found {getattr(self, name)}"
+                )
+        if self.batch * self.length > MOST_TOKENS:
+            raise InputError(
+                f"batch x length must be at most {MOST_TOKENS:,} tokens a step, found {self.batch * self.length:,}"
+            )
         for name in ("lr", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

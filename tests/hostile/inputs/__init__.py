@@ -9,6 +9,7 @@ from tests.hostile.inputs import (
     plugins,
     studies,
     tasks,
+    third_round,
     yaml_texts,
 )
 from tests.hostile.inputs.bad import Bad
@@ -23,4 +24,5 @@ TABLE: list[Bad] = [
     *cards.TABLE,
     *plugins.TABLE,
     *newer_commands.TABLE,
+    *third_round.TABLE,
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import torch
 
 from dualscope.learners import Bench
 from dualscope.learners.ceilings import distilled
-from dualscope.learners.ceilings.distilled import KvAligned, KvDistilled, run
+from dualscope.learners.ceilings.distilled import DistilledOptions, KvAligned, KvDistilled, run
 from dualscope.models.model import Model
+from dualscope.models.trace import Trace
 from dualscope.tasks import Episode, Task, make_lesson
+from dualscope.tasks.lesson import Lesson
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 
 ONE_TOKEN = ("Positive", "Negative")
@@ -75,6 +78,21 @@ def test_rows_that_nobody_looks_at_have_no_part_in_the_gradient(
     monkeypatch.setattr(Model, "mixes_lengths", False)
     torch.testing.assert_close(narrow, gradient(), rtol=1e-9, atol=1e-13)
     assert max(float(value.norm()) for value in narrow) > 1e-6
+
+
+@pytest.mark.parametrize("fit", [6, 13])
+def test_a_ceiling_is_not_trained_on_the_third_that_stops_it(fit: int) -> None:
+    bench, seen = bench_of("gpt2", ONE_TOKEN), {True: set[int](), False: set[int]()}
+
+    def loss(model: Model, asked: Lesson, icl: Trace, zero: Trace, members: Sequence[int]) -> torch.Tensor:
+        seen[torch.is_grad_enabled()] |= set(members)
+        return distilled.label_divergence(model, asked, icl, zero, members)
+
+    options = DistilledOptions(rate=0.003, fit=fit, steps=30, batch=2)
+    distilled.fitted(bench, loss, options, rate=0.003)
+    trained, held = seen[True], seen[False]
+    assert held == set(range(fit // 3))
+    assert trained == set(range(fit)) - held
 
 
 def on_the_embedded_model(dtype: str = "float32") -> Bench:

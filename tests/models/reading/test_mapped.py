@@ -28,7 +28,8 @@ from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 from tests.models.pretended import SECOND, move, second_device
 
 WANT = frozenset({"exits", "mass", "kendall", "direct", "next_tokens", "context_products"})
-EVERY = [name for name in METRICS if METRICS[name].wants <= WANT]
+OF_DRAWS = {name for name in METRICS if METRICS[name].source.__module__.endswith("definitions")}
+EVERY = [name for name in METRICS if METRICS[name].wants <= WANT and name not in OF_DRAWS]
 BESIDE = (
     *(identify("gd", {"draw": draw}, "reorder", 0.1) for draw in range(1, 6)),
     identify("null-context"),

@@ -1,5 +1,6 @@
 """The section that ranks the hypotheses says what the rows say: the best, what is left, what the controls take away."""
 
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.rows import COLUMNS
 from dualscope.findings.explained import sentences
 from dualscope.report import write_report
 from dualscope.report.charts.chart import Chart, Matrix, Note, Section
@@ -15,7 +17,7 @@ from dualscope.report.data import Data
 from dualscope.report.sections import hypotheses, verdict
 from dualscope.report.table import Number, Table
 from dualscope.studies.run_folder.storage import RunFolder
-from tests.report.made import make_run
+from tests.report.made import _queries, make_run
 from tests.report.test_sections import named
 
 VECTOR, KERNEL, DISTILLED = Learning("task-vector"), Learning("kernel"), Learning("kv-distilled")
@@ -46,7 +48,7 @@ CHOICE = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make_run(tmp_path_factory.mktemp("runs") / "rivals", tasks=["sst2"], seeds=4, explained=SHARES)
+    folder = make_run(tmp_path_factory.mktemp("runs") / "rivals", tasks=["sst2"], seeds=5, explained=SHARES)
     RunFolder.open(folder).write_json("choices/made.json", CHOICE)
     return folder
 
@@ -72,7 +74,7 @@ def test_words_name_the_best_what_is_left_and_what_the_controls_take_away(sectio
 def words_of(folder: Path, shares: dict[Learning, float], **settings: Any) -> str:
     """What the section says of a run with one task."""
     found = hypotheses.section(
-        Data([make_run(folder, tasks=["sst2"], seeds=4, explained=shares, **settings)])
+        Data([make_run(folder, tasks=["sst2"], seeds=5, explained=shares, **settings)])
     )
     assert found is not None
     (words,) = [item.text for item in found.items if isinstance(item, Note)]
@@ -232,3 +234,37 @@ def test_the_terminal_says_it_in_a_sentence(run: Path) -> None:
     assert "under random-labels 0.2" in said
     (alone,) = Data([make_run(run.parent / "plain", tasks=["sst2"], seeds=2)]).sources
     assert sentences(alone.summary) == []
+
+
+def test_every_seed_is_drawn_and_written(section: Section) -> None:
+    (chart,) = [item for item in section.items if isinstance(item, Chart) and item.id == "explained"]
+    (dots,) = [trace for trace in chart.panels[0].data if trace["name"] == "each seed"]
+    assert dots["y"].count("task-vector") == 5
+    drawn = [x for x, y in zip(dots["x"], dots["y"], strict=True) if y == "task-vector"]
+    (row,) = [row for row in chart.table.rows if row[3] == "task-vector"]
+    assert row[chart.table.columns.index("each seed")] == ", ".join(f"{x:.2f}" for x in drawn)
+
+
+def test_answers_without_content_stand_in_a_table_where_they_were_measured(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", tasks=["sst2"], seeds=2, explained={VECTOR: 0.6, KERNEL: 0.3})
+
+    def tables() -> list[Table]:
+        found = hypotheses.section(Data([folder]))
+        assert found is not None
+        return [item for item in found.items if isinstance(item, Table) and "answers" in item.columns]
+
+    assert tables() == []
+    run = RunFolder.open(folder)
+    for seed in range(2):
+        base: dict[str, Any] = dict.fromkeys(COLUMNS) | {
+            "model": "tiny", "variant": "trained", "task": "sst2", "seed": seed, "order": 0, "shots": 4,
+            "shots_used": 4, "learner": "in-context", "role": "reference", "demo_labels": "gold", "corrupt": "both",
+            "options": "{}", "n": 1, "low": nan, "high": nan, "reference": "uniform",
+        }  # fmt: skip
+        rows: Any = [base | {"metric": "explained_raw_null", "value": 0.1 + 0.1 * seed}]
+        run.store(f"{4096 + seed:020x}", rows, _queries({"query": ["a"], "label": [0], "prediction": [0]}))
+    ((row,),) = [table.rows for table in tables()]
+    assert row[:3] == ("tiny", "sst2", "uniform")
+    assert isinstance(row[4], Number)
+    assert row[4].value == pytest.approx(0.15)
+    assert row[4].each == pytest.approx((0.1, 0.2))

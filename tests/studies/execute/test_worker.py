@@ -1,5 +1,6 @@
 """Whatever goes wrong in a cell is reported for that cell, and everything else completes."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from dualscope import run_study
-from dualscope.learners import LEARNERS, Learned, Learner, Options
+from dualscope.learners import LEARNERS, Bench, Learned, Learner, Options
 from dualscope.models import Model
 from dualscope.models import load as loading
 from dualscope.studies import RunOutcome, Study
@@ -265,3 +266,31 @@ def test_ctrl_c_leaves_a_run_that_resumes(
     result = run_study(fields, tmp_path / "run", device="cpu")
     assert len(result.computed) == 1
     assert repr(result.run.rows().to_pydict()) == repr(whole.rows().to_pydict())
+
+
+def test_a_sitting_that_is_over_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    """Without waiting for Python to look for circles: results know their bench, and it keeps them."""
+    study = {
+        "models": ["embedded"],
+        "tasks": ["embedded-sst2"],
+        "variants": ["trained"],
+        "learners": ["gd", "lcgd", "gd-linearized", "dilution", "task-vector", "kernel"],
+        "controls": ["random-labels", "random-update", "redraw"],
+        "seeds": 2,
+        "shots": 2,
+        "queries": 3,
+        "lr": 0.1,
+        "dtype": "float32",
+    }
+
+    def living() -> int:
+        return sum(isinstance(thing, Bench | Learned) for thing in gc.get_objects())
+
+    gc.collect()
+    before = living()
+    gc.disable()
+    try:
+        assert run_study(study, tmp_path / "run").complete
+        assert living() == before
+    finally:
+        gc.enable()

@@ -18,7 +18,7 @@ export const fill = (element, ...children) => element.replaceChildren(...childre
 
 // A number for people: .52, -.03, 1.
 export const few = (value, digits = 2) =>
-  value === null || value === undefined ? "–" : value.toFixed(digits).replace(/^(-?)0\./, "$1.");
+  value === null || value === undefined ? "–" : value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace(/^(-?)0\./, "$1.");
 
 // Work after a quiet moment, so that typing does not compute every letter.
 export function debounced(work, wait) {

@@ -5,7 +5,7 @@ import { answers, look, on, state } from "./store.js";
 const values = () => state.view.layer === null ? null : answers.learned.get(state.focus)?.likeness.sim_am_delta?.heads[state.view.layer] ?? null;
 
 // Alike is blue, opposite orange, nothing in common is paper.
-const tint = value => value === null ? "transparent"
+export const tint = value => value === null ? "transparent"
   : `color-mix(in srgb, var(${value < 0 ? "--vermilion" : "--blue"}) ${Math.round(60 * Math.min(1, Math.abs(value)))}%, transparent)`;
 
 export function heads() {

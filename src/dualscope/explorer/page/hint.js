@@ -1,9 +1,10 @@
 // A small note beside what is pointed at; by touch too.
 import { h } from "./dom.js";
 
+const note = h("div", { id: "hint", hidden: true, role: "tooltip" });
+document.body.append(note);
+
 export function hint(root) {
-  const note = h("div", { id: "hint", hidden: true, role: "tooltip" });
-  document.body.append(note);
   const show = target => {
     note.textContent = target.dataset.hint;
     note.hidden = false;

@@ -2,19 +2,19 @@
 import { stream } from "./api.js";
 import { write } from "./address.js";
 import { $, debounced } from "./dom.js";
-import { answers, on, onScreen, state, told } from "./store.js";
+import { answers, on, onScreen, screen, state, told } from "./store.js";
 
 let running = null;
 
 const status = text => { $("status").textContent = text; };
 export const trouble = text => { $("trouble").hidden = !text; $("trouble").textContent = text ?? ""; };
 
-function take(event) {
+function take(event, asked) {
   if (event.event === "progress") { status(`${event.learner}: pass ${event.pass}, layer ${event.layer + 1} of ${event.layers}`); return; }
   if (event.event === "lesson") answers.lesson = event;
   if (event.event === "learned") {
     const where = event.control ? answers.controls : answers.learned;
-    where.set(event.control ?? event.learner, event);
+    where.set(event.control ?? event.learner, { ...event, asked });
     if (event.control) answers.withheld.delete(event.control);
     else { answers.refused.delete(event.learner); answers.waiting.delete(event.learner); }
   }
@@ -25,12 +25,12 @@ function take(event) {
   if (event.event === "band") answers.band = event;
   if (event.event === "failed") throw new Error(event.reason);
   if (event.event === "done") { answers.waiting.clear(); status(`${event.seconds.toFixed(2)} s`); }
-  told(event);
+  told({ ...event, asked });
 }
 
 export async function compute() {
   running?.abort();
-  const own = running = new AbortController();
+  const own = running = new AbortController(), asked = screen();
   delete document.documentElement.dataset.settled;
   answers.waiting = new Set(onScreen());
   if (answers.band && answers.band.of !== state.focus) { answers.band = null; answers.controls.clear(); answers.withheld.clear(); }
@@ -40,7 +40,7 @@ export async function compute() {
     for await (const event of stream("/api/compute", { state }, own.signal)) {
       if (own !== running) return;
       if (event.event === "lesson") trouble(null);
-      take(event);
+      take(event, asked);
     }
   } catch (error) {
     if (own !== running || error.name === "AbortError") return;

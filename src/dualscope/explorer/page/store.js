@@ -23,6 +23,13 @@ export function told(event) {
   }, DRAWN_EVERY);
 }
 
+// What an answer is the answer to. Answers to the same texts can be compared when labels, rate and steps differ.
+export const screen = () => {
+  const { model, template, labels, separator, task, seed, rate, steps, demonstrations, queries } = state;
+  const texts = JSON.stringify([model, template, labels, separator, task, seed, ...[demonstrations, queries].map(all => all.map(one => one.fields))]);
+  return { texts, labels: demonstrations.map(one => one.label), rate, steps };
+};
+
 // A change of what is computed. `shape` says that lists have other entries and are drawn again.
 export function change(patch, shape = true) {
   state = { ...state, ...patch };

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from dualscope.core.options import Options
 from dualscope.learners.hidden_states.steering import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.models.capture.activation_edits import put, rows_of
 from dualscope.models.capture.after_attention import first_of
-from dualscope.models.capture.intervention import put, rows_of
 from dualscope.models.context_patch import Inside, InsideNotes
 from dualscope.models.files.low_rank import matrix
 from dualscope.models.mlp import Mlp, mlps_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from dualscope.core.errors import InputError
-from dualscope.core.options import Options
+from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.parameters import Slot, Whole, is_low
 from dualscope.learners.gradient.course import DescentOptions, descend
 from dualscope.learners.gradient.gd import gd_step
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AllOptions(Options):
     """The options of `gd` that make sense where everything learns."""
 
-    epochs: int = Field(1, ge=1, description="passes over the demonstrations")
+    epochs: int = Field(1, ge=1, le=MOST_EPOCHS, description="passes over the demonstrations")
     full_batch: bool = Field(False, description="one step an epoch, on the mean over the demonstrations")
     order: int = Field(0, ge=0, description="0: the episode's own order; k: its k-th permutation")
     loss: Literal["all", "label"] = Field("all", description="the tokens of a demonstration that count")
@@ -32,6 +32,7 @@ class GdAll(Learner[AllOptions]):
     """SGD on all weights: embeddings, norms, feed-forward layers and attention."""
 
     options = AllOptions
+    family = "gradient"
     needs_rate = True
 
     def training(self, options: AllOptions) -> TrainingDemand:

@@ -38,6 +38,7 @@ class LcgdClipped(Learner[ClippedOptions]):
     """LCGD whose gradient is clipped at every step."""
 
     options = ClippedOptions
+    family = "gradient"
     needs_rate = True
 
     def learn(self, bench: Bench, lr: float | None, options: ClippedOptions) -> Learned:

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from dualscope.core.errors import InputError, is_out_of_memory
-from dualscope.core.options import Options
+from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
@@ -42,8 +42,10 @@ READ_TWICE = "the model is large: for the signal to noise it was read again, not
 class DescentOptions(Options):
     """What every gradient learner lets you choose. The defaults are the papers'."""
 
-    layers: tuple[int, ...] | None = Field(None, description="the layers that learn; none given: all")
-    epochs: int = Field(1, ge=1, description="passes over the demonstrations")
+    layers: tuple[int, ...] | None = Field(
+        None, min_length=1, description="the layers that learn; none given: all"
+    )
+    epochs: int = Field(1, ge=1, le=MOST_EPOCHS, description="passes over the demonstrations")
     full_batch: bool = Field(False, description="one step an epoch, on the mean over the demonstrations")
     order: int = Field(0, ge=0, description="0: the episode's own order; k: its k-th permutation")
     loss: Literal["all", "label"] = Field("all", description="the tokens of a demonstration that count")

@@ -21,6 +21,7 @@ class Gd(Learner[DescentOptions]):
     """SGD on the keys' and values' weights, one demonstration a step, one pass."""
 
     options = DescentOptions
+    family = "gradient"
     needs_rate = True
 
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:

@@ -54,6 +54,7 @@ class Lcgd(Learner[LcgdOptions]):
     """Every layer learns from its own loss alone: its output through the final norm and unembedding."""
 
     options = LcgdOptions
+    family = "gradient"
     needs_rate = True
 
     def learn(self, bench: Bench, lr: float | None, options: LcgdOptions) -> Learned:

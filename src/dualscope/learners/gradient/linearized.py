@@ -28,6 +28,8 @@ class GdLinearized(Learner[DescentOptions]):
     """GD on f + J.delta, the model linearised in its weights, and the trace of that."""
 
     options = DescentOptions
+    family = "gradient"
+    can_be_planted = False  # its trace is of the linearised model
     needs_rate = True
 
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:

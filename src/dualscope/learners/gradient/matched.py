@@ -23,6 +23,7 @@ class LcgdMatched(Learner[LocalOptions]):
     """LCGD whose every step has, in every layer, the norm of plain GD's step there."""
 
     options = LocalOptions
+    family = "gradient"
     needs_rate = True
 
     def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:
@@ -38,6 +39,7 @@ class GdMatched(Learner[LocalOptions]):
     """GD whose every step has, in every layer, the norm of LCGD's step there."""
 
     options = LocalOptions
+    family = "gradient"
     needs_rate = True
 
     def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:

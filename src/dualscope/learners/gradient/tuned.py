@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from dualscope.core.halving import GRID
-from dualscope.core.options import Options
+from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.loop import unchanged
 from dualscope.descent.parameters import Slot, Whole, is_low
@@ -36,7 +36,9 @@ RATES = {"sgd": GRID, "adam": tuple(float(f"{rate / 10:.3g}") for rate in GRID i
 
 class TunedOptions(Options):
     rate: float | None = Field(None, gt=0, description="learning rate; none given: chosen")
-    epochs: int | None = Field(None, ge=1, description="passes over the demonstrations; none given: chosen")
+    epochs: int | None = Field(
+        None, ge=1, le=MOST_EPOCHS, description="passes over the demonstrations; none given: chosen"
+    )
     loss: Literal["all", "label"] | None = Field(
         None, description="the tokens that count; none given: chosen"
     )
@@ -51,6 +53,7 @@ class GdTuned(Learner[TunedOptions]):
     """GD whose rate, epochs, loss, parameters and optimiser are those that learn best."""
 
     options = TunedOptions
+    family = "gradient"
 
     def is_open(self, options: TunedOptions) -> bool:
         return None in options.model_dump().values()

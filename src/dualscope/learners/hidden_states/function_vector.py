@@ -16,7 +16,7 @@ from dualscope.core.options import Options
 from dualscope.learners.choice import Candidate, Choice, choose, judges
 from dualscope.learners.hidden_states.steering import Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.models.capture.intervention import OnHeads
+from dualscope.models.capture.activation_edits import OnHeads
 from dualscope.models.heads import written_by_heads
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class FunctionVector(Learner[FunctionVectorOptions]):
     """What a few heads write at the end of the context and a query, on average, added to the query's residual."""
 
     options = FunctionVectorOptions
+    family = "vector"
 
     def is_open(self, options: FunctionVectorOptions) -> bool:
         return options.layer is None or options.which is None

@@ -37,6 +37,7 @@ class Kernel(Learner[KernelOptions]):
     """A softmax over the demonstrations by the likeness of their hidden states; predictions only."""
 
     options = KernelOptions
+    family = "shallow"
     changes_model = False
 
     def is_open(self, options: KernelOptions) -> bool:

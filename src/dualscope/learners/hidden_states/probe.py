@@ -33,6 +33,7 @@ class Probe(Learner[ProbeOptions]):
     """Softmax regression by GD on each layer's residual stream; predictions only, the model does not change."""
 
     options = ProbeOptions
+    family = "shallow"
     changes_model = False
 
     def learn(self, bench: Bench, lr: float | None, options: ProbeOptions) -> Learned:

@@ -14,7 +14,7 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.learners.choice import Choice
 from dualscope.learners.learner import Learned
-from dualscope.models.capture.intervention import OnResidual
+from dualscope.models.capture.activation_edits import OnResidual
 from dualscope.models.reading.last_token import read_under_each
 
 if TYPE_CHECKING:

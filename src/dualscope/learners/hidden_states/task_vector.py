@@ -31,6 +31,7 @@ class TaskVector(Learner[TaskVectorOptions]):
     """The residual after one layer, of the context with dummy queries, in the query's own place without a context."""
 
     options = TaskVectorOptions
+    family = "vector"
 
     def is_open(self, options: TaskVectorOptions) -> bool:
         return options.layer is None

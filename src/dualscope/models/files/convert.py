@@ -1,4 +1,4 @@
-"""Pickle-only checkpoints to safetensors.
+"""Pickle-only checkpoints and GGUF files to safetensors.
 
 A pickle can run code when it is read, so it is read by torch's restricted reader (``weights_only``), in a
 process of its own that sees no more than the files it converts. Nothing else here opens a pickle.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import share
+from dualscope.models.files import gguf_convert
 from dualscope.models.files.source import PICKLED, ModelSource, find, shard_names
 
 
@@ -23,10 +24,10 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
     storage (tied embeddings) are written once: transformers ties them again when it loads the model.
     """
     source = find(name, offline)
-    pickles = _pickles(source)
+    pickles = _pickles(source) if source.gguf is None else []
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"'{out}' exists and is not an empty folder; give a new one")
-    if source.file("config.json") is None:
+    if source.gguf is None and source.file("config.json") is None:
         raise InputError(f"model '{name}' has no config.json: it is not a transformers model")
     new = not out.exists()
     try:
@@ -36,7 +37,10 @@ def convert(name: str, out: Path, offline: bool = False) -> list[Path]:
         raise InputError(f"'{out}' cannot be made ({error.strerror})") from None
     try:
         with aside as folder:
-            written = _write(source, pickles, Path(folder))
+            if source.gguf is not None:
+                written = gguf_convert.write(source.gguf, Path(folder))
+            else:
+                written = _write(source, pickles, Path(folder))
             for file in Path(folder).iterdir():
                 file.rename(out / file.name)
     except BaseException:

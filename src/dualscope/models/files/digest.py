@@ -14,6 +14,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.words import AdapterMode
 from dualscope.models.files.adapter import adapter_files
+from dualscope.models.files.gguf_file import read_header
 from dualscope.models.files.source import find
 
 if TYPE_CHECKING:  # a finished study is recognised by its files' digests without importing torch
@@ -27,11 +28,14 @@ def model_digest(
 ) -> str:
     """A hash of a model's weights, configuration and tokenizer, and of an adapter; files are fetched if need be."""
     source = find(name, offline)
-    source.config()
-    files = [*source.weights(), *source.texts()]
-    known = {file.name: _remembered(file) for file in files}
+    if source.gguf is not None:
+        read_header(source.gguf)
+        known = {"model.gguf": remembered(source.gguf)}
+    else:
+        source.config()
+        known = {file.name: remembered(file) for file in (*source.weights(), *source.texts())}
     if adapter is not None:
-        known |= {f"adapter/{file.name}": _remembered(file) for file in adapter_files(adapter)}
+        known |= {f"adapter/{file.name}": remembered(file) for file in adapter_files(adapter)}
         known |= {"adapter": mode} if mode == "active" else {}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -39,7 +43,7 @@ def model_digest(
 def is_here(name: str) -> bool:
     """Whether a model's files can be read without fetching anything."""
     source = find(name, offline=True)
-    if source.folder is not None:
+    if source.is_local:
         return True
     try:
         return bool(source.weights())
@@ -47,7 +51,12 @@ def is_here(name: str) -> bool:
         return False
 
 
-def _remembered(file: Path) -> str:
+def cache_folder() -> Path:
+    """Where what can be made again is kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dualscope"
+
+
+def remembered(file: Path) -> str:
     """A file's digest, remembered between runs while its path, inode, size and times of change are as they were.
 
     The inode's own time (ctime) is there because anybody can set the other one back.
@@ -55,19 +64,27 @@ def _remembered(file: Path) -> str:
     real = file.resolve()
     state = real.stat()
     key = f"{real}|{state.st_ino}|{state.st_size}|{state.st_mtime_ns}|{state.st_ctime_ns}"
-    cache = Folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dualscope")
-    try:
-        known = dict(json.loads(cache.read("digests.json")))
-    except (OSError, ValueError):  # none yet, or not ours: a cache may always be made anew
-        known = {}
+    cache = Folder(cache_folder())
+    known = _cached(cache)
     if key not in known:
         known[key] = digest_of_files([real])
         try:
             cache.write("digests.json", json.dumps(known).encode())
             cache.sweep(60.0)
-        except OSError:  # a read-only home: hash again next time
+        except (OSError, InputError):  # a read-only home, a folder in its place: hash again next time
             pass
-    return str(known[key])
+    return known[key]
+
+
+def _cached(cache: Folder) -> dict[str, str]:
+    """What is remembered; a cache that is damaged, or not ours, is made anew."""
+    try:
+        found = json.loads(cache.read("digests.json"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, str) and _SHA256.fullmatch(value)}
 
 
 def digest_of_files(files: Iterable[Path]) -> str:

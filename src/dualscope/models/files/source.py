@@ -1,4 +1,4 @@
-"""Where a model's files are: a folder, the embedded model, or a repository on the hub.
+"""Where a model's files are: a folder, the embedded model, a GGUF file, or a repository on the hub.
 
 Every file is asked for by its name, one of those below or one that a checked index names, so that nothing else of a
 model's folder is ever read. A model of the hub is brought here first and then read as a folder: only this module
@@ -17,6 +17,8 @@ from dualscope.core import network
 from dualscope.core.called import called
 from dualscope.core.errors import InputError
 from dualscope.core.strangers import json_of, reason
+from dualscope.models.files.gguf_file import gguf_in, is_gguf
+from dualscope.models.files.sane_config import check_numbers
 
 EMBEDDED = "embedded"
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -51,11 +53,13 @@ NO_REVISION = re.compile(r"[\s~^:?*\[\\{}@]|\.\.")  # what no name of git's has
 class ModelSource:
     """A model as the user named it, and how to reach its files.
 
-    ``folder`` is set for local models; otherwise ``repository`` (with ``revision``) names one on the hub.
+    ``folder`` is set for local models, ``gguf`` for those in one GGUF file, which are read as the folder that they are
+    converted into; otherwise ``repository`` (with ``revision``) names one on the hub.
     """
 
     name: str
     folder: Path | None = None
+    gguf: Path | None = None
     repository: str | None = None
     revision: str | None = None
     offline: bool = False
@@ -63,12 +67,34 @@ class ModelSource:
     @property
     def location(self) -> str:
         """What a message calls the place."""
-        return str(self.folder) if self.folder is not None else str(self.repository)
+        return str(self.folder or self.gguf or self.repository)
+
+    @property
+    def is_local(self) -> bool:
+        return self.repository is None
+
+    @cached_property
+    def _here(self) -> Path | None:
+        """The folder of a local model; a GGUF file is converted now, where that was not done before."""
+        if self.gguf is None:
+            return self.folder
+        from dualscope.models.files.gguf_convert import converted
+
+        return converted(self.gguf)
+
+    def is_converted(self) -> bool:
+        """Whether the files can be read without converting anything first."""
+        if self.gguf is None:
+            return True
+        from dualscope.models.files.gguf_convert import is_whole, kept_at
+
+        return is_whole(kept_at(self.gguf))
 
     def file(self, filename: str) -> Path | None:
         """The path of one of the model's files, fetched if need be; None where the model has no such file."""
-        if self.folder is not None:
-            path = self.folder / filename
+        if self.is_local:
+            assert self._here is not None
+            path = self._here / filename
             try:
                 return path if path.is_file() else None
             except OSError as error:
@@ -86,7 +112,7 @@ class ModelSource:
         """config.json, without which there is no model: an explanation where there is none."""
         path = self.file(CONFIG)
         if path is not None:
-            self._refuse_quantised(path)
+            self._check_config(path)
             return path
         if self.folder is not None:
             raise InputError(f"model '{self.name}': there is no config.json in {self.folder}")
@@ -96,9 +122,11 @@ class ModelSource:
             else f"model '{self.name}' has no config.json on the hub: it is not a transformers model"
         )
 
-    def _refuse_quantised(self, path: Path) -> None:
+    def _check_config(self, path: Path) -> None:
         """Before any weights are fetched: a change of them would have to pass through what they were rounded to."""
-        found = json_of(path, "copy the folder again").get("quantization_config")
+        config = json_of(path, "copy the folder again")
+        check_numbers(config, path)
+        found = config.get("quantization_config")
         if found is not None:
             how = found.get("quant_method") if isinstance(found, dict) else None
             raise InputError(
@@ -151,7 +179,7 @@ class ModelSource:
 
     def commit(self) -> str | None:
         """The commit of the hub's repository that the files are of; None for a folder."""
-        if self.folder is not None or self._config is None:
+        if self.is_local or self._config is None:
             return self.revision
         snapshot = self._config.parent
         return snapshot.name if snapshot.parent.name == "snapshots" else self.revision
@@ -173,8 +201,12 @@ class ModelSource:
                 f"model '{self.name}' has pickled weights only ({PICKLED[0]}), which can run code when "
                 f"loaded; convert them first: {called('convert', self.name, 'OUT')}, then use --model OUT"
             )
-        where = "in the local cache (offline)" if self.offline and self.folder is None else "there"
+        where = "in the local cache (offline)" if self.offline and not self.is_local else "there"
         raise InputError(f"model '{self.name}' has no model.safetensors {where}: {self.location}")
+
+    def origin(self) -> list[Path]:
+        """The files whose content says which model it is: the weights, or the GGUF file that they were made from."""
+        return self.weights() if self.gguf is None else [self.gguf]
 
     def _shards(self, index: Path) -> list[Path]:
         names = shard_names(index, self.name, ".safetensors")
@@ -228,7 +260,7 @@ def weights_header(shards: Iterable[Path], model: str) -> dict[str, tuple[tuple[
 
 
 def find(name: str, offline: bool = False) -> ModelSource:
-    """What a user's ``--model`` means: "embedded", a folder, or a hub name with an optional @revision.
+    """What a user's ``--model`` means: "embedded", a folder, a GGUF file, or a hub name with an optional @revision.
 
     >>> find("EleutherAI/pythia-70m@step3000").revision
     'step3000'
@@ -239,14 +271,21 @@ def find(name: str, offline: bool = False) -> ModelSource:
     if name == EMBEDDED:
         return ModelSource(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))
     if not name.strip():
-        raise InputError("an empty name of a model; give embedded, a folder, or a name on the hub")
+        raise InputError(
+            "an empty name of a model; give embedded, a folder, a GGUF file, or a name on the hub"
+        )
     try:
         folder = Path(name).expanduser()
         if folder.is_dir():
-            return ModelSource(name, folder=folder)
-        if folder.is_file():
+            plain = any((folder / file).exists() for file in (WHOLE, INDEX, *PICKLED))
+            alone = None if plain else gguf_in(folder)
+            return ModelSource(name, folder=folder) if alone is None else ModelSource(name, gguf=alone)
+        if is_gguf(folder):
+            return ModelSource(name, gguf=folder)
+        if folder.exists():
             raise InputError(
-                f"'{name}' is a file; give the folder that holds config.json and model.safetensors"
+                f"'{name}' is a file, and not one in GGUF; give the folder that holds config.json and "
+                "model.safetensors, or a GGUF file"
             )
     except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, the home of nobody
         if isinstance(error, InputError):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError
+from dualscope.models.capture.activation_edits import ActivationEdit
 from dualscope.models.capture.hooks import capturing
-from dualscope.models.capture.intervention import Intervention
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of
 from dualscope.models.reading.memory import halving
@@ -27,7 +27,7 @@ Kept = dict[int, tuple[Tensor, Tensor]]  # a layer's keys and values, [batch, kv
 
 
 @torch.no_grad()
-def read_under_each(model: "Model", lesson: "Lesson", changes: Sequence[Sequence[Intervention]]) -> Tensor:
+def read_under_each(model: "Model", lesson: "Lesson", changes: Sequence[Sequence[ActivationEdit]]) -> Tensor:
     """Log-probabilities of the labels without a context, as `Trace` has them: [changes, queries, classes].
 
     Each change is a list of interventions; the empty list leaves the model as it is.
@@ -43,7 +43,7 @@ def read_under_each(model: "Model", lesson: "Lesson", changes: Sequence[Sequence
     return found.to(model.device)
 
 
-def _batch_under_each(reading: Reading, changes: Sequence[Sequence[Intervention]], batch: Batch) -> Tensor:
+def _batch_under_each(reading: Reading, changes: Sequence[Sequence[ActivationEdit]], batch: Batch) -> Tensor:
     model, plain = reading.model, reading.plain
     last = torch.as_tensor(batch.prompt_end, device=model.device).expand(len(batch.queries))
     own = batch.tokens[torch.arange(len(last), device=model.device), last][:, None]

@@ -20,12 +20,15 @@ from dualscope.report.sections import (
     published,
     queries,
     regression,
+    response,
     similarity,
+    specifications,
     sweeps,
     verdict,
 )
 
 SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
+    response.section,
     verdict.section,
     compared.section,
     hypotheses.section,
@@ -34,6 +37,7 @@ SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     similarity.section,
     layers.section,
     controls.section,
+    specifications.section,
     alpha.section,
     gradients.section,
     heads.section,

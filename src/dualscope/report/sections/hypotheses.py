@@ -27,12 +27,14 @@ def section(data: Data) -> Section | None:
         for ranking in ranked
         if ranking.task != ALL_TASKS and (ranking.hypotheses or ranking.empty)
     ]
-    items: list[Item] = [*words, _ranked(data, found), _everything(found)]
+    items: list[Item] = [*words, _ranked(data, found), *_nulls(data), _everything(found)]
     shots = _by_shots(data)
     items += [*([shots] if shots is not None else []), *choices.items(data)]
     about = (
-        "The share of what the context does to the label probabilities that each hypothesis does too: 1 is all of it, "
-        "0 is what zero-shot has, below 0 is further from in-context learning than doing nothing."
+        "The share of what the context does to the label probabilities that each hypothesis does too, beyond what a "
+        "temperature and class biases do: 1 is all of it, 0 is what zero-shot has, below 0 is further from in-context "
+        "learning than doing nothing. Of a run it is a ratio of sums over the seeds, and every seed's value stands "
+        "beside it."
     )
     return Section("hypotheses", "What explains it best?", tuple(items), about)
 
@@ -48,34 +50,63 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
                 panels.append(_panel(subject, ranking, data.side_by_side))
             for place, one in enumerate(ranking.hypotheses, 1):
                 controls = [Number.of(one.controls.get(name)) for name in NULLS]
-                rows.append(
-                    [subject.name, ranking.task, str(place), one.label, Number.of(one.explained), *controls]
-                )
+                own = Number.of(one.explained)
+                beside: list[Entry] = [own.seeds or own.text, Number.of(one.mismatched)]
+                rows.append([subject.name, ranking.task, str(place), one.label, own, *beside, *controls])
+            none = [Number(None)] * len(NULLS)
             for one in ranking.ceilings:
-                none = [Number(None)] * len(NULLS)
-                rows.append(
-                    [subject.name, ranking.task, "ceiling", one.label, Number.of(one.explained), *none]
-                )
+                own = Number.of(one.explained)
+                beside = [own.seeds or own.text, Number.of(one.mismatched)]
+                rows.append([subject.name, ranking.task, "ceiling", one.label, own, *beside, *none])
             rows += [
-                [subject.name, ranking.task, "–", label, Number(None), *[Number(None)] * len(NULLS)]
+                [subject.name, ranking.task, "–", label, Number(None), "–", Number(None), *none]
                 for label in ranking.empty
             ]
     return Chart(
         "explained",
         "Explained share, best first",
-        "A bar for each hypothesis with its interval over seeds; the marks on it are the same learner under its own "
-        "controls; the diamonds are ceilings: fitted on in-context learning itself, or in-context learning from other "
-        "demonstrations.",
+        "A bar for each hypothesis with its interval over seeds, and a dot for each seed; the marks on it are the same "
+        "learner under its own controls; the diamonds are ceilings: fitted on in-context learning itself, or "
+        "in-context learning from other demonstrations.",
         "A bar counts for what it has above its own marks. What is missing up to 1 is explained by nobody here; a "
         "ceiling below 1 says how much another draw, or the best change of that kind, would miss too. Shares below "
         f"{LEAST} are drawn at that edge; the numbers behind it have them as they are.",
         tuple(panels),
         Table.build(
-            ["model", "task", "place", "hypothesis", "explained", *(f"under {n}" for n in NULLS)], rows
+            [
+                *(
+                    "model",
+                    "task",
+                    "place",
+                    "hypothesis",
+                    "explained",
+                    "each seed",
+                    "by answers to other queries",
+                ),
+                *(f"under {n}" for n in NULLS),
+            ],
+            rows,
         ),
-        ("explained",),
+        ("explained", "explained_mismatched"),
         wide=True,
     )
+
+
+def _nulls(data: Data) -> list[Table]:
+    """What answers explain that know nothing of the demonstrations' content, where that was asked for."""
+    metrics = ("explained_null", "explained_raw_null")
+    found: dict[tuple[str, str, str], dict[str, Number]] = {}
+    for subject in data.subjects:
+        for row in subject.rows:
+            if row["metric"] in metrics and row["variant"] == "trained" and row["task"] != ALL_TASKS:
+                key = (subject.name, str(row["task"]), str(row["reference"]))
+                found.setdefault(key, {})[row["metric"]] = Number.of(row)
+    rows: list[list[Entry]] = [
+        [*key, *(numbers.get(name, Number(None)) for name in metrics)] for key, numbers in found.items()
+    ]
+    columns = ["model", "task", "answers", "explained", "explained_raw (calibration counts)"]
+    title = "Answers that know nothing of what the demonstrations say"
+    return [Table.build(columns, rows, title=title)] if rows else []
 
 
 def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
@@ -100,6 +131,11 @@ def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
             "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
         }
     ]
+    dots = [(reach(value), plain(one.label)) for one in bars if len(one.each) > 1 for value in one.each]
+    if dots:
+        traces.append(
+            _marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@axis", 6)
+        )
     tops = ranking.ceilings
     if tops:
         tall = [reach(one.explained["value"]) for one in tops]
@@ -124,7 +160,9 @@ def _ends(standings: tuple[Standing, ...]) -> tuple[list[Any], list[Any]]:
     return [one.explained.get("low") for one in standings], [one.explained.get("high") for one in standings]
 
 
-def _marks(name: str, x: list[float | None], y: list[str], symbol: str, shade: str) -> dict[str, Any]:
+def _marks(
+    name: str, x: list[float | None], y: list[str], symbol: str, shade: str, size: int = 9
+) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -132,7 +170,7 @@ def _marks(name: str, x: list[float | None], y: list[str], symbol: str, shade: s
         "name": name,
         "x": x,
         "y": y,
-        "marker": {"color": shade, "symbol": symbol, "size": 9, "line": {"width": 1.6, "color": shade}},
+        "marker": {"color": shade, "symbol": symbol, "size": size, "line": {"width": 1.6, "color": shade}},
         "hovertemplate": "%{y}: %{x:.3f}<extra>" + name + "</extra>",
     }
 
@@ -153,6 +191,7 @@ def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
                         Badge("ceiling", "none") if one in ranking.ceilings else "hypothesis",
                         Number.of(beside.get("accuracy")),
                         Number.of(beside.get("agreement")),
+                        Number.of(beside.get("agreement_kappa")),
                         Number.of(one.explained),
                         Number.of(beside.get("explained_next_token")),
                         Number.of(beside.get("topk_overlap")),
@@ -160,8 +199,8 @@ def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
                     ]
                 )
     columns = [
-        "model", "task", "learner", "role", "accuracy", "agreement with ICL", "explained", "explained, next token",
-        "top 10 shared", "sim_aou",
+        "model", "task", "learner", "role", "accuracy", "agreement with ICL", "above chance (kappa)", "explained",
+        "explained, next token", "top 10 shared", "sim_aou",
     ]  # fmt: skip
     title = "Predictions and attention outputs side by side (sim_aou of what acts at one layer: of the layers above)"
     return Table.build(columns, rows, title=title)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dualscope.core.learning import PLAIN, Learning
-from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY
-from dualscope.findings.headline import short
+from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, short
 from dualscope.findings.titles import learner_title
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, Panel, Section
@@ -48,8 +47,11 @@ def section(data: Data) -> Section | None:
             )
     chart = _chart(data)
     items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
-    about = "On the trained model, each learner under test against every control that decides."
-    return Section("verdict", "The answers", tuple(items), about)
+    about = (
+        "The papers' measure: does a learner change the attention outputs as the whole context does? Each learner "
+        "under test against every control that decides, on the trained model. Hardly any of that change is learning."
+    )
+    return Section("verdict", "Likeness of the whole change", tuple(items), about)
 
 
 def headlines(data: Data) -> list[tuple[str, str]]:
@@ -89,8 +91,8 @@ def _no_nulls(answers: Sequence[Document]) -> list[str]:
             if comparison["teaches"]:
                 found.setdefault(comparison["control"], []).append(answer["task"])
     return [
-        f"Not a null here: {control} of {answers[0]['learner']} beats zero-shot on {', '.join(tasks)}, and does not "
-        "decide there."
+        f"Not a null here: {control} of {answers[0]['learner']} beats zero-shot and chance on {', '.join(tasks)}, and "
+        "does not decide there."
         for control, tasks in found.items()
     ]
 
@@ -126,12 +128,14 @@ def _reasons(answers: Sequence[Document]) -> list[str]:
         *((n, n) for n in dict.fromkeys(a["learner"] for a in answers)),
     ):
         own = [a for a in answers if key in ("icl_gain", a["learner"])]
-        gains = {a["task"]: a["icl_gain" if key == "icl_gain" else "gd_gain"] for a in own}
-        flat = [task for task, gain in gains.items() if gain is not None and not gain["low"] > 0]
-        unknown = [task for task, gain in gains.items() if gain is None]
+        side = "icl" if key == "icl_gain" else "gd"
+        gains = {a["task"]: (a[f"{side}_gain"], a[f"{side}_learned"]) for a in own}
+        flat = [task for task, (gain, learned) in gains.items() if gain is not None and not learned]
+        unknown = [task for task, (gain, _) in gains.items() if gain is None]
         if flat:
             found.append(
-                f"{who} does not clearly beat zero-shot on {', '.join(flat)}: there is no learning to compare."
+                f"{who} does not clearly beat zero-shot and chance on {', '.join(flat)}: there is no learning to "
+                "compare."
             )
         if unknown:
             found.append(f"Whether {who} beats zero-shot was not measured on {', '.join(unknown)}.")

@@ -14,7 +14,8 @@ from typing import Literal
 from dualscope.core.errors import InputError
 from dualscope.core.learning import Learning
 from dualscope.core.strangers import json_of
-from dualscope.core.words import Precision
+from dualscope.core.words import PLACE_SETS, Precision
+from dualscope.models.files.gguf_file import read_header
 from dualscope.models.files.source import CONFIG, find, weights_header
 from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, TrainingDemand, footprint
 from dualscope.studies.cell import Cell, Place
@@ -37,6 +38,9 @@ OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
 def shape_of(name: str, offline: bool = True) -> Shape | None:
     """A model's shape, from its files' headers; None where they are not on this machine."""
     source = find(name, offline)
+    if source.gguf is not None:
+        header = read_header(source.gguf)
+        return Shape.of(header.sizes(), header.parameters)
     path = source.file(CONFIG)
     try:
         files = source.weights()
@@ -45,8 +49,8 @@ def shape_of(name: str, offline: bool = True) -> Shape | None:
     if path is None:
         return None
     config = json_of(path, "copy the folder again")
-    header = weights_header(files, name).values()
-    return Shape.of(config, sum(prod(shape) for shape, _ in header))
+    shapes = weights_header(files, name).values()
+    return Shape.of(config, sum(prod(shape) for shape, _ in shapes))
 
 
 def label_lengths(name: str, labels: Sequence[str]) -> list[int] | None:
@@ -57,7 +61,8 @@ def label_lengths(name: str, labels: Sequence[str]) -> list[int] | None:
     """
     from tokenizers import Tokenizer
 
-    path = find(name, offline=True).file("tokenizer.json")
+    source = find(name, offline=True)
+    path = source.file("tokenizer.json") if source.is_converted() else None
     if path is None:
         return None
     try:
@@ -109,6 +114,11 @@ class Estimator:
             work += TRAINED * sitting.shots * tokens
         elif sitting.shots:
             work += 2.0 * sitting.shots * tokens
+        if cell.intervention is not None:
+            # Every draw is learned from and read; a learner that is planted is read a second time, after a context.
+            again = 2.0 * (queries + sitting.shots) * tokens
+            planted = cell.learning in (learning for _, learning in cell.plants)
+            work = cell.intervention.draws * (work + planted * again)
         return work * shape.parameters / FLOPS + OVERHEAD
 
     def search_seconds(self, job: RateJob) -> float | None:
@@ -126,6 +136,9 @@ class Estimator:
         sitting, training = cell.sitting, self._training(cell, cell.learning)
         others = sum(self._training(cell, other) is not None for other in cell.beside)
         traces = 3 + len(cell.beside)
+        if cell.intervention is not None:
+            # Of in-context learning, its sets behind other inputs, every plant, and the learner: one a draw.
+            traces += cell.intervention.draws * (2 + PLACE_SETS + len(cell.plants))
         return self._memory(
             sitting.place, sitting.task, sitting.shots, sitting.queries, training, others, traces
         )
@@ -207,4 +220,6 @@ class Estimator:
 
 
 def _kind(cell: Cell) -> tuple[str, str, str]:
-    return cell.sitting.place.weights, cell.sitting.task, cell.learning.label
+    """What takes about as long: the same learner on the same task, on one lesson or on the draws of an intervention."""
+    draws = "" if cell.intervention is None else f" {cell.intervention.kind} {cell.intervention.draws}"
+    return cell.sitting.place.weights, cell.sitting.task, cell.learning.label + draws

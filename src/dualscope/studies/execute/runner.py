@@ -198,7 +198,8 @@ class Runner:
         return works
 
     def _is_done(self, cell: Cell, stored: set[str]) -> bool:
-        return cell.id in stored and (not self.study.save_traces or self.run.has_trace(cell.id))
+        traced = self.study.save_traces and cell.intervention is None
+        return cell.id in stored and (not traced or self.run.has_trace(cell.id))
 
     def _discard_unreadable(self, result: RunOutcome) -> None:
         """A cell whose file is damaged is as good as not there: it is said, and computed again.

@@ -47,6 +47,7 @@ def learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
     for cell in cells:
         yield cell.learning
         yield from cell.beside
+        yield from (plant for _, plant in cell.plants)
         if cell.reference is not None:
             yield cell.reference
         if cell.learning.control == "random-update":  # it is of the size of the learner's own

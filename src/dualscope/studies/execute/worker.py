@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dualscope.core.errors import InputError
 from dualscope.models.files.lineage import lineage
-from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.studies.cell import Cell, InterventionSpec, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.loaded_model import LoadedModel, release_memory
@@ -22,6 +23,7 @@ from dualscope.studies.execute.outcome import (
     reason_for,
     report_of,
 )
+from dualscope.studies.execute.surroundings import Surroundings, left_running
 from dualscope.studies.execute.work import Work, WorkerSetup, learnings
 from dualscope.studies.plugins import load_plugins
 from dualscope.studies.rates import RatePiece
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from dualscope.models import Model, Trace
     from dualscope.tasks import Lesson, Task
 
+T = TypeVar("T")
 IN_FILES = "memory has no room for the trace: it was kept in files, and looked at layer by layer"
 
 
@@ -46,6 +49,7 @@ class Worker:
         self._loaded = LoadedModel(setting, ahead)
         self._zero_shot: tuple[Any, Trace] | None = None
         self._disk_full = False
+        self._meddled: str | None = None
 
     def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
         """Compute what of the work is not there yet. False where another process is at it."""
@@ -59,7 +63,8 @@ class Worker:
             return True
         try:
             if isinstance(work.sitting, Sitting):
-                self._sit(work.sitting, work.cells, tell)
+                with ExitStack() as over:
+                    self._sit(work.sitting, work.cells, tell, over)
             else:
                 self._choose(work.sitting, tell)
         finally:
@@ -68,7 +73,10 @@ class Worker:
 
     # Cells
 
-    def _sit(self, sitting: Sitting, cells: Sequence[Cell], tell: Callable[[Event], None]) -> None:
+    def _sit(
+        self, sitting: Sitting, cells: Sequence[Cell], tell: Callable[[Event], None], over: ExitStack
+    ) -> None:
+        """The cells of a sitting; ``over`` closes its bench when all of them are done."""
         bench: Bench | None = None
         broken: Exception | None = None
         for place, cell in enumerate(cells):
@@ -87,6 +95,7 @@ class Worker:
                 if bench is None:
                     try:
                         bench = self._bench(sitting, cells)
+                        over.callback(bench.close)
                     except Exception as error:
                         broken = error
                         raise
@@ -95,7 +104,8 @@ class Worker:
                 self._disk_full = self._disk_full or is_full_disk(error)
                 self._record(cell, error)
                 tell(_failure(cell.id, str(cell), began, error))
-                if self._loaded.what_changed() is not None:
+                if self._meddled or self._loaded.what_changed() is not None:
+                    self._meddled = None
                     bench = self._zero_shot = None  # loaded anew for the next cell
                     self._loaded.drop()
                 release_memory()
@@ -103,25 +113,25 @@ class Worker:
                 tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
 
     def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
-        import torch
-
+        if cell.intervention is not None:
+            self._respond(cell, cell.intervention, bench, began)
+            return
         from dualscope.metrics.measured import measure_cell
 
-        measured = measure_cell(
+        measured = self._guarded(
+            cell,
             bench,
-            cell.learning,
-            cell.beside,
-            reference=cell.reference,
-            metrics=cell.metrics,
-            per_head=cell.per_head,
-            per_query=cell.per_query,
-            subset=cell.subset,
+            lambda: measure_cell(
+                bench,
+                cell.learning,
+                cell.beside,
+                reference=cell.reference,
+                metrics=cell.metrics,
+                per_head=cell.per_head,
+                per_query=cell.per_query,
+                subset=cell.subset,
+            ),
         )
-        if cell.code and (what := self._loaded.what_changed()) is not None:
-            raise CellError(
-                f"{cell.learning.label} left the model changed ({what}), so its numbers are not kept and the model is "
-                "loaded anew: a learner has to leave the weights as it found them"
-            )
         learned = measured.result.learned
         columns = cell.columns(learned.shots_used or bench.lesson.shots_used)
         given_up = (*learned.notes, *([IN_FILES] if learned.trace.is_in_files else []))
@@ -130,18 +140,49 @@ class Worker:
             [{**columns, **row} for row in measured.rows],
             queries=measured.queries,
             trace=learned.trace.save if self.setting.study.save_traces else None,
-            notes={
-                "seconds": f"{time.perf_counter() - began:.3f}",
-                "device": str(bench.model.device),
-                "parameters": str(sum(weights.numel() for weights in bench.model.hf.parameters())),
-                "threads": str(torch.get_num_threads()),
-                **_lineage_of(cell),
-                **({GIVEN_UP: "; ".join(given_up)} if given_up else {}),
-            },
+            notes=_notes_on(cell, bench, began, given_up),
         )
 
+    def _respond(self, cell: Cell, spec: InterventionSpec, bench: Bench, began: float) -> None:
+        """A learner on the draws of an intervention. What learners share is kept while the sitting lasts."""
+        from dualscope.learners.response_bench import ResponseBench
+        from dualscope.metrics.response.measured_response import ResponseMeter
+
+        meter = bench.once(spec, lambda: ResponseMeter(ResponseBench(bench, spec.kind, spec.draws)))
+        measured = self._guarded(cell, bench, lambda: meter.measure(cell.learning, cell.plants))
+        columns = cell.columns(bench.lesson.shots_used)
+        self.run.store(
+            cell.id,
+            [{**columns, **row} for row in measured.rows],
+            queries=measured.queries,
+            responses=measured.responses,
+            notes=_notes_on(cell, bench, began, measured.notes),
+        )
+
+    def _guarded(self, cell: Cell, bench: Bench, measure: Callable[[], T]) -> T:
+        """What is measured, where a plugin has changed nothing that other cells share."""
+        if left_running():
+            raise CellError("not computed: a thread that a plugin left running may change anything")
+        around = Surroundings(bench) if cell.code else None
+        try:
+            measured = measure()
+        finally:
+            self._meddled = around.restore() if around is not None else None
+        if self._meddled is not None:
+            raise CellError(
+                f"{cell.learning.label} changed what other cells share ({self._meddled}), so its numbers are not kept: "
+                "a learner or metric has to copy what it changes"
+            )
+        if cell.code and (what := self._loaded.what_changed()) is not None:
+            raise CellError(
+                f"{cell.learning.label} left the model changed ({what}), so its numbers are not kept and the model is "
+                "loaded anew: a learner has to leave the weights as it found them"
+            )
+        return measured
+
     def _is_done(self, cell: Cell) -> bool:
-        return self.run.has(cell.id) and (not self.setting.study.save_traces or self.run.has_trace(cell.id))
+        traced = self.setting.study.save_traces and cell.intervention is None
+        return self.run.has(cell.id) and (not traced or self.run.has_trace(cell.id))
 
     def _record(self, cell: Cell, error: BaseException) -> None:
         try:
@@ -246,6 +287,8 @@ def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
     """Only what cells to come still need is held: memory does not grow with the number of rates."""
     for learning in set(learnings(past[-1:])) - set(learnings(future)):
         bench.forget(learning)
+    for spec in {cell.intervention for cell in past[-1:]} - {cell.intervention for cell in future} - {None}:
+        bench.let_go(spec)
 
 
 def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
@@ -255,6 +298,20 @@ def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
     chosen = cells[0].metrics
     names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
     return frozenset().union(*(METRICS[name].wants for name in names))
+
+
+def _notes_on(cell: Cell, bench: Bench, began: float, given_up: Sequence[str]) -> dict[str, str]:
+    """What is noted beside a cell's rows: how long it took, where, and what was given up or failed."""
+    import torch
+
+    return {
+        "seconds": f"{time.perf_counter() - began:.3f}",
+        "device": str(bench.model.device),
+        "parameters": str(sum(weights.numel() for weights in bench.model.hf.parameters())),
+        "threads": str(torch.get_num_threads()),
+        **_lineage_of(cell),
+        **({GIVEN_UP: "; ".join(given_up)} if given_up else {}),
+    }
 
 
 def _lineage_of(cell: Cell) -> dict[str, str]:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dualscope.core.query_columns import QueryColumn
+from dualscope.core.response_products import parts_of
 from dualscope.core.rows import COLUMNS
-from dualscope.studies.run_folder import legacy
 
 _INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
 _NUMBERS = {"lr", "value", "low", "high"}
@@ -49,15 +48,12 @@ def checked_rows(table: pa.Table) -> pa.Table:
     table = table.replace_schema_metadata(None)
     if table.schema.equals(SCHEMA):
         return table
-    old = legacy.is_old(table.schema)
     for field in SCHEMA:
-        if old and field.name in legacy.ADDED:
-            continue
         if field.name not in table.column_names:
             raise pa.ArrowInvalid(f"not a cell's rows: there is no column '{field.name}'")
         if table.schema.field(field.name).type != field.type:
             raise pa.ArrowInvalid(f"not a cell's rows: the column '{field.name}' is no {field.type}")
-    return legacy.upgraded(table) if old else table
+    return table
 
 
 def queries_of(data: bytes, cell: str) -> pa.Table:
@@ -65,8 +61,14 @@ def queries_of(data: bytes, cell: str) -> pa.Table:
     table = read_cell(data, cell)
     if "query" not in table.column_names:
         raise pa.ArrowInvalid("not a table of queries: it has no column 'query'")
-    told = any(QueryColumn.of(field) is not None for field in table.schema)
-    return table if told else legacy.upgraded_queries(table)
+    return table
+
+
+def responses_of(data: bytes, cell: str) -> pa.Table:
+    """A cell's table of responses, whole and its own."""
+    table = read_cell(data, cell)
+    parts_of(table)
+    return table
 
 
 def notes_of(schema: pa.Schema) -> dict[str, str]:

@@ -17,6 +17,7 @@ from dualscope.studies.run_folder.cell_files import (
     is_damage,
     notes_of,
     queries_of,
+    responses_of,
     rows_of,
     schema_of,
 )
@@ -24,6 +25,7 @@ from dualscope.studies.run_folder.pack import Pack
 
 T = TypeVar("T")
 MENDED = f"`{called('run')}` computes what is damaged again"
+WITH_RESPONSES = "with responses"  # noted beside a cell that has products of responses
 WITHOUT_QUERIES = "without queries"  # noted beside a cell that never had a table of them
 
 
@@ -84,6 +86,9 @@ class Cells:
             lambda: self.known.queries(cell),
         )
 
+    def read_responses(self, cell: str) -> pa.Table:
+        return responses_of(self.folder.read(f"responses/{cell}.parquet"), cell)
+
     def _from(self, cell: str, name: str, loose: Callable[[bytes], T], packed: Callable[[], T]) -> T:
         """From the cell's own file, or where there is none from the pack; it may be packed while we look."""
         if cell in self.known and not self.folder.exists(name):
@@ -102,10 +107,13 @@ class Cells:
             kinds: tuple[tuple[str, Callable[[str], pa.Table]], ...] = (
                 ("cells", self.read_rows),
                 ("queries", self.read_queries),
+                ("responses", self.read_responses),
             )
             for part, read in kinds:
                 try:
                     if part == "queries" and WITHOUT_QUERIES in self.notes(cell):
+                        continue
+                    if part == "responses" and WITH_RESPONSES not in self.notes(cell):
                         continue
                     read(cell)
                 except (OSError, pa.ArrowException) as error:

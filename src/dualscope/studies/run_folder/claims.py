@@ -3,6 +3,10 @@
 A claim is a file that names its owner and is touched while the work goes on. It is stale when its owner is
 known to be dead, or has not touched it for `STALE` seconds (a host that went away): by the clock of the file
 system, or, where the owner's clock is ahead of that, by our own while we watch it.
+
+A claim is a lease: a process that stood still for longer than `STALE` has lost it, and goes on without knowing. So a
+holder asks `holds` before it publishes, touches and releases only what is its own, and what must never happen twice is
+published by a file that only one can create.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ class Claims:
     def __init__(self, folder: Folder, heartbeat: float = HEARTBEAT, stale: float = STALE) -> None:
         self.folder = folder
         self.heartbeat, self.stale = heartbeat, stale
-        self._held: set[str] = set()
+        self._held: dict[str, bytes] = {}  # what we wrote into each
         # When a claim was last touched, and since when we know that.
         self._seen: dict[str, tuple[float, float]] = {}
         self._stop = threading.Event()
@@ -56,13 +60,26 @@ class Claims:
 
     def take(self, key: str) -> bool:
         """Claim a piece of work; False where somebody has it."""
-        name = f"claims/{key}"
-        if not self.folder.create(name, self._signature()) and not (
-            self._clear_stale(name) and self.folder.create(name, self._signature())
-        ):
+        if key in self._held and self.holds(key):
             return False
-        self._held.add(key)
-        return True
+        name, mine = f"claims/{key}", self._signature()
+        self._held[key] = mine
+        try:
+            if self.folder.create(name, mine) or (self._clear_stale(name) and self.folder.create(name, mine)):
+                return True
+        except OSError:  # the file may be there all the same: nobody would wait for it
+            with contextlib.suppress(OSError):
+                self.release(key)
+            raise
+        del self._held[key]
+        return False
+
+    def holds(self, key: str) -> bool:
+        """Whether a claim that was taken is still ours: another may have it since, if this process stood still."""
+        try:
+            return key in self._held and self.folder.read(f"claims/{key}") == self._held[key]
+        except FileNotFoundError:
+            return False
 
     def holder(self, key: str) -> str | None:
         """Who has it and since when, for people; None where it can be taken. Nothing is taken or removed."""
@@ -77,8 +94,13 @@ class Claims:
         return f"{owner or 'somebody'}{f' since {since[0]}' if since else ''}"
 
     def release(self, key: str) -> None:
-        self._held.discard(key)
-        self.folder.remove(f"claims/{key}")
+        try:
+            mine = self.holds(key)
+        except OSError:  # a disk may fail once: a claim that stays would keep others away until it is stale
+            mine = self.holds(key)
+        if mine:
+            self.folder.remove(f"claims/{key}")
+        self._held.pop(key, None)
 
     def clear_stale(self) -> None:
         """Remove the claims of those who are gone: also on work that was stored before they went, which nobody takes
@@ -129,7 +151,8 @@ class Claims:
             for key in list(self._held):
                 # One touch may be missed: there is time for several before the claim is stale.
                 with contextlib.suppress(OSError):
-                    self.folder.touch(f"claims/{key}")
+                    if self.holds(key):
+                        self.folder.touch(f"claims/{key}")
 
 
 def _owner(content: bytes) -> Owner | None:

@@ -1,20 +1,23 @@
 """The packed part of a run: many cells in a few Parquet files, partitioned by model and task.
 
-    packed/rows/model=M/task=T/00000001.parquet      cells' rows, one cell after the other, with a column `cell`
-    packed/queries/model=M/task=T/00000001.parquet   the same cells' tables of queries, each column that any of them has
-    packed/index/00000001.parquet                    which cells these two files hold, and where
+    packed/rows/model=M/task=T/00000001-1a2b3c4d.parquet      cells' rows, one cell after the other, with a column cell
+    packed/queries/model=M/task=T/00000001-1a2b3c4d.parquet   the same cells' tables of queries, all their columns
+    packed/index/00000001.parquet                             which cells these two hold, where, and their digests
 
-A part is there once its index is: that file is written last. A cell in two parts counts as the later one says.
+A part is there once its index is: that file is created last, and only one process can create a number. The files of
+rows and queries have names that nobody else gives, and a number is never used again: so a process that stood still
+for a day can overwrite or remove nothing that others have packed since. A cell in two parts counts as the later says.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,19 +27,27 @@ from dualscope.core.folder import Folder
 from dualscope.core.strangers import reason
 from dualscope.studies.run_folder.cell_files import SCHEMA, Broken, is_damage, parquet_bytes
 from dualscope.studies.run_folder.part_files import (
+    DATA,
+    DIGESTS,
     ENTRIES,
     INDEX,
+    NUMBER,
+    PART,
     ROWS,
     SCHEMAS,
+    SEAL,
     Entry,
     Kind,
     as_it_was,
-    check_own,
+    check_cells,
+    check_index,
     check_part,
     file_of,
     naming,
+    noted,
     plain,
     read_part,
+    seal_of,
 )
 
 if TYPE_CHECKING:
@@ -99,9 +110,10 @@ class Pack:
         found = self._parts[name].slice(at, 1).to_pylist()[0]
         return Entry(part=Path(name).stem, **{**found, "notes": dict(found["notes"] or ())})
 
-    def next_part(self) -> str:
-        last = max((int(Path(name).stem) for name in self.folder.names(INDEX, ".parquet")), default=0)
-        return f"{last + 1:08d}"
+    def last_number(self) -> int:
+        """The highest number that a part has, or has had: one that cannot be read has it, too."""
+        stems = (Path(name).stem for name in self.folder.names(INDEX, ".parquet"))
+        return max((int(stem) for stem in stems if NUMBER.fullmatch(stem)), default=0)
 
     def in_order(self, cells: Iterable[str]) -> list[str]:
         """So that cells of one part come together, and no file has to be opened twice; loose ones first."""
@@ -111,9 +123,7 @@ class Pack:
 
     def rows(self, cell: str) -> pa.Table:
         entry = self.entry(cell)
-        table = self._own(entry, "rows").slice(entry.first, entry.rows)
-        check_own(table, entry.rows, cell)
-        return table.drop_columns(["cell"])
+        return self._own(entry, "rows").slice(entry.first, entry.rows).drop_columns(["cell"])
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's table of queries as it was, its columns in their order."""
@@ -121,15 +131,15 @@ class Pack:
         if entry.first_query is None or entry.queries is None or entry.schema is None:
             raise FileNotFoundError(2, "No such file or directory", f"queries/{cell}.parquet")
         table = self._own(entry, "queries").slice(entry.first_query, entry.queries)
-        check_own(table, entry.queries, cell)
-        return as_it_was(table, self._schemas(entry.part)[entry.schema])
+        with naming(f"{INDEX}/{entry.part}.parquet"):
+            return as_it_was(table, self._schemas(entry.part)[entry.schema])
 
     def whole(self, cells: Iterable[str]) -> pa.Table:
         """The rows of many cells in the order given. Texts are kept once until the end."""
         wanted = [self._where[cell] for cell in cells]
         tables, starts, lengths, total = [], {}, {}, 0
         for name in dict.fromkeys(name for name, _ in wanted):
-            tables.append(self._read_file("rows", *self._of_part(name), texts_once=True))
+            tables.append(self._read_file("rows", name, texts_once=True))
             starts[name] = total + self._parts[name]["first"].to_numpy()
             lengths[name] = self._parts[name]["rows"].to_numpy()
             total += tables[-1].num_rows
@@ -146,40 +156,50 @@ class Pack:
         return pa.concat_tables(piece.cast(SCHEMA) for piece in pieces)
 
     def _own(self, entry: Entry, kind: Kind) -> pa.Table:
-        return self._file(kind, entry.model, entry.task, entry.part)
-
-    def _of_part(self, name: str) -> tuple[str | None, str | None, str]:
-        """Model, task and number of a part: all its cells are of one partition."""
-        model, task = (self._parts[name][column][0].as_py() for column in ("model", "task"))
-        return model, task, Path(name).stem
+        return self._file(kind, f"{entry.part}.parquet")
 
     def _read_schemas(self, part: str) -> list[pa.Schema]:
-        noted = self._parts[f"{part}.parquet"].schema.metadata[SCHEMAS.encode()]
-        return [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in json.loads(noted)]
+        told = noted(self._parts[f"{part}.parquet"])[SCHEMAS]
+        return [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in json.loads(told)]
 
     def _read_index(self, file: str) -> pa.Table:
-        table = read_part(self.folder.read(file), Path(file).stem)
-        if not table.schema.equals(ENTRIES) or SCHEMAS.encode() not in table.schema.metadata:
-            raise pa.ArrowInvalid("not an index of packed cells")
-        return table
+        with naming(file):
+            table = read_part(self.folder.read(file), Path(file).stem)
+            check_index(table)
+            return table
 
-    def _read_file(
-        self, kind: Kind, model: str | None, task: str | None, part: str, texts_once: bool = False
-    ) -> pa.Table:
-        file = file_of(kind, model, task, part)
+    def _file_of(self, kind: Kind, name: str) -> str:
+        """Where an index's rows or queries are: all its cells are of one partition."""
+        table = self._parts[name]
+        model, task = (table[column][0].as_py() for column in ("model", "task"))
+        return file_of(kind, model, task, noted(table).get(DATA, Path(name).stem))
+
+    def _check_digest(self, kind: Kind, name: str, digest: str) -> None:
+        wanted = json.loads(noted(self._parts[name]).get(DIGESTS, "{}")).get(kind, digest)
+        if digest != wanted:
+            raise pa.ArrowInvalid("it was changed after it was packed")
+
+    def _read_file(self, kind: Kind, name: str, texts_once: bool = False) -> pa.Table:
+        """The rows or queries of a part, which are what its index says."""
+        file = self._file_of(kind, name)
         once = [field.name for field in ROWS if field.type == pa.string()] if texts_once else []
         with naming(file):
-            table = read_part(self.folder.read(file), part, once)
-        wanted = {"rows": ROWS, "queries": pa.schema([ROWS.field("cell")])}[kind]
-        kinds = {field.name: plain(field.type) for field in table.schema}
-        if any(kinds.get(field.name) != field.type for field in wanted):
-            raise pa.ArrowInvalid(f"{file}: not packed {kind}")
+            data = self.folder.read(file)
+            self._check_digest(kind, name, hashlib.sha256(data).hexdigest())
+            table = read_part(data, Path(file).stem, once)
+            self._check_table(kind, name, table.schema, table["cell"])
         return table
+
+    def _check_table(self, kind: Kind, name: str, schema: pa.Schema, cells: pa.ChunkedArray) -> None:
+        wanted = {"rows": ROWS, "queries": pa.schema([ROWS.field("cell")])}[kind]
+        kinds = {field.name: plain(field.type) for field in schema}
+        if len(kinds) < len(schema) or any(kinds.get(field.name) != field.type for field in wanted):
+            raise pa.ArrowInvalid(f"not packed {kind}")
+        check_cells(cells, self._parts[name], kind)
 
     def file(self, kind: Kind, cell: str) -> str:
         """The file that holds a cell's rows or queries."""
-        entry = self.entry(cell)
-        return file_of(kind, entry.model, entry.task, entry.part)
+        return self._file_of(kind, self._where[cell][0])
 
     def sources(self, kind: Kind, cells: set[str]) -> list[pa.Table | ds.Dataset]:
         """What these cells can be scanned from: files of one schema together, and by itself, in memory, each part that
@@ -199,15 +219,19 @@ class Pack:
             wanted = int(counts.sum())
             if not wanted:
                 continue
-            place = self._of_part(name)
-            file = file_of(kind, *place)
+            file = self._file_of(kind, name)
             with naming(file), self.folder.stream(file) as stream:
-                parquet = pq.ParquetFile(stream)
-                check_part(parquet.schema_arrow, Path(name).stem)
+                self._check_digest(kind, name, digest_of(stream))
+                stream.seek(0)
+                parquet = pq.ParquetFile(stream, page_checksum_verification=True, read_dictionary=["cell"])
+                check_part(parquet.schema_arrow, Path(file).stem)
                 if parquet.metadata.num_rows == wanted:
-                    alike.setdefault(parquet.schema_arrow.remove_metadata(), []).append(file)
+                    named = parquet.read(columns=["cell"], use_threads=False)["cell"]
+                    self._check_table(kind, name, parquet.schema_arrow, named)
+                    plainly = [(field.name, plain(field.type)) for field in parquet.schema_arrow]
+                    alike.setdefault(pa.schema(plainly), []).append(file)
                     continue
-            whole = self._file(kind, *place)
+            whole = self._file(kind, name)
             found.append(whole.filter(pc.is_in(whole["cell"], pa.array(own, pa.string()))))
         checked = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -225,17 +249,38 @@ class Pack:
         counted twice by whoever reads the data set without the index.
         """
         # An index that cannot be read, or has no cell left, does not say where its files are: they may be here.
-        silent = {name for name in self.folder.names(INDEX, ".parquet") if not self._cells_of(name)}
-        parts = [self._of_part(name) for name in self._parts if self._cells_of(name)]
+        silent = {
+            Path(name).stem for name in self.folder.names(INDEX, ".parquet") if not self._cells_of(name)
+        }
         kinds: tuple[Kind, ...] = ("rows", "queries")
-        known = {file_of(kind, *part) for part in parts for kind in kinds}
+        known = {self._file_of(kind, name) for name in self._parts if self._cells_of(name) for kind in kinds}
         for place in {str(Path(file_of(kind, *one, "")).parent) for one in partitions for kind in kinds}:
             for name in self.folder.names(place, ".parquet"):
-                if name not in silent and f"{place}/{name}" not in known:
+                if Path(name).stem.partition("-")[0] not in silent and f"{place}/{name}" not in known:
                     self.folder.remove(f"{place}/{name}")
 
     def _cells_of(self, name: str) -> int:
         return self._parts[name].num_rows if name in self._parts else 0
+
+    def publish(self, number: int, entries: pa.Table, about: dict[str, str]) -> bool:
+        """Create the index of a part; False where another process has created one of this number."""
+        part = f"{number:08d}"
+        return self.folder.create(f"{INDEX}/{part}.parquet", _index_bytes(entries, {**about, PART: part}))
+
+    def part(self, kind: Kind, number: int) -> pa.Table:
+        """All rows or queries of a part, read from the disk."""
+        name = f"{number:08d}.parquet"
+        if name not in self._parts:
+            raise pa.ArrowInvalid(f"{INDEX}/{name}: {self.broken.get(f'{INDEX}/{name}', 'is missing')}")
+        return self._read_file(kind, name)
+
+    def withdraw(self, number: int) -> None:
+        """Empty an index. Its number stays taken: it is never another's."""
+        self._empty(f"{INDEX}/{number:08d}.parquet")
+
+    def _empty(self, file: str) -> None:
+        about = {PART: Path(file).stem, SCHEMAS: "[]"}
+        self.folder.write(file, _index_bytes(ENTRIES.empty_table(), about))
 
     def discard(self, cells: Iterable[str]) -> None:
         """Leave cells out of the index, so that they are computed again."""
@@ -245,16 +290,30 @@ class Pack:
             table = parts[name]
             drop = [at for other, at in gone if other == name]
             kept = table.take(np.setdiff1d(np.arange(table.num_rows), drop))
-            self.folder.write(
-                f"{INDEX}/{name}", parquet_bytes(kept.replace_schema_metadata(table.schema.metadata))
-            )
-            parts[name] = kept
+            self.folder.write(f"{INDEX}/{name}", _index_bytes(kept, noted(table)))
+            parts[name] = self._read_index(f"{INDEX}/{name}")
         self._take(parts)
 
     def discard_broken(self) -> Iterator[Broken]:
-        """Remove index files whose content is damaged: their cells are then not there."""
+        """Empty index files whose content is damaged: their cells are then not there."""
         for file, broken in list(self.broken.items()):
             if broken.damaged:
-                self.folder.remove(file)
+                if NUMBER.fullmatch(Path(file).stem):
+                    self._empty(file)
+                else:
+                    self.folder.remove(file)
                 del self.broken[file]
                 yield broken
+
+
+def digest_of(stream: IO[bytes]) -> str:
+    """The SHA-256 of all that is in a stream: of a file far away, too, which has no buffer to read into."""
+    digest = hashlib.sha256()
+    while piece := stream.read(2**20):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _index_bytes(entries: pa.Table, about: dict[str, str]) -> bytes:
+    bare = entries.replace_schema_metadata(None)
+    return parquet_bytes(bare.replace_schema_metadata({**about, SEAL: seal_of(bare, about)}))

@@ -1,7 +1,11 @@
 """Packing a run: from two files a cell to three files a few thousand cells.
 
-At every moment a cell is loose, or packed, or both: a part has its index before the loose files that it holds are
-removed. So a kill loses nothing, and the same command goes on.
+At every moment a cell is loose, or packed, or both: a part has its index, and has been read back from the disk, before
+the loose files that it holds are removed. So a kill loses nothing, and the same command goes on.
+
+The claim on packing is a lease, so a process that stood still may wake up beside another. The numbers of parts fence it
+off: a process counts on from the last number that it saw when it had its claim, and creates each index exclusively.
+Where somebody has packed since, the number is taken, nothing is published and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +32,17 @@ from dualscope.studies.run_folder.cell_files import (
 )
 from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.part_files import ENTRIES, INDEX, PART, ROWS, SCHEMAS, file_of
+from dualscope.studies.run_folder.part_files import (
+    CELL_ID,
+    DATA,
+    DIGESTS,
+    ENTRIES,
+    PART,
+    ROWS,
+    SCHEMAS,
+    Kind,
+    file_of,
+)
 from dualscope.studies.run_folder.storage import RunFolder
 
 CELLS_A_PART = 5000
@@ -53,6 +68,7 @@ class _Member:
     rows: pa.Table
     queries: pa.Table | None
     facts: dict[str, Any]
+    stamps: tuple[object, object]  # of its own files of queries and rows, before they were read
 
     @property
     def size(self) -> int:
@@ -69,7 +85,7 @@ def pack(
     with Claims(target.folder) as claims:
         if not claims.take("pack"):
             raise InputError(f"{target.folder}: is being packed already, by {claims.holder('pack')}")
-        result = _pack_all(run, target, in_place, tell)
+        result = _Packing(run, target, claims).pack_all(tell)
         if not in_place:
             for name in run.folder.files():
                 if name.partition("/")[0] not in LEFT:
@@ -89,41 +105,100 @@ def _check_free(run: RunFolder, target: RunFolder) -> None:
         )
 
 
-def _pack_all(run: RunFolder, target: RunFolder, in_place: bool, tell: Callable[[int, int], None]) -> Packed:
-    result = Packed()
-    wanted = run.loose() if in_place else run.stored()
-    partitions: dict[Partition, list[str]] = {}
-    for cell in run.pack.in_order(wanted):
-        try:
-            partitions.setdefault(_partition(run, cell), []).append(cell)
-        except (OSError, pa.ArrowException) as error:
-            result.left[cell] = reason(error)
-    target.pack.clear_halves(partitions)
-    done = len(result.left)
-    for partition in sorted(partitions, key=lambda one: tuple(text or "" for text in one)):
-        waiting: list[_Member] = []
-        size = 0
-        for cell in partitions[partition]:
-            done += 1
+class _Packing:
+    """One packing of one process, from its claim on."""
+
+    def __init__(self, run: RunFolder, target: RunFolder, claims: Claims) -> None:
+        self.run, self.target, self.claims = run, target, claims
+        self.in_place = str(target.folder) == str(run.folder)
+        self.number = target.pack.last_number()
+        """The last part that we know of: nobody else may have published another when we do."""
+        self.result = Packed()
+
+    def pack_all(self, tell: Callable[[int, int], None]) -> Packed:
+        run, result = self.run, self.result
+        wanted = run.loose() if self.in_place else run.stored()
+        partitions: dict[Partition, list[str]] = {}
+        for cell in run.pack.in_order(wanted):
             try:
-                member = _member(run, cell)
+                partitions.setdefault(_partition(run, cell), []).append(cell)
             except (OSError, pa.ArrowException) as error:
                 result.left[cell] = reason(error)
-                continue
-            if _is_there(target, member):
-                result.there += 1
-                if in_place:
-                    run.remove_loose([cell])
-                continue
-            waiting.append(member)
-            size += member.size
-            if len(waiting) == CELLS_A_PART or size > BYTES_A_PART:
-                _flush(target, in_place, partition, waiting, result)
-                waiting, size = [], 0
-                tell(done, len(wanted))
-        _flush(target, in_place, partition, waiting, result)
-        tell(done, len(wanted))
-    return result
+        self.target.pack.clear_halves(partitions)
+        done = len(result.left)
+        for partition in sorted(partitions, key=lambda one: tuple(text or "" for text in one)):
+            waiting: list[_Member] = []
+            size = 0
+            for cell in partitions[partition]:
+                done += 1
+                try:
+                    member = _member(run, cell)
+                except (OSError, pa.ArrowException) as error:
+                    result.left[cell] = reason(error)
+                    continue
+                if self._was_there(member):
+                    result.there += 1
+                    self._remove_loose([member])
+                    continue
+                waiting.append(member)
+                size += member.size
+                if len(waiting) == CELLS_A_PART or size > BYTES_A_PART:
+                    self._flush(partition, waiting)
+                    waiting, size = [], 0
+                    tell(done, len(wanted))
+            self._flush(partition, waiting)
+            tell(done, len(wanted))
+        return result
+
+    def _was_there(self, member: _Member) -> bool:
+        """Packed before; a part that is damaged holds nothing, and the cell is packed again."""
+        try:
+            return _is_there(self.target, member)
+        except (OSError, pa.ArrowException):
+            return False
+
+    def _flush(self, partition: Partition, members: list[_Member]) -> None:
+        for alike in _alike(members):
+            self._publish(partition, alike)
+            self.result.cells, self.result.parts = self.result.cells + len(alike), self.result.parts + 1
+            self._remove_loose(alike)
+
+    def _publish(self, partition: Partition, members: list[_Member]) -> None:
+        """Write a part, create its index, and read both back: only then are its cells packed."""
+        target, number = self.target, self.number + 1
+        data = f"{number:08d}-{uuid.uuid4().hex[:8]}"
+        tables, entries, about, files = _part(partition, members, data)
+        for file, content in files.items():
+            target.folder.write(file, content)
+        if not (self.claims.holds("pack") and target.pack.publish(number, entries, about)):
+            for file in files:
+                target.folder.remove(file)
+            raise InputError(
+                f"{target.folder}: somebody else packs it since, while this process stood still; nothing is lost: "
+                "give the same command again"
+            )
+        self.number = number
+        try:
+            for kind, table in tables.items():
+                if not _same(target.pack.part(kind, number), table):
+                    raise pa.ArrowInvalid("it is not what was written")
+        except (OSError, pa.ArrowException) as error:
+            target.pack.withdraw(number)
+            raise InputError(
+                f"{target.folder}: a part that was just written cannot be read back ({reason(error)}); "
+                "nothing was deleted: look at the disk, and give the same command again"
+            ) from error
+
+    def _remove_loose(self, members: Iterable[_Member]) -> None:
+        """Of packed cells, the files of their own; not where another has been stored since we read it."""
+        if not self.in_place:
+            return
+        for member in members:
+            names = [f"{part}/{member.cell}.parquet" for part in ("queries", "cells")]
+            if all(
+                self.run.folder.stamp(name) == stamp for name, stamp in zip(names, member.stamps, strict=True)
+            ):
+                self.run.remove_loose([member.cell])
 
 
 def _partition(run: RunFolder, cell: str) -> Partition:
@@ -139,8 +214,11 @@ def _partition(run: RunFolder, cell: str) -> Partition:
 
 def _member(run: RunFolder, cell: str) -> _Member:
     """A cell with all that is to be known of it. A loose one's files are read once."""
+    if not CELL_ID.fullmatch(cell):
+        raise pa.ArrowInvalid("its name is no cell's")
     pack = run.known
     entry = pack.entry(cell) if cell in pack else None
+    stamps = (run.folder.stamp(f"queries/{cell}.parquet"), run.folder.stamp(f"cells/{cell}.parquet"))
     rows, queries = (_loose(run, f"{part}/{cell}.parquet") for part in ("cells", "queries"))
     if rows is not None:
         table = read_cell(rows, cell)
@@ -160,7 +238,7 @@ def _member(run: RunFolder, cell: str) -> _Member:
         facts["queries_sha256"] = entry and entry.queries_sha256
     if asked is not None and "cell" in asked.column_names:
         raise pa.ArrowInvalid("a column of its queries is called 'cell', which packing needs for itself")
-    return _Member(cell, own, asked, facts)
+    return _Member(cell, own, asked, facts, stamps)
 
 
 def _loose(run: RunFolder, name: str) -> bytes | None:
@@ -171,21 +249,26 @@ def _loose(run: RunFolder, name: str) -> bytes | None:
 
 
 def _is_there(target: RunFolder, member: _Member) -> bool:
-    """Packed before, and the same."""
-    if member.cell not in target.known:
+    """Packed before, and the same, as it is on the disk."""
+    pack = target.known
+    if member.cell not in pack:
         return False
-    entry = target.known.entry(member.cell)
-    return all(getattr(entry, name) == member.facts[name] for name in ("rows_sha256", "queries_sha256"))
+    entry = pack.entry(member.cell)
+    if any(getattr(entry, name) != member.facts[name] for name in ("rows_sha256", "queries_sha256")):
+        return False
+    if not _same(pack.rows(member.cell), member.rows):
+        return False
+    if member.queries is None:
+        return entry.queries is None
+    return entry.queries is not None and _same(pack.queries(member.cell), member.queries)
 
 
-def _flush(
-    target: RunFolder, in_place: bool, partition: Partition, members: list[_Member], result: Packed
-) -> None:
-    for alike in _alike(members):
-        _write_part(target, partition, alike)
-        result.cells, result.parts = result.cells + len(alike), result.parts + 1
-        if in_place:
-            target.remove_loose([member.cell for member in alike])
+def _same(packed: pa.Table, table: pa.Table) -> bool:
+    """Whether two tables have the same values. NaN is unlike itself to Arrow, and alike in writing."""
+    if packed.column_names != table.column_names or packed.schema.types != table.schema.types:
+        return False
+    pairs = zip(packed.columns, table.columns, strict=True)
+    return all(one.equals(other) or repr(one.to_pylist()) == repr(other.to_pylist()) for one, other in pairs)
 
 
 def _alike(members: Iterable[_Member]) -> list[list[_Member]]:
@@ -211,8 +294,10 @@ def _bare(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.remove_metadata() for one in schema])
 
 
-def _write_part(target: RunFolder, partition: Partition, members: list[_Member]) -> None:
-    part, about = target.pack.next_part(), {}
+def _part(
+    partition: Partition, members: list[_Member], data: str
+) -> tuple[dict[Kind, pa.Table], pa.Table, dict[str, str], dict[str, bytes]]:
+    """A part's rows and queries, the entries of its index, what is noted in that, and the files."""
     schemas: dict[bytes, int] = {}
     entries, first, first_query = [], 0, 0
     rows, queries = [], []
@@ -234,17 +319,22 @@ def _write_part(target: RunFolder, partition: Partition, members: list[_Member])
             entry["schema"] = schemas.setdefault(schema, len(schemas))
             first_query += table.num_rows
         entries.append(entry)
-    about = {PART: part, SCHEMAS: json.dumps([base64.b64encode(one).decode() for one in schemas])}
+    tables: dict[Kind, pa.Table] = {}
     if queries:
-        together = pa.concat_tables(queries, promote_options="default")
-        _write(target, file_of("queries", *partition, part), together, {PART: part})
-    _write(target, file_of("rows", *partition, part), pa.concat_tables(rows).cast(ROWS), {PART: part})
-    _write(target, f"{INDEX}/{part}.parquet", pa.Table.from_pylist(entries, schema=ENTRIES), about)
-    target.pack.refresh()
-
-
-def _write(target: RunFolder, name: str, table: pa.Table, about: dict[str, str]) -> None:
-    target.folder.write(name, parquet_bytes(table.replace_schema_metadata(about)))
+        tables["queries"] = pa.concat_tables(queries, promote_options="default")
+    tables["rows"] = pa.concat_tables(rows).cast(ROWS)
+    contents = {
+        kind: parquet_bytes(table.replace_schema_metadata({PART: data})) for kind, table in tables.items()
+    }
+    about = {
+        DATA: data,
+        SCHEMAS: json.dumps([base64.b64encode(one).decode() for one in schemas]),
+        DIGESTS: json.dumps(
+            {kind: hashlib.sha256(content).hexdigest() for kind, content in contents.items()}
+        ),
+    }
+    files = {file_of(kind, *partition, data): content for kind, content in contents.items()}
+    return tables, pa.Table.from_pylist(entries, schema=ENTRIES), about, files
 
 
 def _with_cell(table: pa.Table, cell: str) -> pa.Table:

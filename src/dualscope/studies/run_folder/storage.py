@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.folder import Folder, check_writable
-from dualscope.core.remote_folder import RemoteFolder
+from dualscope.core.remote_folder import RemoteFolder, check_reachable
 from dualscope.core.rows import COLUMNS
 from dualscope.core.strangers import reason
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
-from dualscope.studies.run_folder.cells import WITHOUT_QUERIES, Cells
+from dualscope.studies.run_folder.cells import WITH_RESPONSES, WITHOUT_QUERIES, Cells
 from dualscope.studies.run_folder.claims import STALE
 from dualscope.studies.run_folder.part_files import INDEX
 
@@ -50,7 +50,13 @@ class RunFolder(Cells):
         A new one is made with its first file: a study that is refused leaves nothing behind.
         """
         folder = Folder.at(place)
-        if not isinstance(folder, RemoteFolder):
+        if str(place).startswith(("http://", "https://")):
+            raise InputError(
+                f"--out {place}: a web address cannot be written to; give a folder, or an s3:// URL"
+            )
+        if isinstance(folder, RemoteFolder):
+            check_reachable(folder)
+        else:
             check_writable(folder.root)
         folder.sweep(STALE)
         return cls(folder)
@@ -59,6 +65,8 @@ class RunFolder(Cells):
     def open(cls, place: str | Path) -> Self:
         """An existing run folder."""
         folder = Folder.at(place)
+        if isinstance(folder, RemoteFolder):
+            check_reachable(folder)
         if not any(folder.names(part) for part in ("cells", INDEX)) and not folder.exists("study.yaml"):
             raise InputError(
                 f"{place}: not a run folder (no study.yaml, no cells, no regression.parquet); give what `run --out` "
@@ -76,6 +84,7 @@ class RunFolder(Cells):
         from safetensors import SafetensorError, safe_open
 
         try:
+            self.folder.stream(name).close()  # a pipe would be waited for
             with safe_open(self.folder.path(name), "numpy"):
                 return True
         except (OSError, SafetensorError):
@@ -87,16 +96,21 @@ class RunFolder(Cells):
         rows: Sequence[Mapping[str, Any]],
         queries: pa.Table | None = None,
         trace: Callable[[Path], None] | None = None,
+        responses: pa.Table | None = None,
         notes: Mapping[str, str] | None = None,
     ) -> None:
         """Keep a finished cell. The rows come last: once they are there, everything is."""
         if trace is not None:
             self.folder.write_by(f"traces/{cell}.safetensors", trace)
+        if responses is not None:
+            named = responses.replace_schema_metadata({**(responses.schema.metadata or {}), CELL: cell})
+            self.folder.write(f"responses/{cell}.parquet", parquet_bytes(named))
         if queries is not None:
             named = queries.replace_schema_metadata({**(queries.schema.metadata or {}), CELL: cell})
             self.folder.write(f"queries/{cell}.parquet", parquet_bytes(named))
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
         about = {**(notes or {}), CELL: cell} | ({WITHOUT_QUERIES: "yes"} if queries is None else {})
+        about |= {WITH_RESPONSES: "yes"} if responses is not None else {}
         self.folder.write(f"cells/{cell}.parquet", parquet_bytes(table.replace_schema_metadata(about)))
         self.forgive(cell)
 
@@ -149,6 +163,11 @@ class RunFolder(Cells):
         """A cell's values per query: what the statistics resample."""
         with self.told("queries", cell):
             return self.read_queries(cell)
+
+    def responses(self, cell: str) -> pa.Table:
+        """The inner products of a cell's responses: what findings re-pair."""
+        with self.told("responses", cell):
+            return self.read_responses(cell)
 
     def table(self, **where: Any) -> pa.Table:
         """The rows in which the named columns have these values: ``table(learner="gd", layer=None)``."""

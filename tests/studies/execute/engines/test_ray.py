@@ -28,7 +28,10 @@ ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """Two nodes with one processor each, gone before the next test: Ray would find them again by itself."""
+    """Two nodes with one processor each, gone before the next test: Ray would find them again by itself.
+
+    They have no token: Ray reads the mode once, when it is imported, and the other tests of this process have none.
+    """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 

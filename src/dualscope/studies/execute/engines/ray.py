@@ -1,6 +1,10 @@
 """The Ray engine: actors with the GPUs that their model needs, on the cluster at RAY_ADDRESS or on this machine.
 
 The run folder has to be one that every node sees: a shared folder, or an fsspec URL.
+
+A cluster of this machine is for this run and its owner alone: its token is in no file and on no command line, its
+sockets and logs are in a folder that nobody else can enter, and it has no dashboard, which would ask the network in
+which cloud it stands.
 """
 
 from __future__ import annotations
@@ -9,9 +13,14 @@ import atexit
 import contextlib
 import math
 import os
+import secrets
+import shutil
+import signal
+import stat
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,37 +79,30 @@ def do_all(
     ray = _ray()
     if "://" not in setting.run:  # actors have a working directory of their own
         setting = replace(setting, run=str(Path(setting.run).resolve()))
-    others = psutil.Process().children(recursive=True)
-    started = not ray.is_initialized()
-    if started:
-        _connect(ray)
-    open_ = dict.fromkeys(works)
-    try:
-        claimed = _dispatch(
-            ray,
-            Queue(sorted(works, key=lambda work: -work.memory), tell, setting.run),
-            setting,
-            jobs,
-            open_,
-            tell,
-        )
-    except (ClusterLost, ray.exceptions.RaySystemError, ConnectionError) as error:
-        run = RunFolder(Folder.at(setting.run))
-        for work in open_:
-            left = [(cell.id, str(cell)) for cell in work.cells if not run.has(cell.id)]
-            for key, about in left if work.cells else [(work.sitting.key, str(work.sitting))]:
-                tell(Outcome(key, about, "failed", reason=f"the Ray cluster was lost ({reason(error)})"))
-        _abandon(ray, others)
-        return []
-    if started:
-        ray.shutdown()
-    return claimed
+    with ExitStack() as life:
+        if not ray.is_initialized():
+            life.enter_context(_cluster(ray))
+        open_ = dict.fromkeys(works)
+        try:
+            queue = Queue(sorted(works, key=lambda work: -work.memory), tell, setting.run)
+            return _dispatch(ray, queue, setting, jobs, open_, tell)
+        except (ClusterLost, ray.exceptions.RaySystemError, ConnectionError) as error:
+            run = RunFolder(Folder.at(setting.run))
+            for work in open_:
+                left = [(cell.id, str(cell)) for cell in work.cells if not run.has(cell.id)]
+                for key, about in left if work.cells else [(work.sitting.key, str(work.sitting))]:
+                    tell(Outcome(key, about, "failed", reason=f"the Ray cluster was lost ({reason(error)})"))
+            return []
 
 
 def _ray() -> Any:
     # Ray's sockets are open to the network: a token guards those of our own cluster. Another's has a mode of its own.
+    # In the environment other users cannot read it; Ray's own file of it they can.
     if not os.environ.get("RAY_ADDRESS"):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    _check_token_file()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray would end this process after a minute without its head: we notice earlier, and end in order.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
@@ -111,16 +113,60 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any) -> None:
-    """To the cluster at RAY_ADDRESS, or to one of this machine that is started for this run."""
-    address = os.environ.get("RAY_ADDRESS") or None
+def _check_token_file() -> None:
+    """A token that others can read lets them run code as its owner. Without a mode Ray uses no token."""
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_MODE", "disabled").lower() != "token":
+        return
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
-        ray.init(
-            address=address,
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            configure_logging=False,
+        mode = file.stat().st_mode
+    except OSError:  # Ray says that there is none
+        return
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(
+            f"--engine ray: other users may read the cluster's token, {file}, and run code as you with it: "
+            f"chmod 600 {file}, and make a new token if you share this machine"
         )
+
+
+@contextmanager
+def _cluster(ray: Any) -> Iterator[None]:
+    """Inside, this process is connected to the cluster at RAY_ADDRESS, or to one of this machine that is started for
+    this run. Afterwards nothing of the latter is left, also after an interruption.
+    """
+    others = psutil.Process().children(recursive=True)
+    address = os.environ.get("RAY_ADDRESS") or None
+    with ExitStack() as kept:
+        # Ray makes its own folder open to everybody: it stands in one that nobody else can enter.
+        room = (
+            None if address else tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or _short())
+        )
+        if room is not None:
+            kept.callback(shutil.rmtree, room, ignore_errors=True)
+        kept.callback(_leave, ray, others)
+        _connect(ray, address, room)
+        yield
+
+
+def _short() -> str | None:
+    """A folder with a short name, where there is one: the names of sockets are short."""
+    return "/tmp" if os.path.isdir("/tmp") else None
+
+
+def _connect(ray: Any, address: str | None, room: str | None) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        if address:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+        else:
+            _without_dashboard()
+            ray.init(
+                address="local",  # not one that a file in a common folder names
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                _temp_dir=f"{room}/ray",
+            )
     except Exception as error:  # Ray raises what its many layers raise
         where = (
             f"the cluster at RAY_ADDRESS={address} cannot be reached"
@@ -128,6 +174,24 @@ def _connect(ray: Any) -> None:
             else "no cluster can be started"
         )
         raise InputError(f"--engine ray: {where} ({reason(error)})") from error
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)  # Ray's handler would end this process on the spot
+
+
+def _without_dashboard() -> None:
+    """Ray starts the dashboard's process also where none is wanted, for the sake of its statistics of use. It asks the
+    network in which cloud it is, whether these are switched off or not; nothing here needs it.
+    """
+    from ray._private.node import Node
+
+    if not hasattr(Node, "start_api_server"):
+        raise InputError("--engine ray: this version of Ray is not known here; pip install 'dualscope[ray]'")
+    setattr(Node, "start_api_server", _start_nothing)  # noqa: B010 (it is typed as what may not be replaced)
+
+
+def _start_nothing(_node: Any, **_options: Any) -> None:
+    return None
 
 
 def _check_alive(ray: Any) -> None:
@@ -147,16 +211,23 @@ def _check_alive(ray: Any) -> None:
         raise ClusterLost("none of its nodes is alive")
 
 
-def _abandon(ray: Any, others: Sequence[psutil.Process]) -> None:
-    """Leave a cluster that does not answer; what of it runs here for this run is ended."""
+def _leave(ray: Any, others: Sequence[psutil.Process]) -> None:
+    """Leave the cluster. Whatever of it runs here for this run is ended, also where it does not answer."""
+    started = [one for one in psutil.Process().children(recursive=True) if one not in others]
     atexit.unregister(ray.shutdown)  # it would wait for an answer
     leaving = threading.Thread(target=ray.shutdown, daemon=True)
     leaving.start()
     leaving.join(FAREWELL)
-    for process in psutil.Process().children(recursive=True):
+    _, alive = psutil.wait_procs([one for one in started if _is_rays(one)], timeout=1.0)
+    for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if process not in others and "ray" in " ".join(process.cmdline()):
-                process.kill()
+            process.kill()
+
+
+def _is_rays(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "ray" in " ".join(process.cmdline())
+    return False
 
 
 def _dispatch(

@@ -1,0 +1,178 @@
+"""The response's answer in words: the sentence that a report opens with, and the next step where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dualscope.findings.answer import short
+from dualscope.findings.titles import learner_title
+
+if TYPE_CHECKING:
+    from dualscope.findings.responses import ResponseAnswer
+
+MOVES = {
+    "alike": "move as in-context learning's do",
+    "partly alike": "move partly as in-context learning's do",
+    "different": "move differently from in-context learning's",
+}
+INSIDE = {
+    "alike": "they move alike",
+    "partly alike": "they move partly alike",
+    "different": "they move differently",
+}
+
+
+def next_step(answer: ResponseAnswer) -> str:
+    """What a person can do where the answer is none, with the option that does it; empty where there is an answer."""
+    return next_step_of({"answer": answer.answer, "seeds_needed": answer.seeds_needed})
+
+
+def next_step_of(answer: Mapping[str, Any]) -> str:
+    """The same of an answer as it is stored."""
+    if answer["answer"] == "labels ignored":
+        return "the labels do not matter here: try --demo-labels abstract, whose words have to be learned"
+    if answer["answer"] == "labels copied":
+        return "the labels are copied by their place: try more --shots, or --demo-labels abstract"
+    needed = answer["seeds_needed"]
+    return (
+        f"{needed} seeds would do: --seeds {needed}" if answer["answer"] == "cannot tell" and needed else ""
+    )
+
+
+def sentence(answer: ResponseAnswer) -> str:
+    """One hypothesis on one task, of the answers or inside."""
+    title = learner_title(answer.learning)
+    scale = _scale(answer)
+    if answer.answer in MOVES:
+        whose = "answers" if answer.where == "answers" else "attention outputs"
+        return (
+            f"{answer.task}: when the labels change, the {whose} of {title} {MOVES[answer.answer]} ({scale})."
+        )
+    step = next_step(answer)
+    told = {
+        "labels ignored": "in-context learning ignores the labels: it recognises the task and learns nothing from them",
+        "labels copied": "in-context learning copies labels by their place",
+        "cannot tell": f"nothing can be said of {title}{' inside the model' * (answer.where == 'inside')}",
+    }[answer.answer]
+    why = f" ({answer.why})" if answer.why else ""
+    return f"{answer.task}: {told}{why}." + (f" Next: {step}." if step else "")
+
+
+def _scale(answer: ResponseAnswer) -> str:
+    if not math.isfinite(answer.target):
+        return short(answer.value.mean)
+    return f"{short(answer.value.mean)}, where 0 is chance and {short(answer.target)} is what we would see if it were"
+
+
+def headline(answers: Sequence[ResponseAnswer]) -> str:
+    """The answer in a few sentences: do the labels matter, does the first hypothesis respond alike, what is closer."""
+    own = [answer for answer in answers if answer.where == "answers"]
+    if not own:
+        return "No answer: no learner's response was measured."
+    first = own[0].learner
+    mine = [answer for answer in own if answer.learner == first]
+    silent = [answer for answer in mine if answer.answer in ("labels ignored", "labels copied")]
+    said = [
+        _silent(group)
+        for word in ("labels ignored", "labels copied")
+        if (group := [a for a in silent if a.answer == word])
+    ]
+    heard = [answer for answer in mine if answer not in silent]
+    if heard:
+        said.append(_heard(heard, own, [a for a in answers if a.where == "inside"]))
+    return " ".join(said)
+
+
+def _silent(answers: Sequence[ResponseAnswer]) -> str:
+    where = _tasks(answers)
+    if answers[0].answer == "labels ignored":
+        return (
+            f"On {where} the labels are ignored: {_percent(answers)} of what the context does to the answers depends "
+            "on them. The task is recognised, and nothing is learned from the demonstrations."
+        )
+    return (
+        f"On {where} the labels are copied by their place: with the same demonstrations in another order the response "
+        f"is another ({short(_mean([a.reliability for a in answers]))}), so there is no learning to compare."
+    )
+
+
+def _heard(
+    mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer], inside: Sequence[ResponseAnswer]
+) -> str:
+    title = learner_title(mine[0].learning)
+    tasks = {answer.task for answer in mine}
+    start = (
+        f"On {_tasks(mine)} the labels matter: changing them accounts for {_percent(mine)} of what the context does to "
+        "the answers."
+    )
+    body = " ".join(_moved(group, title, tasks) for group in _by_word(mine))
+    rival = _rival(mine, [a for a in answers if a.task in tasks])
+    deep = [a for a in inside if a.task in tasks and a.learner == mine[0].learner]
+    below = " ".join(_inside(group, tasks) for group in _by_word(deep))
+    return " ".join(part for part in (start, body, rival, below) if part)
+
+
+def _by_word(answers: Sequence[ResponseAnswer]) -> list[list[ResponseAnswer]]:
+    words = dict.fromkeys(answer.answer for answer in answers)
+    return [[answer for answer in answers if answer.answer == word] for word in words]
+
+
+def _moved(answers: Sequence[ResponseAnswer], title: str, said: Collection[str]) -> str:
+    word, value = answers[0].answer, _mean([a.value.mean for a in answers])
+    target = _mean([a.target for a in answers])
+    where = _on(answers, said)
+    if word == "cannot tell":
+        step = next_step(max(answers, key=lambda a: a.seeds_needed or 0))
+        why = answers[0].why
+        return f"Whether {title} responds alike{where} cannot be told ({why}{'; ' + step if step else ''})."
+    scale = f"{short(value)}, where 0 is chance"
+    if math.isfinite(target):
+        scale += f" and {short(target)} is what we would see if it were {title}"
+    return f"When they change, the answers of {title} {MOVES[word]}{where}: {scale}."
+
+
+def _on(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
+    """Which tasks a sentence is about, where these are not all that were named before it."""
+    return "" if {answer.task for answer in answers} == set(said) else f" on {_tasks(answers)}"
+
+
+def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
+    word = answers[0].answer
+    value, target = _mean([a.value.mean for a in answers]), _mean([a.target for a in answers])
+    if word not in INSIDE:
+        return f"What happens inside the model{_on(answers, said)}: {word}" + (
+            f" ({answers[0].why})." if answers[0].why else "."
+        )
+    of = f" of {short(target)}" if math.isfinite(target) else ""
+    return f"Inside the model {INSIDE[word]}{_on(answers, said)} ({short(value)}{of})."
+
+
+def _rival(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer]) -> str:
+    """The hypothesis that comes closest, where it is another one and clearly higher on average."""
+    names = dict.fromkeys(answer.learner for answer in answers)
+    value = {n: _mean([a.value.mean for a in answers if a.learner == n]) for n in names}
+    best = max(value, key=lambda name: value[name])
+    if best == mine[0].learner or not value[best] > value[mine[0].learner] + 0.05:
+        return ""
+    chosen = next(answer for answer in answers if answer.learner == best)
+    title = learner_title(chosen.learning)
+    return f"{title[0].upper()}{title[1:]} comes closer ({short(value[best])})."
+
+
+def _percent(answers: Sequence[ResponseAnswer]) -> str:
+    shares = sorted(round(100 * answer.learned) for answer in answers)
+    return f"{shares[0]} %" if shares[0] == shares[-1] else f"{shares[0]} to {shares[-1]} %"
+
+
+def _tasks(answers: Sequence[ResponseAnswer]) -> str:
+    names = list(dict.fromkeys(answer.task for answer in answers))
+    if len(names) > 3:
+        return f"{len(names)} tasks"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else math.nan

@@ -1,0 +1,1 @@
+"""How learners respond when the demonstrations say something else."""

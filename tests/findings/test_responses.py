@@ -1,0 +1,164 @@
+"""From stored products to the answer: every word has an episode that gives it, and a run tells it to people."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.response_rates import DRAWS, alike, pair_of, unrelated_weights, world
+
+from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.response_products import ComparedPart, plant_name
+from dualscope.core.words import LEVELS, Role
+from dualscope.findings.evidence import Setting
+from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
+from dualscope.results.run import Run, run_study
+
+GD, PROBE = Learning("gd", rate=1.0), Learning("probe")
+LEVEL_OF = tuple(level for level in LEVELS for _ in range(DRAWS // 2))
+
+
+def part(true: float, rng: np.random.Generator, here: Any, reference: str = "in-context") -> ComparedPart:
+    make = alike(true) if true else unrelated_weights
+    return replace(pair_of(*make(here, rng)).parts[0], reference=reference)
+
+
+def responses(
+    gd: float = 0.95,
+    plant: float | None = 0.99,
+    again: float = 0.95,
+    learned: float = 0.8,
+    seeds: int = 5,
+    own: float = 0.6,
+    rival: float | None = None,
+) -> TaskResponses:
+    """A task in which learners have these true correlations with in-context learning, before noise."""
+    rng = np.random.default_rng(0)
+    task = TaskResponses("sst2")
+
+    def keep(learning: Learning, seed: int, role: Role, parts: list[ComparedPart], share: float) -> None:
+        family = {"gd": "gradient", "probe": "shallow"}.get(learning.name)
+        shares = {("learned_share", None): share, ("learned_share", plant_name("gd")): share}
+        cell = CellResponse(role, family, LEVEL_OF, parts, shares)  # type: ignore[arg-type]
+        task.cells.setdefault(learning, {})[seed, 0, None] = cell
+
+    for seed in range(seeds):
+        here = world(rng)
+        keep(IN_CONTEXT, seed, "reference", [], learned)
+        keep(IN_CONTEXT.under("reorder"), seed, "ceiling", [part(again, rng, here)], learned)
+        parts = [part(gd, rng, here)]
+        if plant is not None:
+            parts.append(part(plant, rng, here, plant_name("gd")))
+        keep(GD, seed, "hypothesis", parts, own)
+        if rival is not None:
+            keep(PROBE, seed, "hypothesis", [part(rival, rng, here)], own)
+    return task
+
+
+def judged(**how: Any) -> ResponseVerdict:
+    return verdict_of(Setting("model", 16), "trained", [responses(**how)], count=499)
+
+
+@pytest.mark.parametrize(
+    ("how", "word", "why"),
+    [
+        ({}, "alike", ""),
+        ({"gd": 0.5}, "partly alike", ""),
+        ({"gd": 0.0}, "different", ""),
+        ({"learned": 0.04}, "labels ignored", "4.0% depends on the labels"),
+        ({"again": 0.0}, "labels copied", "in another order, the response is another"),
+        ({"seeds": 2}, "cannot tell", "2 seeds cannot decide"),
+        ({"own": 0.005}, "cannot tell", "0.5% depends on the labels"),
+        ({"plant": 0.3}, "cannot tell", "not found again"),
+    ],
+)
+def test_every_word(how: dict[str, Any], word: str, why: str) -> None:
+    (answer,) = judged(**how).answers
+    assert answer.answer == word, answer
+    assert why in answer.why
+
+
+def test_the_target_is_the_plant_less_what_icl_itself_does_not_repeat() -> None:
+    (answer,) = judged(seeds=3).answers
+    task = responses(seeds=3)
+    expected = []
+    for episode in task.cells[GD]:
+        again = task.cells[IN_CONTEXT.under("reorder")][episode].pair("in-context", "answers")
+        planted = task.cells[GD][episode].pair(plant_name("gd"), "answers")
+        assert again is not None
+        assert planted is not None
+        expected.append(planted.plain * math.sqrt(again.value))
+    assert answer.targets == pytest.approx(expected)
+
+
+def test_a_learner_of_answers_alone_has_the_reliability_as_its_target() -> None:
+    found = judged(rival=0.9)
+    probe = next(answer for answer in found.answers if answer.learner == "probe")
+    assert math.isnan(probe.plant)
+    assert probe.target == pytest.approx(math.sqrt(probe.reliability), abs=0.02)
+
+
+def test_gradient_descent_comes_first_and_a_closer_rival_is_named() -> None:
+    found = judged(gd=0.4, rival=0.95)
+    assert [answer.learner for answer in found.answers] == ["gd", "probe"]
+    assert found.answers[0].answer == "partly alike"
+    assert "A linear probe comes closer" in found.headline
+    assert "80 % of what the context does to the answers" in found.headline
+    ranking = list(found.rankings["sst2"])
+    assert ranking == ["probe", "gd"]
+
+
+def test_holm_counts_tasks_and_hypotheses() -> None:
+    one = judged(gd=0.5).answers[0]
+    tasks = [replace_task(responses(gd=0.5), str(i)) for i in range(4)]
+    many = verdict_of(Setting("model", 16), "trained", tasks, count=499).answers[0]
+    assert many.p_holm == pytest.approx(min(1.0, 4 * one.p))
+
+
+def replace_task(task: TaskResponses, name: str) -> TaskResponses:
+    return replace(task, task=name)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("response") / "run"
+    study = {
+        "tasks": "embedded-sst2",
+        "learners": ["gd", "probe"],
+        "lr": 1.0,
+        "shots": 8,
+        "seeds": 3,
+        "queries": 10,
+        "interventions": [{"kind": "relabel", "draws": 8}, "flip-one"],
+    }
+    outcome = run_study(study, out)
+    assert outcome.complete, outcome.failures
+    assert run_study(study, out).computed == []
+    return Run.open(out)
+
+
+def test_a_run_says_what_its_responses_say(run: Run) -> None:
+    rows = run.query(
+        "select distinct intervention, family, learner from rows where metric = 'response_answers'"
+    )
+    assert {(row["intervention"], row["learner"]) for row in rows.to_pylist()} == {
+        ("relabel", "gd"),
+        ("relabel", "probe"),
+        ("relabel", "in-context"),
+    }
+    (verdict,) = run.responses_verdicts
+    assert {answer["learner"] for answer in verdict["answers"]} == {"gd", "probe"}
+    assert run.verdict == verdict["headline"]
+    json.dumps(verdict)
+
+
+def test_a_report_opens_with_it(run: Run, tmp_path: Path) -> None:
+    from dualscope.report import write_report
+
+    page = write_report([str(run.folder)], tmp_path / "page.html").read_text()
+    assert "Do they learn the same?" in page
+    assert page.index("Do they learn the same?") < page.index("Likeness of the whole change")
+    assert "What did each demonstration teach?" in page

@@ -1,0 +1,86 @@
+"""Pipes, devices and endless files in a run folder: every command says so in words, soon, and waits for nobody."""
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from dualscope import Run
+from tests.hostile.test_damaged_runs import FILES, PACKED, Made, made
+from tests.hostile.test_generated import told
+
+__all__ = ["made"]
+WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
+LONGEST = 20  # seconds of a command on a busy machine; what waits for a pipe waits for ever
+
+
+def _pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def _device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def _endless(file: Path) -> None:
+    with open(file, "wb") as target:
+        target.truncate(2**42)  # of zeros that take no room
+
+
+KINDS: dict[str, Callable[[Path], None]] = {"a pipe": _pipe, "a device": _device, "endless": _endless}
+CASES = [(file, kind) for file in (*FILES, "texts/*", *PACKED) for kind in KINDS]
+CHOSEN = CASES if WHOLE else random.Random(1).sample(CASES, 8)
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    """Inside, whatever takes longer fails."""
+
+    def late(_number: int, _frame: FrameType | None) -> None:
+        raise AssertionError(f"took longer than {LONGEST} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(LONGEST)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "kind"), CHOSEN)
+def test_nothing_waits_for_it(
+    made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, kind: str
+) -> None:
+    out = Path(shutil.copytree(made.folder, tmp_path / "run"))
+    if file in PACKED:
+        assert cli("pack", out).code == 0
+    victim = sorted(out.glob(file))[0]
+    victim.unlink()
+    KINDS[kind](victim)
+    with soon(), told():
+        run = Run.open(out)
+        run.rows()
+        run.query("select count(*) from rows")
+        run.query("select count(*) from queries")
+    for command in (
+        ("report", out, "--out", tmp_path / "report.html"),
+        ("export", out, "--to", "csv", "--out", tmp_path / "csv"),
+        ("pack", out, "--out", tmp_path / "packed"),
+        (*made.command, "--out", out, "--no-report"),
+        ("pack", out),
+    ):
+        with soon():
+            done = cli(*command)
+        assert done.code in (0, 1, 2), (command[0], command[2:], done.err[-300:])
+        assert "Traceback" not in done.err + done.out
+    if victim.exists() and not victim.is_file():
+        assert kind in ("a pipe", "a device")  # nothing was deleted that is not ours

@@ -1,0 +1,190 @@
+"""The Ray engine on a machine with other users: nobody else finds its token, and a signal leaves nothing behind."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dualscope.core.errors import InputError
+from dualscope.studies.execute.engines import ray as engine
+
+ray = pytest.importorskip("ray", reason="the ray extra is not installed")
+NOBODY = 65534
+SLEEPY = '''
+import time
+from dualscope import LEARNERS, Learned, Learner
+
+@LEARNERS.register("sleeps")
+class Sleeps(Learner):
+    """Takes its time."""
+    def learn(self, bench, lr, options):
+        time.sleep(300)
+        return Learned(bench.zero_shot)
+'''
+SPY = """
+import os, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+token, found, seen = sys.argv[1], [], 0
+for top in sys.argv[2:]:
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                if os.path.isfile(path) and token in open(path, errors="replace").read(10_000_000):
+                    found.append(path)
+                seen += 1
+            except OSError:
+                pass
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    for name in ("cmdline", "environ"):
+        try:
+            if token in open(f"/proc/{pid}/{name}", errors="replace").read():
+                found.append(f"/proc/{pid}/{name}")
+            seen += 1
+        except OSError:
+            pass
+print(seen, *[path for path in found if path != f"/proc/{os.getpid()}/cmdline"], sep="\\n")
+"""
+
+
+class Running:
+    """A study on a cluster of its own, in the middle of its work."""
+
+    def __init__(self, home: Path, model: str, task: str) -> None:
+        (home / "sleepy.py").write_text(SLEEPY)
+        command = [sys.executable, "-m", "dualscope.cli", "run", "--model", model, "--task", task]
+        command += [
+            "--engine",
+            "ray",
+            "--learner",
+            "sleeps",
+            "--plugin",
+            str(home / "sleepy.py"),
+            "--offline",
+        ]
+        command += [
+            "--seeds",
+            "1",
+            "--shots",
+            "4",
+            "--queries",
+            "12",
+            "--device",
+            "cpu",
+            "--out",
+            str(home / "run"),
+        ]
+        settings = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        self.process = subprocess.Popen(
+            command,
+            env={**settings, "HOME": str(home), "PYTHONUNBUFFERED": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+            umask=0o022,
+            start_new_session=True,
+        )
+        self.family: list[psutil.Process] = []
+
+    def wait(self, ready: Callable[[], bool], most: float = 120.0) -> None:
+        end = time.monotonic() + most
+        while not ready():
+            assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        self.family = psutil.Process(self.process.pid).children(recursive=True)
+
+    def of(self, name: str) -> psutil.Process:
+        return next(one for one in self.family if name in one.name())
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home that others may enter, as most are: not below pytest's own folder, which they may not."""
+    place = Path(tempfile.mkdtemp(prefix="home-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def running(home: Path, model_folder: str, task_files: tuple[str, str]) -> Iterator[Running]:
+    found = Running(home, model_folder, task_files[0])
+    yield found
+    found.process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        found.process.wait(20)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(found.process.pid, signal.SIGKILL)
+    for one in found.family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only root can become another user")
+def test_another_user_finds_no_token(running: Running, home: Path) -> None:
+    running.wait(lambda: any((home / "run/claims").glob("*")))
+    server = running.of("gcs_server")
+    token = server.environ()["RAY_AUTH_TOKEN"]
+    assert re.fullmatch(r"[0-9a-f]{64}", token)
+    folders = {
+        found[0]
+        for one in running.family
+        for found in re.findall(r"(/[^ =]*/ray-[^/ ]+)()", " ".join(one.cmdline()))
+    }
+    assert folders
+    spy = subprocess.run(
+        [sys.executable, "-c", SPY, token, str(home), *folders, "/tmp/ray"], capture_output=True, text=True
+    )
+    seen, *found = spy.stdout.split("\n")[:-1]
+    assert spy.returncode == 0, spy.stderr
+    assert int(seen) > 10
+    assert found == []
+    for folder in folders:
+        assert os.stat(folder).st_mode & 0o077 == 0
+    assert not (home / ".ray").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_in_words_and_nothing_is_left(
+    number: int, code: int, running: Running, home: Path
+) -> None:
+    running.wait(lambda: any((home / "run/claims").glob("*")))
+    family = running.family
+    began = time.monotonic()
+    running.process.send_signal(number)
+    assert running.process.wait(20) == code
+    assert running.process.stderr is not None
+    said = running.process.stderr.read()
+    assert "interrupted: " in said
+    assert "Traceback" not in said
+    psutil.wait_procs(family, timeout=max(0.0, 10 - (time.monotonic() - began)))
+    assert [one for one in family if one.is_running()] == []
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(0o644)
+    settings: dict[str, Any] = {"RAY_AUTH_TOKEN_PATH": str(file), "RAY_AUTH_MODE": "token"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    with pytest.raises(InputError, match=r"other users may read .*chmod 600"):
+        engine._check_token_file()
+    file.chmod(0o600)
+    engine._check_token_file()

@@ -1,0 +1,132 @@
+"""Where the program is started, and where its words and files go: closed streams, removed folders, others' places."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.studies.run_folder.test_pack import made
+
+PROGRAM = [sys.executable, "-m", "dualscope"]
+
+
+def _said(command: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A command line of a shell, with the program as $D."""
+    return subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, "D": " ".join(PROGRAM), **settings},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(closed: str, tmp_path: Path) -> None:
+    done = _said(f"$D list tasks {closed}", tmp_path)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_knows_ascii_alone(tmp_path: Path) -> None:
+    done = _said("$D validate 'ümläut-任务'", tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 2
+    assert "unknown task" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_removed_working_folder(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = _said(f"cd {gone} && rmdir {gone} && $D list tasks", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+def test_few_files(tmp_path: Path) -> None:
+    done = _said("ulimit -n 20; $D run --dry-run --model embedded --task embedded-sst2 --out run", tmp_path)
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("wait", [0.05, 0.15, 0.3, 0.5])
+def test_ctrl_c_in_the_first_half_second(wait: float, tmp_path: Path) -> None:
+    """Whatever of ours runs then ends in words; before that it is Python's own start."""
+    program = subprocess.Popen(
+        [*PROGRAM, "list", "tasks"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(wait)
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=60)
+    assert program.returncode in (0, 130, -signal.SIGINT)
+    assert "dualscope/" not in said, said
+
+
+@pytest.mark.parametrize(
+    "name", ["study.yaml", "cells/00000000000000000007.parquet", "packed/index/00000001.parquet"]
+)
+def test_a_report_overwrites_nothing_but_a_page(name: str, cli: Callable[..., Any], tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    if name.startswith("packed"):
+        assert cli("pack", tmp_path / "run").code == 0
+    before = run.folder.read(name)
+    done = cli("report", tmp_path / "run", "--out", tmp_path / "run" / name)
+    assert done.code == 2
+    assert "no page" in done.err
+    assert run.folder.read(name) == before
+
+
+def test_others_places(cli: Callable[..., Any], tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    names = run.folder.files()
+    for command in (
+        ("train", "--out", tmp_path / "run"),
+        ("pack", tmp_path / "run", "--out", tmp_path / "run/cells"),
+        ("pack", tmp_path / "run", "--out", tmp_path),
+        ("pack", tmp_path / "run", "--out", ""),
+        ("export", tmp_path / "run", "--to", "csv", "--out", ""),
+    ):
+        done = cli(*command)
+        assert done.code == 2, (command, done.err)
+        assert "--out" in done.err
+    assert run.folder.files() == names
+
+
+def test_labels_with_markup(cli: Callable[..., Any]) -> None:
+    done = cli(
+        "try",
+        "a fine film => [/red]",
+        "a dull plot => [bold]",
+        "--query",
+        "a [link=x] bore",
+        "--device",
+        "cpu",
+    )
+    assert done.code in (0, 2), done.err
+    assert done.code == 2 or "[/red]" in done.out
+
+
+def test_sigterm_while_planning_ends_in_words(tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [*PROGRAM, "run", "--model", "embedded", "--task", "embedded-sst2", "--dry-run", "--out", "run"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert program.stderr is not None
+    while "planning" not in program.stderr.readline():
+        assert program.poll() is None
+    program.terminate()
+    said = program.stderr.read()
+    assert program.wait(20) in (143, 0)  # it may have been done already
+    assert program.returncode == 0 or "interrupted" in said
+    assert "Traceback" not in said

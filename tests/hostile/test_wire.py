@@ -1,0 +1,146 @@
+"""What the kernel is asked to send by dualscope and by everything that it starts: with ``--offline`` nothing leaves the
+machine, no name is looked up, and no proxy is asked. Seen by strace; where there is none, these tests skip.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.hostile.endpoint import Endpoint, serving
+
+CALLS = "connect,sendto,sendmsg,sendmmsg"
+CONNECT = re.compile(r"connect\(\d+<(TCP|TCPv6)[^{]*\{(?P<to>.*?)\}, \d+\)")
+UDP = re.compile(r"(?:sendto|sendmsg|sendmmsg)\(\d+<UDP(?:v6)?:\[(?P<to>[^]>]*)")
+ADDRESS = re.compile(r'(?:inet_addr\("|inet_pton\(AF_INET6, ")(?:::ffff:)?([^"]+)"')
+
+
+def _is_traced() -> bool:
+    if shutil.which("strace") is None:
+        return False
+    tried = subprocess.run(["strace", "-f", "-yy", "-o", os.devnull, "true"], capture_output=True)
+    return tried.returncode == 0
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not _is_traced(), reason="needs strace, and the permission to trace"),
+]
+
+
+def _own() -> set[str]:
+    return {one.address for every in psutil.net_if_addrs().values() for one in every} | {"127.0.0.1", "::1"}
+
+
+def sent(log: str) -> list[str]:
+    """The calls in a log that send something away from this machine, or look up a name wherever it is asked."""
+    own, found = _own(), []
+    for line in log.splitlines():
+        if call := CONNECT.search(line):
+            address = ADDRESS.search(call["to"])
+            if address and not (address[1] in own or address[1].startswith("127.")):
+                found.append(line)
+        elif (call := UDP.search(line)) or "io.systemd.Resolve" in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def proxy(model_folder: str) -> Iterator[Endpoint]:
+    with serving(Path(model_folder)) as found:
+        yield found
+
+
+def _traced(
+    proxy: Endpoint, home: Path, *command: object
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Run a command under strace; what it said, and what it sent."""
+    proxy.requests.clear()
+    log = home / "strace.log"
+    ways = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), proxy.url)
+    unset = ("HF_HUB_OFFLINE", "DO_NOT_TRACK", "no_proxy", "NO_PROXY", "WANDB_MODE")
+    kept = {k: v for k, v in os.environ.items() if k not in unset and not k.startswith("RAY_")}
+    done = subprocess.run(
+        ["strace", "-f", "-yy", "-s", "64", "-e", f"trace={CALLS}", "-o", str(log), sys.executable]
+        + [str(one) for one in command],
+        capture_output=True,
+        text=True,
+        env={**kept, **ways, "HOME": str(home), "HF_HOME": str(home / "hf")},
+        cwd=home,
+        timeout=600,
+    )
+    asked = [f"the proxy: {one.method} {one.path}" for one in proxy.requests]
+    return done, sent(log.read_text(errors="replace")) + asked
+
+
+def _dualscope(proxy: Endpoint, home: Path, *arguments: object) -> list[str]:
+    done, found = _traced(proxy, home, "-m", "dualscope.cli", *arguments)
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+def _study(model: str, task: str, out: Path) -> tuple[object, ...]:
+    sizes = ("--seeds", 1, "--shots", 2, "--queries", 4, "--lr", "0.1", "--learner", "gd", "--device", "cpu")
+    return ("run", "--model", model, "--task", task, *sizes, "--no-report", "--offline", "--out", out)
+
+
+ASKING = """
+import contextlib, socket, urllib.request
+with contextlib.suppress(OSError):
+    socket.getaddrinfo("metadata.google.internal", 80)
+with contextlib.suppress(OSError):
+    socket.create_connection(("169.254.169.254", 80), timeout=0.2)
+with contextlib.suppress(OSError):
+    urllib.request.urlopen("http://example.com/", timeout=5)
+"""
+
+
+def test_what_is_sent_is_seen(proxy: Endpoint, tmp_path: Path) -> None:
+    """Else the other tests could not fail."""
+    _, found = _traced(proxy, tmp_path, "-c", ASKING)
+    text = "\n".join(found)
+    assert "169.254.169.254" in text
+    assert "the proxy: GET http://example.com/" in text
+    names = Path("/etc/resolv.conf")
+    if names.exists() and "nameserver" in names.read_text():
+        assert "google" in text or ":53" in text
+
+
+@pytest.mark.ray
+def test_ray_sends_nothing(
+    proxy: Endpoint, model_folder: str, task_files: tuple[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="the ray extra is not installed")
+    study = _study(model_folder, task_files[0], tmp_path / "run")
+    assert _dualscope(proxy, tmp_path, *study, "--engine", "ray", "--jobs", 2) == []
+
+
+@pytest.fixture(scope="module")
+def run(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from dualscope.cli import app
+
+    out = tmp_path_factory.mktemp("wire") / "run"
+    app([str(one) for one in _study(model_folder, task_files[0], out)], standalone_mode=False)
+    return out
+
+
+def test_a_run_and_its_report_send_nothing(
+    proxy: Endpoint, run: Path, model_folder: str, task_files: tuple[str, str], tmp_path: Path
+) -> None:
+    study = _study(model_folder, task_files[0], tmp_path / "run")
+    assert _dualscope(proxy, tmp_path, *study, "--jobs", 2) == []
+    assert _dualscope(proxy, tmp_path, "report", run, "--out", tmp_path / "page.html") == []
+    assert _dualscope(proxy, tmp_path, "pack", run, "--out", tmp_path / "packed") == []
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb", "trackio", "csv"])
+def test_trackers_send_nothing(tracker: str, proxy: Endpoint, run: Path, tmp_path: Path) -> None:
+    if tracker != "csv":
+        pytest.importorskip(tracker, reason=f"the {tracker} extra is not installed")
+    assert _dualscope(proxy, tmp_path, "export", run, "--to", tracker, "--out", tmp_path / "there") == []
