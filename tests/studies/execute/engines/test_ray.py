@@ -82,7 +82,7 @@ def test_two_nodes_and_a_killed_worker(
     result = run_study(study, tmp_path / "ray", engine="ray", jobs=2, tell=kill_one, device="cpu")
     assert victims
     assert result.complete, result.failures
-    assert len(result.run.stored()) == len(result.cells) >= 18
+    assert len(result.run.stored()) == len(result.cells) >= 12  # several for each of two workers
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the actors have: sums depend on it in their last digits
     local = run_study(study, tmp_path / "local", jobs=2, device="cpu")
     there, here = (
