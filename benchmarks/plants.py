@@ -1,6 +1,6 @@
 """Is what is planted found, and only that? Every hypothesis in every other's plant.
 
-    python -m benchmarks.plants [--model embedded] [--task embedded-sst2]... [--episodes 20] [--out folder]
+    python -m benchmarks.plants [--model embedded] [--task embedded-sst2]... [--episodes 20] [--jobs 2] [--out folder]
 
 A plant is the model that a hypothesis has changed, read after a context without labels: a reference whose mechanism is
 known. Studies are five episodes drawn from those that were run; each is judged by the rule of the verdict, with the
@@ -12,10 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch.multiprocessing import Pool, set_start_method
 
 from dualscope import Bench, Episode, Model, Task, make_lesson
 from dualscope.core.learning import Learning
@@ -35,24 +38,42 @@ Pairs = dict[tuple[str, str, str], list[EpisodePair | None]]
 """By plant, hypothesis and part: a pair an episode."""
 
 
-def measured(model: Model, task: Task, episodes: int, rates: dict[str, float], **how: Any) -> Pairs:
+def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> Pairs:
+    """Every episode of a task, ``asked.jobs`` at once: each in the same way, whoever computes it."""
     found: Pairs = {}
-    queries = how.pop("queries")
-    for seed in range(episodes):
-        episode = Episode.draw(task, seed=seed, queries=queries, balanced=True, **how)
+    with Pool(asked.jobs) as pool:
+        for one in pool.imap(_Episode(asked, name, rates), range(asked.episodes)):
+            for key, pair in one.items():
+                found.setdefault(key, []).append(pair)
+    return found
+
+
+@dataclass(frozen=True)
+class _Episode:
+    asked: argparse.Namespace
+    task: str
+    rates: dict[str, float]
+
+    def __call__(self, seed: int) -> dict[tuple[str, str, str], EpisodePair | None]:
+        asked, found = self.asked, {}
+        torch.set_num_threads(1)
+        model = Model.load(asked.model, device=asked.device, dtype="float32")
+        task = Task.load(self.task, data=asked.data)
+        episode = Episode.draw(
+            task, seed=seed, shots=asked.shots, queries=asked.queries, demo_labels=asked.labels, balanced=True
+        )
         bench = Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
         meter = ResponseMeter(ResponseBench(bench))
-        learners = {name: who(name, rates) for name in (*PLANTED, *RIVALS)}
+        learners = {name: who(name, self.rates) for name in (*PLANTED, *RIVALS)}
         for plant in PLANTED:
             reference = meter.planted(learners[plant])
             for name, learning in learners.items():
                 parts = list(meter._compared(plant_name(plant), reference, meter.of(learning), False))
                 for kind in ("answers", "outputs"):
                     own = tuple(part for part in parts if part.part == kind)
-                    pair = EpisodePair(own, reference.levels) if own else None
-                    found.setdefault((plant, name, kind), []).append(pair)
+                    found[plant, name, kind] = EpisodePair(own, reference.levels) if own else None
         print(f"{task.name} seed {seed}", flush=True)
-    return found
+        return found
 
 
 def who(name: str, rates: dict[str, float]) -> Learning:
@@ -120,8 +141,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--rate", action="append", default=[], help="gd=1.0")
     parser.add_argument("--out", type=Path, default=Path("plants"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="episodes at once, a core each")
     asked = parser.parse_args()
-    model = Model.load(asked.model, dtype="float32")
     rates = {"gd": 1.0, "gd-all": 0.1} | {
         name: float(rate) for name, rate in (one.split("=") for one in asked.rate)
     }
@@ -129,8 +151,7 @@ def main() -> None:
     for name in asked.task or ["embedded-sst2", "embedded-agnews"]:
         began = time.perf_counter()
         task = Task.load(name, data=asked.data)
-        how: dict[str, Any] = {"shots": asked.shots, "queries": asked.queries, "demo_labels": asked.labels}
-        pairs = measured(model, task, asked.episodes, rates, **how)
+        pairs = measured(asked, name, rates)
         rows = [row for kind in ("answers", "outputs") for row in studied(pairs, kind)]
         (asked.out / f"{task.name}.json").write_text(json.dumps(rows, indent=1))
         for row in rows:
@@ -144,4 +165,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    set_start_method("spawn")  # a forked process cannot use a GPU
     main()
