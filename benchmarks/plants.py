@@ -13,16 +13,21 @@ import argparse
 import json
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
 from torch.multiprocessing import Pool, set_start_method
 
 from dualscope import Bench, Episode, Model, Task, make_lesson
+from dualscope.core.folder import Folder
 from dualscope.core.learning import Learning
-from dualscope.core.response_products import plant_name
+from dualscope.core.response_products import parts_of, plant_name, table_of
 from dualscope.core.statistics import holm
 from dualscope.findings.response_rule import FOUND, OverSeeds, decide
 from dualscope.findings.response_test import EpisodePair, repairing_test
@@ -36,44 +41,61 @@ RIVALS = ("probe", "kernel")
 STUDIES, SEEDS = 200, 5
 Pairs = dict[tuple[str, str, str], list[EpisodePair | None]]
 """By plant, hypothesis and part: a pair an episode."""
+KINDS = ("answers", "outputs")
 
 
 def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> Pairs:
-    """Every episode of a task, ``asked.jobs`` at once: each in the same way, whoever computes it."""
+    """Every episode of a task, ``asked.jobs`` at once; what an earlier call has left in the folder is taken."""
     found: Pairs = {}
     with Pool(asked.jobs) as pool:
-        for one in pool.imap(_Episode(asked, name, rates), range(asked.episodes)):
-            for key, pair in one.items():
-                found.setdefault(key, []).append(pair)
+        files = pool.imap(_Episode(asked, name, rates), range(asked.episodes), chunksize=1)
+        tables = [pq.read_table(file) for file in files]
+    for table in tables:
+        for plant, hypothesis in product(PLANTED, (*PLANTED, *RIVALS)):
+            chosen = pc.and_(pc.equal(table["plant"], plant), pc.equal(table["hypothesis"], hypothesis))
+            parts, levels = parts_of(table.filter(chosen))
+            for kind in KINDS:
+                own = tuple(part for part in parts if part.part == kind)
+                found.setdefault((plant, hypothesis, kind), []).append(
+                    EpisodePair(own, levels) if own else None
+                )
     return found
 
 
 @dataclass(frozen=True)
 class _Episode:
+    """Measures one episode into a file; made for a pool, whose processes load the model themselves."""
+
     asked: argparse.Namespace
     task: str
     rates: dict[str, float]
 
-    def __call__(self, seed: int) -> dict[tuple[str, str, str], EpisodePair | None]:
-        asked, found = self.asked, {}
+    def __call__(self, seed: int) -> Path:
+        asked = self.asked
+        task = Task.load(self.task, data=asked.data)
+        file: Path = asked.out / f"{task.name}-{seed}.parquet"
+        if file.exists():
+            return file
         torch.set_num_threads(1)
         model = Model.load(asked.model, device=asked.device, dtype="float32")
-        task = Task.load(self.task, data=asked.data)
         episode = Episode.draw(
             task, seed=seed, shots=asked.shots, queries=asked.queries, demo_labels=asked.labels, balanced=True
         )
         bench = Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
         meter = ResponseMeter(ResponseBench(bench))
         learners = {name: who(name, self.rates) for name in (*PLANTED, *RIVALS)}
+        tables = []
         for plant in PLANTED:
             reference = meter.planted(learners[plant])
             for name, learning in learners.items():
-                parts = list(meter._compared(plant_name(plant), reference, meter.of(learning), False))
-                for kind in ("answers", "outputs"):
-                    own = tuple(part for part in parts if part.part == kind)
-                    found[plant, name, kind] = EpisodePair(own, reference.levels) if own else None
+                parts = meter._compared(plant_name(plant), reference, meter.of(learning), False)
+                table = table_of(parts, reference.levels)
+                for column, value in (("plant", plant), ("hypothesis", name)):
+                    table = table.append_column(column, pa.array([value] * len(table)))
+                tables.append(table)
+        Folder(asked.out).write_by(file.name, lambda aside: pq.write_table(pa.concat_tables(tables), aside))
         print(f"{task.name} seed {seed}", flush=True)
-        return found
+        return file
 
 
 def who(name: str, rates: dict[str, float]) -> Learning:
@@ -152,7 +174,7 @@ def main() -> None:
         began = time.perf_counter()
         task = Task.load(name, data=asked.data)
         pairs = measured(asked, name, rates)
-        rows = [row for kind in ("answers", "outputs") for row in studied(pairs, kind)]
+        rows = [row for kind in KINDS for row in studied(pairs, kind)]
         (asked.out / f"{task.name}.json").write_text(json.dumps(rows, indent=1))
         for row in rows:
             shown = " ".join(f"{key} {value:.2f}" for key, value in row["r"].items())
