@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="episodes at once, a core each")
     asked = parser.parse_args()
-    rates = {"gd": 1.0, "gd-all": 0.1} | {
+    rates = {"gd": 1.0, "gd-all": 1e-5} | {
         name: float(rate) for name, rate in (one.split("=") for one in asked.rate)
     }
     asked.out.mkdir(parents=True, exist_ok=True)
