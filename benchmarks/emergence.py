@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.tables import found, table
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- From here on written by `python -m benchmarks.emergence`. -->\n"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dualscope.core.estimate import Estimate
-from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import sign_test
 from dualscope.findings.answer import ALPHA, PRIMARY, SMALL
 from dualscope.findings.evidence import Evidence, EvidenceKey
@@ -76,7 +76,7 @@ class Made:
         tasks = [f"task {i}" for i in range(self.tasks)]
         made = Evidence(chance=dict.fromkeys(tasks, 0.5))
         queries = [f"query:{i}" for i in range(self.queries)]
-        learners = [Learning(PLAIN, rate=0.1 * (i + 1)) for i in range(self.learners)]
+        learners = [LearnerSpec(PLAIN, rate=0.1 * (i + 1)) for i in range(self.learners)]
         for who in learners:
             made.roles[who] = "hypothesis"
         for task in tasks:
@@ -84,7 +84,7 @@ class Made:
             rows = {who: self._differences(rng) + by_query for who in learners}
             for seed in range(self.seeds):
 
-                def put(variant: str, who: Learning, metric: str, values: np.ndarray) -> None:
+                def put(variant: str, who: LearnerSpec, metric: str, values: np.ndarray) -> None:
                     made.add(EvidenceKey(task, variant, who, metric), seed, queries, values)  # noqa: B023
 
                 def right(accuracy: float) -> np.ndarray:
@@ -106,7 +106,7 @@ class Made:
                         elif name in ("random-labels", "other-task", "random-update"):
                             whose = who.under(name)  # type: ignore[arg-type]
                         else:  # one null for all learners
-                            whose = Learning(name)
+                            whose = LearnerSpec(name)
                             made.roles[whose] = "null"
                             if who != learners[0]:
                                 continue

@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.rivals import rivals
 from benchmarks.tables import found, table
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT
 from dualscope.findings.answer import PRIMARY
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.learners import Bench
 from dualscope.metrics.measured import measure_cell
@@ -30,7 +30,7 @@ GUARDS = {
 WRONG = 0.02  # the verdict's margin
 
 
-def measured(bench: Bench, learning: Learning) -> dict[tuple[str, int | None], float]:
+def measured(bench: Bench, learning: LearnerSpec) -> dict[tuple[str, int | None], float]:
     rows = measure_cell(bench, learning, metrics=[*GUARDS, *GUARDS.values()]).rows
     return {(row["metric"], row["layer"]): row["value"] for row in rows if row["head"] is None}
 
@@ -45,7 +45,7 @@ def compare(model: str, task: str, data: str | None, settings: argparse.Namespac
     found = []
     for rate in settings.rates:
         for learner in settings.learners:
-            learning = Learning(learner, rate=rate)
+            learning = LearnerSpec(learner, rate=rate)
             narrow, wide = (measured(benches[dtype], learning) for dtype in ("float32", "float64"))
             for bench in benches.values():
                 bench.forget(learning)

@@ -19,7 +19,7 @@ import torch
 from benchmarks import lessons
 from benchmarks.shapes import SHAPES, VOCABULARY, random_model
 from benchmarks.timing import machine, save, show, wait
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.learners import Bench, identify, role_of
 from dualscope.metrics.measured import measure_cell
 from dualscope.tasks.lesson import Lesson
@@ -39,7 +39,7 @@ class Supplied(Bench):
         return replace(self.lesson, queries=some.queries, labels=some.labels, query_ids=some.query_ids)
 
 
-def learnings(model: Any) -> list[Learning]:
+def learnings(model: Any) -> list[LearnerSpec]:
     middle = model.n_layers // 2
     which = [[layer, head] for layer in (middle - 1, middle) for head in range(min(5, model.n_heads))]
     found: list[tuple[str, dict[str, Any], float | None]] = [

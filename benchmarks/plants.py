@@ -26,8 +26,8 @@ from torch.multiprocessing import Pool, set_start_method
 
 from dualscope import Bench, Episode, Model, Task, make_lesson
 from dualscope.core.folder import Folder
-from dualscope.core.learning import Learning
 from dualscope.core.response_products import parts_of, plant_name, table_of
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import holm
 from dualscope.findings.response_rule import FOUND, OverSeeds, decide
 from dualscope.findings.response_test import EpisodePair, repairing_test
@@ -98,7 +98,7 @@ class _Episode:
         return file
 
 
-def who(name: str, rates: dict[str, float]) -> Learning:
+def who(name: str, rates: dict[str, float]) -> LearnerSpec:
     return identify(name, rate=rates.get(name, rates["gd"]) if LEARNERS[name].needs_rate else None)
 
 

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks import lessons
 from benchmarks.shapes import SHAPES, VOCABULARY, random_model
 from benchmarks.timing import seconds, show
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners import Bench
 from dualscope.metrics.measured import measure_cell
@@ -34,7 +34,7 @@ def stages(model: Model, queries: int) -> dict[str, Callable[[], object]]:
     bench = Bench(model, real)
     delta = bench.learned("gd", lr=RATE).delta
     assert delta is not None
-    learning, shown = Learning("gd", rate=RATE), bench.in_context
+    learning, shown = LearnerSpec("gd", rate=RATE), bench.in_context
     return {
         "zero-shot": lambda: model.read(even),
         "in-context": lambda: model.read(even, prefix),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.tables import found, table
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.explained import NULLS, Ranking, Standing, rankings
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.subject import Subject

@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import lessons
 from benchmarks.timing import machine, save, show, wait
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench
 from dualscope.learners.bench import KEPT
 from dualscope.metrics import METRICS
@@ -97,7 +97,7 @@ def episode(model: Model, lesson: Lesson) -> Stages:
     stages.run("zero-shot", lambda: bench.zero_shot, asked)
     stages.run("in-context", lambda: bench.in_context, asked + context)
     for name in ("gd", "lcgd"):
-        learning = Learning(name, rate=RATE)
+        learning = LearnerSpec(name, rate=RATE)
         work = asked + training[name]
         # What is said of it, and not the change itself: that may have to leave the device.
         notes = stages.run(name, lambda learning=learning: bench.result(learning), work).learned.notes

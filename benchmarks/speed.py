@@ -17,7 +17,7 @@ from benchmarks import lessons
 from benchmarks.reference import plain_batches, reference_flow
 from benchmarks.shapes import SHAPES, VOCABULARY, random_model
 from benchmarks.timing import machine, peak_bytes, save, seconds, show, wait
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench
 from dualscope.metrics import METRICS
 from dualscope.metrics.measured import measure_cell
@@ -112,7 +112,7 @@ def episode(model: Model, lesson: Lesson) -> dict[str, float]:
     stage("zero-shot", lambda: bench.zero_shot)
     stage("in-context", lambda: bench.in_context)
     for name in ("gd", "lcgd"):
-        learning = Learning(name, rate=RATE)
+        learning = LearnerSpec(name, rate=RATE)
         stage(name, lambda learning=learning: bench.result(learning))
         stage(f"{name}, read again and metrics", lambda learning=learning: measure_cell(bench, learning))
     return found | {"episode": sum(found.values())}
@@ -121,7 +121,7 @@ def episode(model: Model, lesson: Lesson) -> dict[str, float]:
 def similarities(model: Model, lesson: Lesson, rate: float) -> tuple[dict[str, float], float]:
     bench = Bench(model, lesson)
     names = ["sim_aou", "sim_aou_norm", "sim_am", "sim_am_delta"]
-    found = measure_cell(bench, Learning("gd", rate=rate), metrics=names)
+    found = measure_cell(bench, LearnerSpec("gd", rate=rate), metrics=names)
     rows, learned = found.rows, found.result.learned
     assert learned.log.update_norm is not None
     return {r["metric"]: r["value"] for r in rows if r["layer"] is None}, float(

@@ -50,7 +50,7 @@ def test_paths_are_kept_in_full_and_the_same_command_goes_on(
     study = Study.build({"models": "mine=tiny", "tasks": [task_files[0]], "seeds": 1})
     runner = Runner(study, tmp_path / "mine", device="cpu")
     assert runner.models == [model_folder]
-    assert {cell.sitting.place.name for cell in runner.plan().whole} <= {"mine"}
+    assert {cell.episode.model.name for cell in runner.plan().whole} <= {"mine"}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "study.yaml").write_text(runner.study.dump())
     assert free_folder("mine", study, str(tmp_path)) == str(tmp_path / "mine")

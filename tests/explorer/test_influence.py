@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dualscope import Episode, Model, Task
-from dualscope.core.learning import IN_CONTEXT
 from dualscope.core.options import Options
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.explorer.explorer import Explorer, learning_of
 from dualscope.explorer.state import State
 from dualscope.explorer.watch import Watch

@@ -6,22 +6,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.query_columns import QueryColumn
+from dualscope.core.spec import ALIASES, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.findings.evidence import Evidence, EvidenceKey
 
-NULL = Learning("null-context")
+NULL = LearnerSpec("null-context")
 QUERIES = [f"validation:{i}" for i in range(60)]
 
 
-def who(name: str, **options: object) -> Learning:
+def who(name: str, **options: object) -> LearnerSpec:
     """A learner, or a learner under a control by its alias."""
     name, control = ALIASES.get(name, (name, None))
-    return Learning.of(name, options, control)
+    return LearnerSpec.of(name, options, control)
 
 
-def key(task: str, variant: str, learner: str | Learning, metric: str) -> EvidenceKey:
+def key(task: str, variant: str, learner: str | LearnerSpec, metric: str) -> EvidenceKey:
     return EvidenceKey(task, variant, who(learner) if isinstance(learner, str) else learner, metric)
 
 
@@ -30,11 +30,11 @@ def put(
     task: str,
     variant: str,
     seed: int,
-    learner: str | Learning,
+    learner: str | LearnerSpec,
     metric: str,
     queries: list[str],
     values: object,
-    reference: Learning | None = None,
+    reference: LearnerSpec | None = None,
 ) -> None:
     """Values of a learner, which is under test if it is under no control and neither baseline nor reference."""
     where = key(task, variant, learner, metric)._replace(reference=reference)
@@ -67,7 +67,7 @@ def evidence(
                 metric: str,
                 level: float | None,
                 variant: str = "trained",
-                reference: Learning | None = None,
+                reference: LearnerSpec | None = None,
             ) -> None:
                 if level is not None:
                     noise = spread * (rng.standard_normal() / 3 + rng.standard_normal(len(QUERIES)))

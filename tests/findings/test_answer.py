@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dualscope.core.estimate import Interval
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.answer import AgainstControl, Answer, ComparisonOutcome, beats, learned, sentences_of
 
 
@@ -72,7 +72,7 @@ def test_what_decided_is_the_nearest_of_those_that_made_the_answer() -> None:
 
     def answer(word: str) -> AgainstControl | None:
         comparisons = (far, near, below, shown)
-        made = Answer("t", Learning("gd"), "gd", word, value, value, value, comparisons, (), None, ())  # type: ignore[arg-type]
+        made = Answer("t", LearnerSpec("gd"), "gd", word, value, value, value, comparisons, (), None, ())  # type: ignore[arg-type]
         return made.decided_by
 
     assert answer("not above") is below
@@ -90,5 +90,5 @@ def test_learning_is_above_zero_shot_and_above_chance() -> None:
 
 def test_each_seed_stands_beside_the_mean() -> None:
     value = interval(0.2, 0.3, 0.4, each=(0.2, 0.3, 0.4, 0.25, -0.35))
-    made = Answer("t", Learning("gd"), "gd", "inconclusive", value, value, value, (), (), None, ())
+    made = Answer("t", LearnerSpec("gd"), "gd", "inconclusive", value, value, value, (), (), None, ())
     assert "each seed: .20, .30, .40, .25, \N{MINUS SIGN}.35" in next(iter(sentences_of(made)))

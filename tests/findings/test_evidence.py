@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence, Setting
 from dualscope.findings.verdict import verdict
 from tests.findings.made import NULL, cells, key, put, table
@@ -17,7 +17,7 @@ def test_evidence_from_cells() -> None:
     labels = [learning.label for learning in sixteen.learnings("sst2")]
     assert labels == ["gd", "in-context", "lcgd[readout=attention]", "zero-shot"]
     assert [learning.rate for learning in four.learnings("sst2")] == [0.1, 0.3, None]
-    gd = Learning("gd", rate=0.3)
+    gd = LearnerSpec("gd", rate=0.3)
     assert sixteen.references("sst2", gd, "sim_aou_to_null") == [NULL]
     assert {k.metric for k in sixteen.values if k.learning == gd and k.variant == "trained"} == {
         "correct", "sim_aou", "sim_aou_mismatched", "sim_aou_to_null",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import Verdict, verdict
 from tests.findings.made import QUERIES, evidence, put
@@ -27,12 +27,12 @@ def test_no_names_the_control_that_is_more_alike() -> None:
             "sst2",
             "trained",
             seed,
-            Learning("zero-shot-offset"),
+            LearnerSpec("zero-shot-offset"),
             "sim_aou",
             QUERIES,
             0.54 + 0.01 * rng.standard_normal(60),
         )
-    made.roles[Learning("zero-shot-offset")] = "null"
+    made.roles[LearnerSpec("zero-shot-offset")] = "null"
     found = verdict(made)
     assert plain(found) == (
         "Not above its controls: moving the query to its position in context, with nothing to learn from, is more like "
@@ -87,13 +87,13 @@ def test_nothing_learned_is_not_testable() -> None:
 def test_every_learner_has_a_sentence_and_plain_descent_leads() -> None:
     made = evidence(gd=0.3)
     for seed in range(6):
-        put(made, "sst2", "trained", seed, Learning("lcgd"), "sim_aou", QUERIES, np.full(60, 0.2))
+        put(made, "sst2", "trained", seed, LearnerSpec("lcgd"), "sim_aou", QUERIES, np.full(60, 0.2))
         put(
             made,
             "sst2",
             "trained",
             seed,
-            Learning.of("gd", {"epochs": 3}),
+            LearnerSpec.of("gd", {"epochs": 3}),
             "sim_aou",
             QUERIES,
             np.full(60, 0.2),
@@ -108,8 +108,8 @@ def null(made: Evidence, task: str, name: str, level: float) -> None:
     rng = np.random.default_rng(5)
     for seed in range(6):
         values = level + 0.001 * rng.standard_normal(len(QUERIES))
-        put(made, task, "trained", seed, Learning(name), "sim_aou", QUERIES, values)
-    made.roles[Learning(name)] = "null"
+        put(made, task, "trained", seed, LearnerSpec(name), "sim_aou", QUERIES, values)
+    made.roles[LearnerSpec(name)] = "null"
 
 
 def test_the_control_that_decided_most_often_is_named() -> None:
@@ -142,7 +142,7 @@ def test_what_comes_nearest_is_the_nearest_of_all_tasks() -> None:
 def test_plain_descent_leads_also_where_it_is_missing_on_the_first_task() -> None:
     made = evidence(tasks=("sst2",), gd=0.3, spread=1e-3)
     for seed in range(6):
-        other = Learning.of("gd", {"epochs": 3})
+        other = LearnerSpec.of("gd", {"epochs": 3})
         put(made, "mr", "trained", seed, other, "sim_aou", QUERIES, np.full(len(QUERIES), 0.2))
     found = verdict(made)
     assert found.answers[0].learner == "gd[epochs=3]"

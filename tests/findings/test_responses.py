@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from benchmarks.response_rates import DRAWS, alike, pair_of, unrelated_weights, world
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.response_products import ComparedPart, plant_name
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, Role
 from dualscope.findings.evidence import Setting
 from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
 from dualscope.results.run import Run, run_study
 
-GD, PROBE = Learning("gd", rate=1.0), Learning("probe")
+GD, PROBE = LearnerSpec("gd", rate=1.0), LearnerSpec("probe")
 LEVEL_OF = tuple(level for level in LEVELS for _ in range(DRAWS // 2))
 
 
@@ -39,7 +39,7 @@ def responses(
     rng = np.random.default_rng(0)
     task = TaskResponses("sst2")
 
-    def keep(learning: Learning, seed: int, role: Role, parts: list[ComparedPart], share: float) -> None:
+    def keep(learning: LearnerSpec, seed: int, role: Role, parts: list[ComparedPart], share: float) -> None:
         family = {"gd": "gradient", "probe": "shallow"}.get(learning.name)
         shares = {("learned_share", None): share, ("learned_share", plant_name("gd")): share}
         cell = CellResponse(role, family, LEVEL_OF, parts, shares)  # type: ignore[arg-type]

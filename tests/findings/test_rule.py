@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from benchmarks.error_rates import Made, learned, said
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import verdict
 from tests.findings.made import NULL, QUERIES, evidence, key, put, who
@@ -35,7 +35,7 @@ def test_position_and_dilution_decide_by_their_own_likeness(name: str, called: s
     for seed in range(6):
         put(made, "sst2", "trained", seed, name, "sim_aou", QUERIES, np.full(len(QUERIES), 0.6))
         put(made, "sst2", "trained", seed, name, "correct", QUERIES, np.ones(len(QUERIES)))
-    made.roles[Learning(name)] = "null"
+    made.roles[LearnerSpec(name)] = "null"
     (answer,) = verdict(made).answers
     assert answer.answer == "not above"
     assert answer.decided_by is not None
@@ -58,7 +58,7 @@ WHOLE = 0.5  # nats from ICL that zero-shot leaves
 def by_predictions(share: float, **controls: float | None) -> Evidence:
     """A task vector beside gd: it has an explained share and no attention outputs of all layers."""
     made, rng, task_vector = evidence(untrained=0.05), np.random.default_rng(3), who("task-vector")
-    others: dict[str, tuple[Learning, str]] = {
+    others: dict[str, tuple[LearnerSpec, str]] = {
         "random_labels": (task_vector.under("random-labels"), "trained"),
         "other_task": (task_vector.under("other-task"), "trained"),
         "random_update": (task_vector.under("random-update"), "trained"),
@@ -68,7 +68,7 @@ def by_predictions(share: float, **controls: float | None) -> Evidence:
     }
     for seed in range(6):
 
-        def add(learning: Learning, variant: str, level: float) -> None:
+        def add(learning: LearnerSpec, variant: str, level: float) -> None:
             noise = 0.03 * (rng.standard_normal() / 3 + rng.standard_normal(len(QUERIES)))
             left = WHOLE * (1 - level + noise)
             put(made, "sst2", variant, seed, learning, "kl_icl", QUERIES, left)  # noqa: B023

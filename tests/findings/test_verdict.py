@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import Verdict, verdict
@@ -182,7 +182,12 @@ def test_corrected_over_tasks() -> None:
 
 def test_corrected_over_learners_and_rates_but_not_over_what_cannot_be_tested() -> None:
     made, rng = evidence(gd=0.145, spread=0.14, untrained=0.1, random_update=0.1), np.random.default_rng(8)
-    others = [Learning("lcgd", rate=0.1), Learning("lcgd", rate=0.3), Learning("probe"), Learning("deaf")]
+    others = [
+        LearnerSpec("lcgd", rate=0.1),
+        LearnerSpec("lcgd", rate=0.3),
+        LearnerSpec("probe"),
+        LearnerSpec("deaf"),
+    ]
     for seed in range(6):
         for learning in others:
             put(

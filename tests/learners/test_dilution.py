@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.learners import Bench, Learned, identify
 from dualscope.learners.dilution import demonstration_mass
 from dualscope.metrics import Case, measure

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dualscope.core.errors import InputError, NotFiniteError
-from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import LEARNERS, Bench, Learned, Learner
 from dualscope.learners.nulls import unlabelled
 from dualscope.learners.plants import planted
@@ -48,7 +48,7 @@ def bench() -> Bench:
 def test_a_draw_that_diverges_is_named_and_the_others_go_on(diverging: str) -> None:
     BAD.clear()
     BAD.update({2, 11})
-    found = ResponseBench(bench(), draws=12).on_draws(Learning(diverging))
+    found = ResponseBench(bench(), draws=12).on_draws(LearnerSpec(diverging))
     assert [draw.index for draw in found.draws] == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10]
     assert len(found.traces) == 10
     assert list(found.failed) == ["draw 2 (chance)", "draw 11 (half)"]
@@ -59,13 +59,13 @@ def test_too_many_failed_draws_fail_the_learner(diverging: str) -> None:
     BAD.clear()
     BAD.update({0, 1, 2})
     with pytest.raises(NotFiniteError, match=r"diverging fails on 3 of 12 draws \(draw 0 \(chance\)"):
-        ResponseBench(bench(), draws=12).on_draws(Learning(diverging))
+        ResponseBench(bench(), draws=12).on_draws(LearnerSpec(diverging))
 
 
 def test_every_draw_is_learned_from_as_if_it_were_the_lesson() -> None:
     here = bench()
     responding = ResponseBench(here, draws=8)
-    gd = Learning("gd", rate=0.3)
+    gd = LearnerSpec("gd", rate=0.3)
     for learning in (IN_CONTEXT, gd):
         found = responding.on_draws(learning)
         for draw, trace in zip(found.draws, found.traces, strict=True):
@@ -76,10 +76,10 @@ def test_every_draw_is_learned_from_as_if_it_were_the_lesson() -> None:
 
 def test_a_plant_is_the_changed_model_after_a_context_without_labels() -> None:
     here = bench()
-    found = ResponseBench(here, draws=8).on_draws(Learning("gd", rate=0.3), plant=True)
+    found = ResponseBench(here, draws=8).on_draws(LearnerSpec("gd", rate=0.3), plant=True)
     assert found.planted is not None
     model, draw = here.model, found.draws[3]
-    learned = Bench(model, draw.lesson).result(Learning("gd", rate=0.3)).learned
+    learned = Bench(model, draw.lesson).result(LearnerSpec("gd", rate=0.3)).learned
     assert learned.change is not None
     torch.testing.assert_close(
         found.planted[3].attn_out, planted(here, learned.change).attn_out, rtol=0, atol=1e-12
@@ -91,9 +91,9 @@ def test_a_plant_is_the_changed_model_after_a_context_without_labels() -> None:
 
 
 def test_what_cannot_be_planted_says_why() -> None:
-    assert cannot_be_planted(Learning("gd", rate=1.0)) == ""
-    assert "changes neither weights nor activations" in cannot_be_planted(Learning("probe"))
-    assert "in a way of its own" in cannot_be_planted(Learning("gd-linearized", rate=1.0))
-    assert "under a control" in cannot_be_planted(Learning("gd", "random-labels", rate=1.0))
+    assert cannot_be_planted(LearnerSpec("gd", rate=1.0)) == ""
+    assert "changes neither weights nor activations" in cannot_be_planted(LearnerSpec("probe"))
+    assert "in a way of its own" in cannot_be_planted(LearnerSpec("gd-linearized", rate=1.0))
+    assert "under a control" in cannot_be_planted(LearnerSpec("gd", "random-labels", rate=1.0))
     with pytest.raises(InputError, match="cannot be planted"):
-        ResponseBench(bench(), draws=8).on_draws(Learning("probe"), plant=True)
+        ResponseBench(bench(), draws=8).on_draws(LearnerSpec("probe"), plant=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Role
 from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
@@ -67,9 +67,9 @@ def gradient(trace: Trace, **log: Any) -> Learned:
 ROLES: dict[str, Role] = {"zero-shot": "baseline", "in-context": "reference", "null-context": "null"}
 
 
-def result(learned: Learned | Trace, learning: Learning | str = "gd") -> Result:
+def result(learned: Learned | Trace, learning: LearnerSpec | str = "gd") -> Result:
     """A result of a learner by its name or identity, in the role that it has."""
-    learning = Learning(learning) if isinstance(learning, str) else learning
+    learning = LearnerSpec(learning) if isinstance(learning, str) else learning
     role = ROLES.get(learning.name, "hypothesis")
     role = CONTROL_ROLES[learning.control] if learning.control is not None else role
     learned = Learned(learned) if isinstance(learned, Trace) else learned
@@ -80,7 +80,7 @@ def case_of(
     zero_shot: Trace,
     reference: Trace,
     learned: Learned | Trace,
-    learning: Learning | str = "gd",
+    learning: LearnerSpec | str = "gd",
     against: str = "in-context",
     **rest: Any,
 ) -> Case:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.metrics.rows import compute
 from tests.metrics.cases import HEADS, gradient, random_case, random_trace, result
 from tests.metrics.test_attention_output import MAPS, arrays, own, values
@@ -29,10 +29,10 @@ def test_alpha_is_of_two_gradient_learners_and_of_no_control() -> None:
     other = random_trace(70)
     others = (
         result(gradient(other), "lcgd"),
-        result(gradient(random_trace(71)), Learning("gd", "random-labels")),
+        result(gradient(random_trace(71)), LearnerSpec("gd", "random-labels")),
     )
     case = replace(random_case(11), others=others)
-    assert [v.reference for v in compute(case, ["alpha"])] == [Learning("lcgd")]
+    assert [v.reference for v in compute(case, ["alpha"])] == [LearnerSpec("lcgd")]
     z, _, g = arrays(case, "attn_scores")
     theirs = other.attn_scores.double().numpy()
     length = int(case.trace.lengths[5])

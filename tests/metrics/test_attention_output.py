@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
 from dualscope.metrics.case import Case
@@ -30,7 +30,7 @@ from tests.metrics.cases import (
 
 
 def values(case: Case, name: str, reference: str | None = None) -> np.ndarray:
-    found = [v for v in compute(case, [name]) if reference is None or v.reference == Learning(reference)]
+    found = [v for v in compute(case, [name]) if reference is None or v.reference == LearnerSpec(reference)]
     assert len(found) == 1, found
     assert isinstance(found[0], PerQuery)
     return found[0].values.numpy()
@@ -202,7 +202,7 @@ def test_nulls_that_only_drift_score_no_more_than_mismatched() -> None:
     real = replace(base, attn_out=base.attn_out + drifting(2, 1.0, own_icl))
     null = replace(base, attn_out=base.attn_out + drifting(3, 1.0, own_null))
     for trace, is_null in ((real, False), (null, True)):
-        case = case_of(base, c, gradient(trace), Learning("gd", "other-task" if is_null else None))
+        case = case_of(base, c, gradient(trace), LearnerSpec("gd", "other-task" if is_null else None))
         alike, mismatched = values(case, "sim_aou").mean(), values(case, "sim_aou_mismatched").mean()
         centered = values(case, "sim_aou_centered").mean()
         assert mismatched > 0.3  # the drift alone looks like a similarity
@@ -224,12 +224,12 @@ def test_null_contexts_have_rows_of_their_own() -> None:
     assert found[2, 1] == pytest.approx(cos(c[2, 1] - n[2, 1], g[2, 1] - z[2, 1]))
     found = values(case, "sim_aou_to_null", "null-context")
     assert found[2, 1] == pytest.approx(cos(n[2, 1] - z[2, 1], g[2, 1] - z[2, 1]))
-    assert [v.reference for v in compute(case, ["alpha"])] == [Learning("lcgd")]
+    assert [v.reference for v in compute(case, ["alpha"])] == [LearnerSpec("lcgd")]
 
 
 def test_a_context_that_is_none_is_no_null_context() -> None:
     """Dilution teaches nothing either, and has no context: nothing is compared with what it would add to one."""
-    diluted = Result(Learning("dilution"), "null", Learned(random_trace(50)))
+    diluted = Result(LearnerSpec("dilution"), "null", Learned(random_trace(50)))
     assert not list(compute(replace(random_case(6), others=(diluted,)), ["sim_aou_null", "sim_aou_to_null"]))
 
 

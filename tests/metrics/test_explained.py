@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.shares import share_of
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.calibration import calibration
 from dualscope.metrics.case import Case
@@ -42,7 +42,7 @@ def case(own: Trace, icl: Trace, zero: Trace, again: Trace | None = None) -> Cas
     others = () if again is None else (Result(IN_CONTEXT.under("redraw"), "ceiling", Learned(again)),)
     return Case(
         zero_shot=zero,
-        own=Result(Learning("task-vector"), "hypothesis", Learned(own)),
+        own=Result(LearnerSpec("task-vector"), "hypothesis", Learned(own)),
         against=Result(IN_CONTEXT, "reference", Learned(icl)),
         others=others,
     )
@@ -216,7 +216,7 @@ def test_a_redraw_that_is_nearer_than_zero_shot_leaves_something_to_explain() ->
 
 def test_another_learner_on_another_draw_is_no_ceiling() -> None:
     icl, near, far = draw(0), draw(0) + 0.1 * draw(1), draw(0) + 2 * draw(3)
-    redrawn = Result(Learning("gd", "redraw"), "ceiling", Learned(trace(far)))
+    redrawn = Result(LearnerSpec("gd", "redraw"), "ceiling", Learned(trace(far)))
     found = case(trace(draw(2)), trace(icl), trace(near))
     assert not math.isnan(value(replace(found, others=(redrawn,)), "explained_raw"))
 

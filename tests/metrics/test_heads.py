@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.rows import MetricRow
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import Bench
 from dualscope.learners.hidden_states.function_vector import shuffled
 from dualscope.learners.hidden_states.induction import SEQUENCES, induction_scores, repeated_sequences
@@ -81,7 +81,7 @@ def test_who_has_them() -> None:
     assert heads_of(bench, "indirect_effect", ["accuracy"]) == {}
     assert heads_of(bench, "indirect_effect", ["indirect_effect"])
     rows = measure_cell(bench, IN_CONTEXT).rows
-    rows += measure_cell(bench, Learning("task-vector", options='{"layer":1}'), per_head=True).rows
+    rows += measure_cell(bench, LearnerSpec("task-vector", options='{"layer":1}'), per_head=True).rows
     assert not {"indirect_effect", "induction_score"} & {row["metric"] for row in rows}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.learners import Bench, Learned, Result, identify
 from dualscope.metrics import METRICS, Case, measure
 from dualscope.metrics.heads import measure_heads

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.replay import along, read_replays
 from dualscope.metrics.response.responses_of_draws import answer_vectors
@@ -29,7 +29,7 @@ def test_icls_own_outputs_give_icls_answers(family: str) -> None:
 
 def test_the_shares_by_hand() -> None:
     bench = tiny_bench(shots=6, task=tiny_task(labels=("Negative", "Yes"), n=100))
-    gd = Learning("gd", rate=0.3)
+    gd = LearnerSpec("gd", rate=0.3)
     names = ["replay_along", "replay_without", "replay_along_mismatched"]
     rows = {
         (row["metric"], row["layer"]): row["value"] for row in measure_cell(bench, gd, metrics=names).rows

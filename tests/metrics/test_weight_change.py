@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.learners.learner import Result
 from dualscope.metrics.measured import measure_cell
@@ -39,7 +39,7 @@ def test_by_layer_and_crossed() -> None:
 def test_against_patches_written_out(family: str) -> None:
     bench = bench_of(family)
     gd = identify("gd-all", {}, None, 0.1)
-    patch, static = Learning("context-patch"), Learning.of("static-patch", {"fit": 8})
+    patch, static = LearnerSpec("context-patch"), LearnerSpec.of("static-patch", {"fit": 8})
     rows = measure_cell(bench, gd, [patch, static], metrics=["sim_dw", "sim_dw_mismatched"]).rows
     delta, found = bench.result(gd).learned.delta, bench.result(patch).learned.change
     assert isinstance(found, ContextPatch)
@@ -64,7 +64,7 @@ def test_against_patches_written_out(family: str) -> None:
 
 def test_keys_and_values() -> None:
     bench = bench_of("llama")
-    fitted = Learning.of("kv-distilled", {"fit": 9, "rate": 0.001, "steps": 10})
+    fitted = LearnerSpec.of("kv-distilled", {"fit": 9, "rate": 0.001, "steps": 10})
     rows = measure_cell(bench, identify("gd", {}, None, 0.1), [fitted], metrics=["sim_dw"]).rows
     assert {r["layer"] for r in rows} == {None, 0, 1, 2}
     assert measure_cell(bench, identify("task-vector", {"layer": 1}), [fitted], metrics=["sim_dw"]).rows == []
@@ -73,7 +73,7 @@ def test_keys_and_values() -> None:
 def test_only_a_ceiling_under_no_control_is_compared() -> None:
     """Plain GD on another draw is a ceiling too, of another kind: it does not do what the context does."""
     other = gradient(random_trace(5))
-    fitted = Result(Learning("kv-distilled"), "ceiling", other)
-    redrawn = Result(Learning("gd", "redraw"), "ceiling", other)
+    fitted = Result(LearnerSpec("kv-distilled"), "ceiling", other)
+    redrawn = Result(LearnerSpec("gd", "redraw"), "ceiling", other)
     case = replace(random_case(0), others=(redrawn, fitted))
     assert [values.reference for values in compute(case, ["sim_dw"])] == [fitted.learning]

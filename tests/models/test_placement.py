@@ -14,7 +14,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm, Gemma2Rota
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control
 from dualscope.learners import LEARNERS, Bench
 from dualscope.learners.controls import COMBINATORS
@@ -153,7 +153,7 @@ def test_split_over_a_pretended_device(family: str, learner: str) -> None:
 )
 def test_controls_split_over_a_pretended_device(control: Control) -> None:
     whole, parted = split_in_pretence("llama")
-    learning = Learning("gd", control, rate=LR)
+    learning = LearnerSpec("gd", control, rate=LR)
     assert_same(parted.result(learning).learned, whole.result(learning).learned)
 
 

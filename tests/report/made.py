@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dualscope.core.learning import ALIASES, IN_CONTEXT, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
+from dualscope.core.spec import ALIASES, IN_CONTEXT, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -44,7 +44,7 @@ def make_run(
     orders: Sequence[int] = (0,),
     noise: float = 0.05,
     options: str = "{}",
-    explained: Mapping[Learning, float] = {},
+    explained: Mapping[LearnerSpec, float] = {},
     ceilings: Sequence[str] = ("kv-distilled", "context-patch"),
     parameters: int | None = None,
     notes: Mapping[str, str] = {},

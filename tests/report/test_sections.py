@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import SHARE
 from dualscope.metrics import bounds_of
 from dualscope.report.charts.chart import Browser, Chart, Section, Tabs
@@ -185,11 +185,11 @@ def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
 
 def test_two_options_of_one_learner_are_told_apart_everywhere(tmp_path: Path) -> None:
     """Colour and mark, in dots and in lines; plain gd keeps the colour that it has on every page."""
-    palette = Palette([Learning("gd"), Learning.of("gd", {"epochs": 3}), Learning("lcgd")])
+    palette = Palette([LearnerSpec("gd"), LearnerSpec.of("gd", {"epochs": 3}), LearnerSpec("lcgd")])
     assert palette.colour("gd") == "@blue"
     assert len({palette.colour(label) for label in ("gd", "gd[epochs=3]", "lcgd")}) == 3
     assert palette.mark("gd") != palette.mark("gd[epochs=3]")
-    many = [Learning.of("gd", {"epochs": n}) for n in range(1, 30)]
+    many = [LearnerSpec.of("gd", {"epochs": n}) for n in range(1, 30)]
     styles = Palette(many)
     assert len({(styles.colour(one.label), styles.mark(one.label)) for one in many[:12]}) == 12
 

@@ -40,9 +40,9 @@ def test_ids_know_weights_data_and_options_but_not_places(
 
 def test_untrained_weights_are_drawn_with_the_cells_seed(fields: dict[str, Any], tmp_path: Path) -> None:
     runner = Runner(Study.build(fields | {"variants": ["untrained"]}), tmp_path)
-    assert {(c.sitting.seed, c.sitting.place.init_seed) for c in runner.plan().cells} == {(0, 0), (1, 1)}
+    assert {(c.episode.seed, c.episode.model.init_seed) for c in runner.plan().cells} == {(0, 0), (1, 1)}
     runner = Runner(Study.build(fields | {"variants": ["untrained"], "init_seeds": [5, 6]}), tmp_path)
-    assert {c.sitting.place.init_seed for c in runner.plan().cells} == {5, 6}
+    assert {c.episode.model.init_seed for c in runner.plan().cells} == {5, 6}
 
 
 def test_metrics_get_the_other_learners_they_need(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict[str, Any]
     only = {"learner": "zero-shot-offset", "variants": ["trained"]}
     study = fields | {"variants": ["trained", "untrained"], "learners": ["gd", only]}
     result = run_study(study, tmp_path / "run", device="cpu")
-    found = {(cell.sitting.place.variant, cell.learning.name) for cell in result.cells}
+    found = {(cell.episode.model.variant, cell.learning.name) for cell in result.cells}
     everywhere = {"zero-shot", "in-context", "gd"}
     assert found == {("trained", "zero-shot-offset")} | {
         (variant, learner) for variant in ("trained", "untrained") for learner in everywhere
@@ -162,9 +162,9 @@ def test_unknown_names_are_refused_before_anything_runs(fields: dict[str, Any], 
 def test_orders_by_seed_and_an_order_of_gds_own(fields: dict[str, Any], tmp_path: Path) -> None:
     study = fields | {"seeds": [3, 5, 7], "orders": "by-seed", "gd_order": "own"}
     cells = Runner(Study.build(study), tmp_path).plan().cells
-    shown = {(c.sitting.seed, c.sitting.order, c.sitting.gd_order) for c in cells if c.role != "baseline"}
+    shown = {(c.episode.seed, c.episode.order, c.episode.gd_order) for c in cells if c.role != "baseline"}
     assert shown == {(3, 0, "same"), (5, 1, "own"), (7, 2, "own")}
-    options = {c.columns(4)["options"] for c in cells if c.sitting.seed == 5 and c.learning.name == "gd"}
+    options = {c.columns(4)["options"] for c in cells if c.episode.seed == 5 and c.learning.name == "gd"}
     assert all('"gd_order":"own"' in text for text in options)
 
 
@@ -174,7 +174,7 @@ def test_small_models_on_a_cpu_are_computed_in_float64(
 ) -> None:
     def places(study: dict[str, Any], where: str) -> set[str]:
         runner = Runner(Study.build(study), tmp_path / where, device=device)
-        return {cell.sitting.place.dtype for cell in runner.plan().cells}
+        return {cell.episode.model.dtype for cell in runner.plan().cells}
 
     asked = {key: value for key, value in fields.items() if key != "dtype"}
     assert places(asked, "auto") == {expected}

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dualscope import run_study
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.stored import stored_cells, verdicts
 from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
@@ -68,7 +68,7 @@ def test_own_controls_are_used_by_the_verdict(
     (found,) = verdicts(result.run, stored_cells(result.run, result.cells))
     rows = result.run.rows().to_pylist()
     for answer in found["answers"]:
-        who = Learning.from_facts(answer["learning"])
+        who = LearnerSpec.from_facts(answer["learning"])
         comparisons = {c["control"]: c for c in answer["comparisons"]}
         assert {"random-labels", "other-task", "random-update", "mismatched"} <= comparisons.keys()
         # The control's value is that of this learner's own rows, not of GD's.

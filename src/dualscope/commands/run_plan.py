@@ -80,7 +80,7 @@ def show_plan(runner: Any, as_json: bool) -> None:
         console.print(f"up to {_size(largest.total)} {where}: {parts}", markup=False)
     if files := max((need.files for need in needs), default=0):
         console.print(f"traces of up to {_size(files)} more are kept in files, in TMPDIR or else /var/tmp")
-    works = [Work(sitting, cells) for sitting, cells in plan.sittings().items()]
+    works = [Work(episode, cells) for episode, cells in plan.episodes().items()]
     if (processes := runner.processes(works)) > 1:
         console.print(f"{processes} processes share the work, and each needs that memory")
     for note in plan.notes:

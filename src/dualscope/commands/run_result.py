@@ -133,16 +133,16 @@ def _kept(make: Callable[[bool], T], lost: list[Exception]) -> T:
 
 def _cut_short(result: Any) -> list[str]:
     """Where a context had no room for all the demonstrations that were asked for."""
-    from dualscope.core.learning import IN_CONTEXT
+    from dualscope.core.spec import IN_CONTEXT
 
     found: dict[tuple[str, str, int], list[int]] = {}
     stored = result.run.stored()
     for cell in result.cells:
-        sitting = cell.sitting
+        episode = cell.episode
         if cell.learning == IN_CONTEXT and cell.id in stored:
             used = result.run.rows([cell.id])["shots_used"]
-            if len(used) and used[0].as_py() < sitting.shots:
-                key = (sitting.place.name, sitting.task, sitting.shots)
+            if len(used) and used[0].as_py() < episode.shots:
+                key = (episode.model.name, episode.task, episode.shots)
                 found.setdefault(key, []).append(used[0].as_py())
     return [
         f"{model}, {task}: {min(used)}{f' to {max(used)}' if len(set(used)) > 1 else ''} of {shots} demonstrations "

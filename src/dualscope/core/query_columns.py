@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dualscope.core.canonical import canonical
-from dualscope.core.learning import ZERO_SHOT, Learning
+from dualscope.core.spec import ZERO_SHOT, LearnerSpec
 
 _KEY = b"dualscope"
 
@@ -28,21 +28,23 @@ class QueryColumn:
     """A metric's values per query, or per query and layer."""
 
     metric: str
-    reference: Learning | str | None = None  # None: the cell's own reference, or none at all
+    reference: LearnerSpec | str | None = None  # None: the cell's own reference, or none at all
     layers: bool = False
 
     @classmethod
-    def made(cls, metric: str, reference: Learning | str | None, own: Learning, layers: bool) -> QueryColumn:
+    def made(
+        cls, metric: str, reference: LearnerSpec | str | None, own: LearnerSpec, layers: bool
+    ) -> QueryColumn:
         return cls(metric, None if reference in (ZERO_SHOT, own) else reference, layers)
 
     @property
     def name(self) -> str:
-        label = self.reference.label if isinstance(self.reference, Learning) else self.reference
+        label = self.reference.label if isinstance(self.reference, LearnerSpec) else self.reference
         return column_name(self.metric, label, None) + ("_layers" if self.layers else "")
 
     def field(self, kind: pa.DataType) -> pa.Field:
         """The column as Arrow has it, with what it is in its metadata."""
-        reference: Any = self.reference.facts if isinstance(self.reference, Learning) else self.reference
+        reference: Any = self.reference.facts if isinstance(self.reference, LearnerSpec) else self.reference
         said = canonical({"metric": self.metric, "reference": reference, "layers": self.layers})
         return pa.field(self.name, kind, metadata={_KEY: said.encode()})
 
@@ -50,7 +52,7 @@ class QueryColumn:
     def of(cls, field: pa.Field) -> QueryColumn | None:
         """What `field` wrote; None where the column is no metric's.
 
-        >>> column = QueryColumn("sim_aou_to_null", Learning("null-context"))
+        >>> column = QueryColumn("sim_aou_to_null", LearnerSpec("null-context"))
         >>> QueryColumn.of(column.field(pa.float64())) == column, column.name
         (True, 'sim_aou_to_null[null-context]')
         """
@@ -60,5 +62,5 @@ class QueryColumn:
         found = json.loads(said)
         reference = found["reference"]
         if isinstance(reference, dict):
-            reference = Learning.from_facts(reference)
+            reference = LearnerSpec.from_facts(reference)
         return cls(found["metric"], reference, found["layers"])

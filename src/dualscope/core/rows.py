@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control, Corrupt, DemoLabels, Family, Level, Role, Variant
 
 SITTING = ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat", "dtype", "subset")
@@ -101,16 +101,16 @@ SUMMARY_COLUMNS = tuple(SummaryRow.__annotations__)
 EXPERIMENT_COLUMNS = tuple(ExperimentRow.__annotations__)
 
 
-def learning_of(columns: Mapping[str, Any]) -> Learning:
+def learning_of(columns: Mapping[str, Any]) -> LearnerSpec:
     """The learner that a row is of.
 
     >>> options = '{"dtype":"tf32","readout":"attention"}'
     >>> learning_of({"learner": "lcgd", "control": None, "lr": 0.1, "options": options})
-    Learning(name='lcgd', control=None, options='{"readout":"attention"}', rate=0.1)
+    LearnerSpec(name='lcgd', control=None, options='{"readout":"attention"}', rate=0.1)
     """
     options = json.loads(columns["options"] or "{}")
     own = {key: value for key, value in options.items() if key not in SITTING}
-    return Learning.of(columns["learner"], own, columns["control"], columns.get("lr"))
+    return LearnerSpec.of(columns["learner"], own, columns["control"], columns.get("lr"))
 
 
 def sitting_options(columns: Mapping[str, Any]) -> str:

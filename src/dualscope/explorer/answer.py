@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.rows import MetricRow
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.report.charts.chart import short
 from dualscope.report.charts.curves import curve
 from dualscope.report.charts.layers import Line
@@ -40,7 +40,7 @@ def predictions(trace: Trace) -> dict[str, Any]:
     return found
 
 
-def likeness(rows: Iterable[MetricRow], learning: Learning) -> dict[str, Any]:
+def likeness(rows: Iterable[MetricRow], learning: LearnerSpec) -> dict[str, Any]:
     """Per metric: its mean, its layers, its heads, and the line that draws the layers."""
     kept = [row for row in rows if row["step"] is None and row["reference"] == IN_CONTEXT.label]
     found: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.learners.bench import Bench
 from dualscope.learners.learner import LEARNERS
 from dualscope.models.parity import assure
@@ -26,10 +26,10 @@ class Desk:
     bench: Bench
     earlier: Bench | None = None  # the screen before this one
     shortened: dict[int, Bench] = field(default_factory=dict)
-    recent: OrderedDict[tuple[Learning, int | None], None] = field(default_factory=OrderedDict)
+    recent: OrderedDict[tuple[LearnerSpec, int | None], None] = field(default_factory=OrderedDict)
     _watched: Desk | None = None
 
-    def bench_for(self, learning: Learning, steps: int | None) -> Bench:
+    def bench_for(self, learning: LearnerSpec, steps: int | None) -> Bench:
         """Where a learner learns: a gradient learner on the first ``steps`` demonstrations, others on all."""
         if learning != ZERO_SHOT:  # which answers at once
             self._take_over()

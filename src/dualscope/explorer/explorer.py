@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError, NotFiniteError
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.core.words import Control
 from dualscope.explorer.answer import LAYERED, band, chosen, likeness, predictions
 from dualscope.explorer.desk import Desk, same_queries
@@ -136,11 +136,13 @@ class Explorer:
             self._desks.popitem(last=False)
         return self._desks[key]
 
-    def _tell_of(self, desk: Desk, state: State, learning: Learning, watch: Watch) -> dict[str, Any] | None:
+    def _tell_of(
+        self, desk: Desk, state: State, learning: LearnerSpec, watch: Watch
+    ) -> dict[str, Any] | None:
         return _tell(watch, learning, lambda: {"event": "learned", **_answer(desk, state, learning)})
 
 
-def _tell(watch: Watch, learning: Learning, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+def _tell(watch: Watch, learning: LearnerSpec, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
     """One learner that cannot learn here is told, and the others go on."""
     watch.begin(learning.label)
     who = {"learner": learning.name, "control": learning.control}
@@ -160,14 +162,14 @@ def _tell(watch: Watch, learning: Learning, make: Callable[[], dict[str, Any]]) 
     return found
 
 
-def learning_of(name: str, state: State) -> Learning:
+def learning_of(name: str, state: State) -> LearnerSpec:
     """A learner of the screen, at the screen's rate where it has one."""
     from dualscope.learners import LEARNERS, identify
 
     return identify(name, rate=state.rate if LEARNERS[name].needs_rate else None)
 
 
-def _answer(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
+def _answer(desk: Desk, state: State, learning: LearnerSpec) -> dict[str, Any]:
     from dualscope.metrics.measured import measure_cell
 
     began = time.perf_counter()

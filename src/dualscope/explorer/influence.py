@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.explorer.answer import number
 
 if TYPE_CHECKING:
-    from dualscope.core.learning import Learning
     from dualscope.metrics.response.measured_response import ResponseMeter
 
 
-def influence_of(meter: ResponseMeter, learning: Learning) -> dict[str, Any]:
+def influence_of(meter: ResponseMeter, learning: LearnerSpec) -> dict[str, Any]:
     """Queries x demonstrations: the change of the right label's log-odds when one label is flipped.
 
     With it ``correlation``, `response_influence`: how alike the matrix is to in-context learning's, less the mean over

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.report.charts.palette import colour
 from dualscope.tasks.catalog import catalog_names
 from dualscope.tasks.task import Task
@@ -81,7 +81,7 @@ class Offer:
                 "role": LEARNERS[name].role,
                 "about": (LEARNERS[name].__doc__ or "").strip().partition("\n")[0],
                 "rate": LEARNERS[name].needs_rate,
-                "colour": colour(Learning(name)).removeprefix("@"),
+                "colour": colour(LearnerSpec(name)).removeprefix("@"),
                 "first": name in FIRST,
             }
             for name in LEARNERS

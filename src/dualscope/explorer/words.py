@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import LearnerSpec
 from dualscope.descent.dual import Dual
 from dualscope.explorer.pieces import pieces
 from dualscope.explorer.state import State
 
 if TYPE_CHECKING:
-    from dualscope.core.learning import Learning
     from dualscope.explorer.desk import Desk
     from dualscope.learners.bench import Bench
     from dualscope.learners.learner import Learned
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TokenWeights = list[list[float] | None]
 
 
-def words_of(desk: Desk, state: State, learning: Learning) -> dict[str, Any]:
+def words_of(desk: Desk, state: State, learning: LearnerSpec) -> dict[str, Any]:
     """The text in parts, and how each way of learning weighs its words, for one query, layer and head."""
     lesson, model = desk.bench.lesson, desk.bench.model
     query, layer, head = _place(state, model, lesson)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from dualscope.core.canonical import canonical, fingerprint
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
 from dualscope.core.rows import SUMMARY_KEYS, SummaryRow, learning_of, sitting_options
+from dualscope.core.spec import LearnerSpec
 from dualscope.export.names import Curve, metric_name
 from dualscope.findings.evidence import Setting
 from dualscope.findings.summary import ALL_TASKS
@@ -170,7 +170,7 @@ def _curves(table: pa.Table, own: str | None) -> tuple[dict[str, Curve], dict[st
     return layers, steps
 
 
-def _asked(columns: Mapping[str, Any]) -> tuple[Setting, str, Learning]:
+def _asked(columns: Mapping[str, Any]) -> tuple[Setting, str, LearnerSpec]:
     """Which answer of a verdict is about a learner."""
     setting = {name: columns[name] for name in ("model", "shots", "demo_labels", "corrupt", "queries_from")}
     return (
@@ -180,13 +180,13 @@ def _asked(columns: Mapping[str, Any]) -> tuple[Setting, str, Learning]:
     )
 
 
-def _answers(verdicts: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str, Learning], str]:
+def _answers(verdicts: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str, LearnerSpec], str]:
     found = {}
     for verdict in verdicts:
         about = verdict["setting"]
         setting = Setting(**{**about, "options": canonical(json.loads(about["options"]))})
         for answer in verdict["answers"]:
-            found[setting, answer["task"], Learning.from_facts(answer["learning"])] = answer["answer"]
+            found[setting, answer["task"], LearnerSpec.from_facts(answer["learning"])] = answer["answer"]
     return found
 
 

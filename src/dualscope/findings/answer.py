@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dualscope.core.estimate import Interval
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import sign_test
 
 PRIMARY = "sim_aou"
@@ -80,7 +80,7 @@ class Answer:
     """What can be said of one learner on one task."""
 
     task: str
-    learning: Learning
+    learning: LearnerSpec
     learner: str  # how people call it here
     answer: Word
     value: Interval

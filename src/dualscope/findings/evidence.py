@@ -10,10 +10,10 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.core.estimate import Estimate
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import learning_of, sitting_options
 from dualscope.core.shares import SHARES
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import ratio
 from dualscope.core.words import Role
 
@@ -36,9 +36,9 @@ class EvidenceKey(NamedTuple):
 
     task: str
     variant: str
-    learning: Learning
+    learning: LearnerSpec
     metric: str
-    reference: Learning | str | None = None
+    reference: LearnerSpec | str | None = None
 
 
 @dataclass(frozen=True, order=True)
@@ -73,19 +73,19 @@ class Evidence:
     The metric `correct` is 1 where a query is predicted correctly, and `follows` where the prediction is what flipped
     demonstrations teach; the others are named as in the tables of queries.
 
-    >>> evidence, gd = Evidence(), Learning("gd", rate=0.1)
+    >>> evidence, gd = Evidence(), LearnerSpec("gd", rate=0.1)
     >>> evidence.add(EvidenceKey("sst2", "trained", gd, "sim_aou"), 0, ["a", "b"], [0.2, 0.4])
     >>> evidence.pair(EvidenceKey("sst2", "trained", gd, "sim_aou"))[0]
     array([[0.2, 0.4]])
     """
 
     values: dict[EvidenceKey, dict[int, list[SeedValues]]] = field(default_factory=dict)
-    roles: dict[Learning, Role] = field(default_factory=dict)
+    roles: dict[LearnerSpec, Role] = field(default_factory=dict)
     flipped: tuple[str, ...] = ()
     chance: dict[str, float] = field(default_factory=dict)
     """By task, what guessing gets right: one in as many as there are classes."""
 
-    def learned(self, learning: Learning) -> str:
+    def learned(self, learning: LearnerSpec) -> str:
         """The metric that says whether a learner learned what it was shown."""
         side = "icl" if learning.name == IN_CONTEXT.name else "gd"
         return "follows" if side in self.flipped else "correct"
@@ -101,15 +101,15 @@ class Evidence:
     def tasks(self) -> list[str]:
         return sorted({key.task for key in self.values})
 
-    def learnings(self, task: str, variant: str = "trained") -> list[Learning]:
+    def learnings(self, task: str, variant: str = "trained") -> list[LearnerSpec]:
         found = {key.learning for key in self.values if (key.task, key.variant) == (task, variant)}
         return sorted(found, key=lambda learning: (learning.label, learning.rate or 0.0))
 
-    def references(self, task: str, learning: Learning, metric: str) -> list[Learning]:
+    def references(self, task: str, learning: LearnerSpec, metric: str) -> list[LearnerSpec]:
         """What a learner's metric was taken against, besides the cell's own reference."""
         wanted = (task, "trained", learning, metric)
         found = [key.reference for key in self.values if key[:4] == wanted]
-        return sorted((r for r in found if isinstance(r, Learning)), key=lambda reference: reference.label)
+        return sorted((r for r in found if isinstance(r, LearnerSpec)), key=lambda reference: reference.label)
 
     def __contains__(self, key: EvidenceKey) -> bool:
         return all(part in self.values for part in _parts(key))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.rows import SummaryRow, learning_of, sitting_options
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control
 from dualscope.findings.answer import each_text
 from dualscope.findings.summary import ALL_TASKS
@@ -26,7 +26,7 @@ EXACT = "context-patch"  # an identity of every model: it is never ranked
 class Standing:
     """A learner's explained share on a task, what else is known of it there, and its own controls' shares."""
 
-    learning: Learning
+    learning: LearnerSpec
     label: str
     explained: SummaryRow
     beside: dict[str, SummaryRow] = field(default_factory=dict)
@@ -162,9 +162,9 @@ def sentences(rows: Iterable[SummaryRow]) -> list[str]:
 
 
 def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
-    shares: dict[Learning, SummaryRow] = {}
-    beside: dict[Learning, dict[str, SummaryRow]] = {}
-    roles: dict[Learning, str] = {}
+    shares: dict[LearnerSpec, SummaryRow] = {}
+    beside: dict[LearnerSpec, dict[str, SummaryRow]] = {}
+    roles: dict[LearnerSpec, str] = {}
     for row in rows:
         learning = learning_of(row)
         roles[learning] = str(row["role"])
@@ -177,7 +177,7 @@ def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
 
     labels = Counter(learning.label for learning in shares)
 
-    def standing(learning: Learning) -> Standing:
+    def standing(learning: LearnerSpec) -> Standing:
         controls = {name: shares[learning.under(name)] for name in NULLS if learning.under(name) in shares}
         rate = f" lr={learning.rate:g}" if labels[learning.label] > 1 else ""  # it was run at several
         return Standing(learning, learning.label + rate, shares[learning], beside.get(learning, {}), controls)

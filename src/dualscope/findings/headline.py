@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from dualscope.core.learning import PLAIN
+from dualscope.core.spec import PLAIN
 from dualscope.findings.answer import (
     EXPLAINED,
     HOW_TO_MEASURE,

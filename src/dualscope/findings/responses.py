@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dualscope.core.canonical import fingerprint
-from dualscope.core.learning import IN_CONTEXT, PLAIN, Learning
 from dualscope.core.response_products import OWN, ComparedPart, Part, parts_of, plant_name, weighted
 from dualscope.core.rows import Row, learning_of
+from dualscope.core.spec import IN_CONTEXT, PLAIN, LearnerSpec
 from dualscope.core.statistics import holm
 from dualscope.core.words import Family, Level, Role
 from dualscope.findings.evidence import Setting, setting_of
@@ -68,23 +68,23 @@ class TaskResponses:
     """The response cells of a model and setting on one task, by learner and episode."""
 
     task: str
-    cells: dict[Learning, dict[EpisodeKey, CellResponse]] = field(default_factory=dict)
+    cells: dict[LearnerSpec, dict[EpisodeKey, CellResponse]] = field(default_factory=dict)
 
-    def pairs(self, learning: Learning, reference: str, part: Part) -> dict[EpisodeKey, EpisodePair]:
+    def pairs(self, learning: LearnerSpec, reference: str, part: Part) -> dict[EpisodeKey, EpisodePair]:
         found = {e: cell.pair(reference, part) for e, cell in self.cells.get(learning, {}).items()}
         return {episode: pair for episode, pair in found.items() if pair is not None}
 
-    def share(self, learning: Learning, metric: str, reference: str | None = None) -> float:
+    def share(self, learning: LearnerSpec, metric: str, reference: str | None = None) -> float:
         """The mean over episodes of a learned share; NaN where there is none."""
         found = [c.shares.get((metric, reference), math.nan) for c in self.cells.get(learning, {}).values()]
         known = [value for value in found if math.isfinite(value)]
         return float(np.mean(known)) if known else math.nan
 
     @property
-    def hypotheses(self) -> list[Learning]:
+    def hypotheses(self) -> list[LearnerSpec]:
         return [one for one, cells in self.cells.items() if next(iter(cells.values())).role == "hypothesis"]
 
-    def again(self, control: str) -> list[Learning]:
+    def again(self, control: str) -> list[LearnerSpec]:
         """In-context learning under a control, every draw of it."""
         return [one for one in self.cells if (one.name, one.control) == (IN_CONTEXT.name, control)]
 
@@ -95,7 +95,7 @@ class ResponseAnswer:
 
     task: str
     learner: str
-    learning: Learning
+    learning: LearnerSpec
     family: str
     where: Where
     answer: ResponseWord
@@ -216,7 +216,7 @@ class _Draft:
     """The numbers of one hypothesis on one task, before the correction for how much was asked."""
 
     task: TaskResponses
-    learning: Learning
+    learning: LearnerSpec
     part: Part
     values: dict[EpisodeKey, float]
     targets: dict[EpisodeKey, float]
@@ -227,7 +227,7 @@ class _Draft:
     has_outputs: bool
 
     @classmethod
-    def of(cls, task: TaskResponses, learning: Learning, part: Part, count: int) -> _Draft:
+    def of(cls, task: TaskResponses, learning: LearnerSpec, part: Part, count: int) -> _Draft:
         pairs = task.pairs(learning, IN_CONTEXT.label, part)
         orders = [task.pairs(again, IN_CONTEXT.label, part) for again in task.again("reorder")]
         reliability = {

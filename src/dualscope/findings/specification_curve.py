@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dualscope.core.learning import Learning
 from dualscope.core.rows import SummaryRow, learning_of
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.specification import PAPERS, SPECIFICATIONS, Specification
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.findings.summary import ALL_TASKS
@@ -59,8 +59,8 @@ class SpecificationCurve:
 
 def curves(rows: Iterable[SummaryRow]) -> list[SpecificationCurve]:
     """Of every task and hypothesis, from the summary rows of one model and setting."""
-    values: dict[str, dict[tuple[str, Learning], dict[str, SummaryRow]]] = {}
-    roles: dict[Learning, str] = {}
+    values: dict[str, dict[tuple[str, LearnerSpec], dict[str, SummaryRow]]] = {}
+    roles: dict[LearnerSpec, str] = {}
     for row in rows:
         known = row["metric"] == METRIC and row["reference"] in SPECIFICATIONS and math.isfinite(row["value"])
         if known and row["task"] != ALL_TASKS:
@@ -89,7 +89,9 @@ def curves(rows: Iterable[SummaryRow]) -> list[SpecificationCurve]:
 
 
 def _controls(
-    learning: Learning, own: dict[tuple[str, Learning], dict[str, SummaryRow]], roles: dict[Learning, str]
+    learning: LearnerSpec,
+    own: dict[tuple[str, LearnerSpec], dict[str, SummaryRow]],
+    roles: dict[LearnerSpec, str],
 ) -> Iterable[tuple[str, dict[str, SummaryRow]]]:
     """The learner on untrained weights, under its own null controls, and the nulls themselves."""
     for (variant, who), rows in own.items():

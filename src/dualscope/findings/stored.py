@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dualscope.core.canonical import fingerprint
-from dualscope.core.learning import IN_CONTEXT
 from dualscope.core.rows import CellColumns
+from dualscope.core.spec import IN_CONTEXT, CellSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import verdict
-from dualscope.studies.cell import Cell
 from dualscope.studies.run_folder.storage import RunFolder
 
 FILE = "verdict.json"
@@ -32,7 +31,7 @@ class StoredCell:
         return self.columns["intervention"] is not None
 
 
-def stored_cells(run: RunFolder, cells: Sequence[Cell]) -> list[StoredCell]:
+def stored_cells(run: RunFolder, cells: Sequence[CellSpec]) -> list[StoredCell]:
     """Those of a study's cells that are there."""
     stored = run.stored()
     return [

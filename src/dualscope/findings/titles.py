@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control
 
 LEARNERS = {
@@ -57,10 +57,10 @@ def metric_title(name: str) -> str:
     return METRICS.get(name, name)
 
 
-def learner_title(learning: Learning) -> str:
+def learner_title(learning: LearnerSpec) -> str:
     """A learner in words, with its options and control.
 
-    >>> learner_title(Learning.of("gd", {"epochs": 3})), learner_title(Learning("mine", "random-labels"))
+    >>> learner_title(LearnerSpec.of("gd", {"epochs": 3})), learner_title(LearnerSpec("mine", "random-labels"))
     ('gradient descent (epochs=3)', 'mine with random labels')
     """
     options = ", ".join(f"{key}={value}" for key, value in sorted(learning.settings.items()))

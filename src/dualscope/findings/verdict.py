@@ -9,7 +9,7 @@ from typing import Any
 
 from dualscope.core import words
 from dualscope.core.estimate import Interval
-from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import COSINE, SHARE, Bounds
 from dualscope.findings.answer import (
     ALPHA,
@@ -80,7 +80,7 @@ def verdict(evidence: Evidence) -> Verdict:
     return Verdict(answers, tuple(_summary(answers)), headline(answers), said)
 
 
-def _measure(evidence: Evidence, task: str, learning: Learning) -> str | None:
+def _measure(evidence: Evidence, task: str, learning: LearnerSpec) -> str | None:
     """What a learner is judged by: the attention outputs of all layers where it has them."""
     wanted = (PRIMARY, EXPLAINED)
     return next((m for m in wanted if EvidenceKey(task, "trained", learning, m) in evidence), None)
@@ -93,7 +93,7 @@ class ControlEvidence:
     name: str
     key: EvidenceKey
     kind: ControlKind = "shown"
-    taught: Learning | None = None  # who must not have learned anything for it to be a null
+    taught: LearnerSpec | None = None  # who must not have learned anything for it to be a null
     always: bool = True  # it decides whether or not it learned
 
     @property
@@ -109,7 +109,7 @@ class _Judge:
         # What a p-value has to be below where all that is asked can be tested.
         self.alpha = ALPHA / max(1, asked)
 
-    def draft(self, task: str, learning: Learning, measure: str) -> Answer:
+    def draft(self, task: str, learning: LearnerSpec, measure: str) -> Answer:
         own = EvidenceKey(task, "trained", learning, measure)
         comparisons = tuple(
             self._compare(control, own)
@@ -134,7 +134,7 @@ class _Judge:
             self.evidence.chance.get(task, 0.0),
         )
 
-    def _name(self, task: str, learning: Learning) -> str:
+    def _name(self, task: str, learning: LearnerSpec) -> str:
         """The learner's label, with its rate where it was run at several."""
         twins = [other for other in self.evidence.learnings(task) if other.label == learning.label]
         return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
@@ -160,12 +160,12 @@ class _Judge:
         if like:
             yield ControlEvidence("random direction", own._replace(metric="sim_aou_random"))
         yield ControlEvidence("trained-embeddings", own._replace(variant="trained-embeddings"))
-        plain = Learning(PLAIN, rate=learning.rate)
+        plain = LearnerSpec(PLAIN, rate=learning.rate)
         # Is this learner more like ICL than plain GD? One of some layers has another mean.
         if plain != learning and "layers" not in learning.settings:
             yield ControlEvidence(PLAIN, own._replace(learning=plain))
 
-    def _nulls(self, task: str) -> list[Learning]:
+    def _nulls(self, task: str) -> list[LearnerSpec]:
         """Learners of this task that have nothing to learn from, under no control."""
         here = self.evidence.learnings(task)
         return [who for who in here if self.evidence.roles.get(who) == "null" and who.control is None]
@@ -191,7 +191,7 @@ class _Judge:
             teaches,
         )
 
-    def _teaches(self, task: str, learning: Learning) -> bool:
+    def _teaches(self, task: str, learning: LearnerSpec) -> bool:
         """A control is a null only if it teaches nothing.
 
         That is corrected for all that is asked too: of many controls that teach nothing, one would seem to teach and be
@@ -219,7 +219,7 @@ class _Judge:
                     "beyond dilution", True, nothing, likeness, p, p, below, needed, "beyond dilution"
                 )
 
-    def _gain(self, task: str, learning: Learning) -> Interval | None:
+    def _gain(self, task: str, learning: LearnerSpec) -> Interval | None:
         metric = self.evidence.learned(learning)
         after, before = (EvidenceKey(task, "trained", who, metric) for who in (learning, ZERO_SHOT))
         if not (after in self.evidence and before in self.evidence):
@@ -227,7 +227,7 @@ class _Judge:
         found = self.evidence.apart(after, before)
         return found.interval.within(COSINE) if found.seeds else None
 
-    def _accuracy(self, task: str, learning: Learning) -> Interval | None:
+    def _accuracy(self, task: str, learning: LearnerSpec) -> Interval | None:
         key = EvidenceKey(task, "trained", learning, self.evidence.learned(learning))
         return self.evidence.estimate(key).interval.within(SHARE) if key in self.evidence else None
 

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Result
@@ -76,7 +76,7 @@ class Bench:
         self.model, self._given, self.want, self._other = model, lesson, want, other
         self._spare, self._unaltered, self._chosen = spare, unaltered, dict(chosen or {})
         self._once: dict[Hashable, Any] = {}
-        self._learned: dict[Learning, Learned] = {}
+        self._learned: dict[LearnerSpec, Learned] = {}
         self._others: WeakSet[Bench] = WeakSet()  # made from this one
         if zero_shot is not None:
             self._learned[ZERO_SHOT] = Learned(zero_shot)
@@ -251,7 +251,7 @@ class Bench:
         """
         return self.result(identify(name, options, control, lr)).learned
 
-    def result(self, learning: Learning) -> Result:
+    def result(self, learning: LearnerSpec) -> Result:
         """The same, of a learner that is identified already."""
         learning = self._without_idle_rate(learning)
         self.lesson  # noqa: B018 (in-context learning may have to be read first, and is known then)
@@ -260,11 +260,11 @@ class Bench:
             self._learned[learning] = self._learn(learning)
         return Result(learning, role_of(learning), self._learned[learning])
 
-    def keep(self, learning: Learning, learned: Learned) -> None:
+    def keep(self, learning: LearnerSpec, learned: Learned) -> None:
         """Take over a result that is known from elsewhere."""
         self._learned[learning] = learned
 
-    def forget(self, learning: Learning) -> None:
+    def forget(self, learning: LearnerSpec) -> None:
         """Let go of a result that nobody will ask for again: a sweep over rates would keep all its traces."""
         if learning not in (ZERO_SHOT, IN_CONTEXT):
             self._learned.pop(self._without_idle_rate(learning), None)
@@ -280,7 +280,7 @@ class Bench:
         for bench in self._others:
             bench.close()
 
-    def _learn(self, learning: Learning) -> Learned:
+    def _learn(self, learning: LearnerSpec) -> Learned:
         learner = LEARNERS[learning.name]()
         options, own = settings_of(learning.name, learning.control, learning.settings)
         if learning.control is None:
@@ -293,11 +293,11 @@ class Bench:
         return learned
 
     @staticmethod
-    def _without_idle_rate(learning: Learning) -> Learning:
+    def _without_idle_rate(learning: LearnerSpec) -> LearnerSpec:
         """A rate given to a learner that has no use for one does not make it another learner."""
         if learning.rate is None or LEARNERS[learning.name].needs_rate:
             return learning
-        return Learning(learning.name, learning.control, learning.options)
+        return LearnerSpec(learning.name, learning.control, learning.options)
 
     def _make_room(self) -> None:
         """Changes of weights that are only kept go to the CPU where they would fill much of the device."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, ValidationError
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
+from dualscope.core.spec import ALIASES, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control, Role
 from dualscope.descent.log import Log
 from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered
@@ -144,11 +144,11 @@ def identify(
     options: Mapping[str, Any] | None = None,
     control: str | None = None,
     rate: float | None = None,
-) -> Learning:
+) -> LearnerSpec:
     """Who is meant: aliases resolved, options checked, those that are the defaults left out.
 
     >>> identify("ft", {"epochs": 1}, rate=0.1)
-    Learning(name='gd', control=None, options='{}', rate=0.1)
+    LearnerSpec(name='gd', control=None, options='{}', rate=0.1)
     >>> identify("gd-redraw", {"draw": 2}).label
     'gd[draw=2] under redraw'
     >>> identify("gd", {"epoch": 2})
@@ -165,7 +165,7 @@ def identify(
     if control is not None:
         known = COMBINATORS.canonical(control)  # type: ignore[assignment]
     own, under = settings_of(name, known, options or {})
-    return Learning.of(name, {**own.changed(), **under.changed()}, known, rate)
+    return LearnerSpec.of(name, {**own.changed(), **under.changed()}, known, rate)
 
 
 def settings_of(name: str, control: Control | None, options: Mapping[str, Any]) -> tuple[Options, Options]:
@@ -193,12 +193,12 @@ def _checked(name: str, kind: type[Options], options: Mapping[str, Any], beside:
         ) from None
 
 
-def role_of(learning: Learning) -> Role:
+def role_of(learning: LearnerSpec) -> Role:
     """What a learner is to the question; under a control, what the control makes of it."""
     return LEARNERS[learning.name].role if learning.control is None else CONTROL_ROLES[learning.control]
 
 
-def needs_other(learning: Learning) -> bool:
+def needs_other(learning: LearnerSpec) -> bool:
     """Whether it is taught from another task."""
     own, _ = settings_of(learning.name, learning.control, learning.settings)
     controlled = learning.control is not None and COMBINATORS[learning.control].needs_other

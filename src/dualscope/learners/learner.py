@@ -10,9 +10,9 @@ from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import ALIASES, Learning
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
+from dualscope.core.spec import ALIASES, LearnerSpec
 from dualscope.core.words import Family, Role
 from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
@@ -90,7 +90,7 @@ class Reread:
 class Result:
     """A learner's result with who it is and what it is to the question."""
 
-    learning: Learning
+    learning: LearnerSpec
     role: Role
     learned: Learned
 

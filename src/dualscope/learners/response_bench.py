@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dualscope.core.errors import InputError, NotFiniteError
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners.interventions import FEWEST_A_LEVEL, INTERVENTIONS, LessonDraw
 from dualscope.learners.learner import LEARNERS
 from dualscope.learners.plants import planted
@@ -37,7 +37,7 @@ class ResponseBench:
     >>> episode = Episode.draw(task, shots=8, queries=4, balanced=True)
     >>> bench = Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
     >>> responding = ResponseBench(bench, "relabel", draws=8)
-    >>> len(responding.on_draws(Learning("in-context")).traces)
+    >>> len(responding.on_draws(LearnerSpec("in-context")).traces)
     8
 
     Raises:
@@ -48,7 +48,7 @@ class ResponseBench:
         self.bench, self.intervention = bench, INTERVENTIONS[intervention]()
         self.draws = tuple(self.intervention.draws(bench.lesson, draws))
 
-    def on_draws(self, learning: Learning, plant: bool = False) -> OnDraws:
+    def on_draws(self, learning: LearnerSpec, plant: bool = False) -> OnDraws:
         """A learner on every draw; with ``plant`` also the queries as the model that it changed reads them.
 
         A draw on which it diverges is left out and named; the others go on.
@@ -76,14 +76,14 @@ class ResponseBench:
         self._check_left(learning, kept, failed)
         return OnDraws(tuple(kept), tuple(traces), alone, failed, tuple(plants) if plant else None)
 
-    def _planted(self, learning: Learning, learned: Learned) -> Trace:
+    def _planted(self, learning: LearnerSpec, learned: Learned) -> Trace:
         if why := cannot_be_planted(learning):
             raise InputError(why)
         if learned.change is None:
             raise InputError(f"'{learning.label}' changed nothing that could be planted")
         return planted(self.bench, learned.change)
 
-    def _check_left(self, learning: Learning, kept: list[LessonDraw], failed: dict[str, str]) -> None:
+    def _check_left(self, learning: LearnerSpec, kept: list[LessonDraw], failed: dict[str, str]) -> None:
         if not failed:
             return
         left = Counter(draw.level for draw in kept)
@@ -97,12 +97,12 @@ class ResponseBench:
                 f"{learning.label} fails on {len(failed)} of {len(self.draws)} draws ({name}: {why}){rate}"
             )
 
-    def on_lesson(self, learning: Learning) -> Trace:
+    def on_lesson(self, learning: LearnerSpec) -> Trace:
         """The learner on the lesson itself, as it was drawn."""
         return self.bench.result(learning).trace
 
 
-def cannot_be_planted(learning: Learning) -> str:
+def cannot_be_planted(learning: LearnerSpec) -> str:
     """Why the queries cannot be read by a model that this learner changed; empty where they can."""
     learner = LEARNERS[learning.name]
     if learning.control is not None:

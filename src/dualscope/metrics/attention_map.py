@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.core.learning import ZERO_SHOT, Learning
+from dualscope.core.spec import ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import COSINE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, wide
@@ -93,7 +93,7 @@ def _family(case: Case, names: frozenset[str]) -> Iterator[Values]:
     pairs = [(name, case.against) for name in names if name in _FORMULAS]
     if "alpha" in names:
         pairs += [("alpha", other) for other in _gradients(case)]
-    parts: dict[tuple[str, Learning], list[Tensor]] = {(name, other.learning): [] for name, other in pairs}
+    parts: dict[tuple[str, LearnerSpec], list[Tensor]] = {(name, other.learning): [] for name, other in pairs}
     for at in layer_slices(case.trace.attn_scores):
         own = visible(case.zero_shot, at)
         z, c, g = (seen_scores(trace, own, at) for trace in (case.zero_shot, case.reference, case.trace))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dualscope.core.learning import ZERO_SHOT, Learning
+from dualscope.core.spec import ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import COSINE, SIZE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
@@ -153,7 +153,7 @@ def outputs(trace: Trace, layers: slice) -> Tensor:
     return wide(trace.attn_out[:, layers].to(trace.device))
 
 
-def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, Learning, Tensor]]:
+def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, LearnerSpec, Tensor]]:
     """(metric, reference, [queries, layers of the chunk])."""
     # widened once here; `wide` in the formulas then has nothing left to do
     z, c, g = (outputs(t, at) for t in (case.zero_shot, case.reference, case.trace))
@@ -194,7 +194,7 @@ def out_of_reach(case: Case) -> Tensor | None:
 
 def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
     out = out_of_reach(case)
-    parts: dict[tuple[str, Learning], list[Tensor]] = {}
+    parts: dict[tuple[str, LearnerSpec], list[Tensor]] = {}
     for at in layer_slices(case.trace.attn_out):
         for name, reference, values in _chunk(case, names, at):
             parts.setdefault((name, reference), []).append(values)

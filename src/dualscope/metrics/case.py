@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners.learner import Learned, Reread, Result
 from dualscope.models.reading.mapped import rows_of
 from dualscope.models.trace import Trace
@@ -26,11 +26,11 @@ class Case:
     descent for `alpha`.
 
     >>> from dualscope import Bench, Case, Episode, Model, Task, make_lesson, measure
-    >>> from dualscope.core.learning import IN_CONTEXT, Learning
+    >>> from dualscope.core.spec import IN_CONTEXT, LearnerSpec
     >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
     >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
     >>> bench = Bench(model, lesson)
-    >>> case = Case(bench.zero_shot, bench.result(Learning("gd", rate=1.0)), bench.result(IN_CONTEXT))
+    >>> case = Case(bench.zero_shot, bench.result(LearnerSpec("gd", rate=1.0)), bench.result(IN_CONTEXT))
     >>> case.is_gradient, case.trace.attn_out.shape == case.reference.attn_out.shape
     (True, True)
 
@@ -70,7 +70,7 @@ class Case:
         return self.own.learned
 
     @property
-    def learning(self) -> Learning:
+    def learning(self) -> LearnerSpec:
         return self.own.learning
 
     @property

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.shares import SHARES, share_of
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import COSINE, SHARE, SIZE, ratio
 from dualscope.metrics.calibration import calibration
 from dualscope.metrics.case import Case
@@ -88,7 +88,7 @@ def _combine(sums: np.ndarray) -> np.ndarray:
     return share_of(sums[..., 0] / sums[..., 2], sums[..., 1] / sums[..., 2])
 
 
-def _share(name: str, left: Tensor, whole: Tensor, of: Learning | str) -> Iterator[Values]:
+def _share(name: str, left: Tensor, whole: Tensor, of: LearnerSpec | str) -> Iterator[Values]:
     """A share with what it is made of, whichever of the two was asked for: a run sums over its seeds."""
     yield Pooled(name, torch.stack([left, whole, torch.ones_like(left)], -1), _combine, of)
     yield PerQuery(SHARES[name].left, left, of)

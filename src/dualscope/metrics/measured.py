@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dualscope.core.errors import NotFiniteError
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.explained import read_spare
@@ -34,10 +34,10 @@ class Measured:
 
 def measure_cell(
     bench: Bench,
-    learning: Learning,
-    companions: Sequence[Learning] = (),
+    learning: LearnerSpec,
+    companions: Sequence[LearnerSpec] = (),
     *,
-    reference: Learning | None = IN_CONTEXT,
+    reference: LearnerSpec | None = IN_CONTEXT,
     metrics: Sequence[str] | None = None,
     per_head: bool = False,
     per_query: bool = False,
@@ -67,7 +67,7 @@ def measure_cell(
     return Measured(own, found.rows, found.queries)
 
 
-def _replays(bench: Bench, own: Result, reference: Learning | None, names: Sequence[str]) -> Replays:
+def _replays(bench: Bench, own: Result, reference: LearnerSpec | None, names: Sequence[str]) -> Replays:
     if reference is None or own.learning == reference or own.learned.predictions_only:
         return {}
     return (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dualscope.core.learning import ZERO_SHOT
+from dualscope.core.spec import ZERO_SHOT
 from dualscope.core.statistics import SIZE, SNR_THRESHOLD
 from dualscope.learners.learner import Reread
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dualscope.core.learning import ZERO_SHOT
+from dualscope.core.spec import ZERO_SHOT
 from dualscope.core.statistics import COSINE, SHARE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide

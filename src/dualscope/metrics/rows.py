@@ -13,9 +13,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import MetricRow
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
@@ -48,7 +48,7 @@ def measure(
     The table of queries holds each query's prediction, label log-probabilities and values (over layers: the mean);
     `per_query` adds the values of every layer as lists.
 
-    >>> from dualscope.core.learning import IN_CONTEXT
+    >>> from dualscope.core.spec import IN_CONTEXT
     >>> from dualscope.learners.learner import Learned, Result
     >>> from dualscope.models.trace import Trace
     >>> def trace(out, logits):
@@ -58,7 +58,7 @@ def measure(
     >>> z = trace(torch.zeros(2, 1, 2), [[0.0, -1.0], [0.0, -1.0]])
     >>> c = trace(torch.ones(2, 1, 2), [[0.0, -1.0], [-1.0, 0.0]])
     >>> g = trace(torch.eye(2)[:, None], [[0.0, -1.0], [-1.0, 0.0]])
-    >>> gd = Result(Learning("gd"), "hypothesis", Learned(g))
+    >>> gd = Result(LearnerSpec("gd"), "hypothesis", Learned(g))
     >>> found = measure(Case(z, gd, Result(IN_CONTEXT, "reference", Learned(c))), ["sim_aou"])
     >>> [(row["metric"], row["layer"], round(row["value"], 3), row["n"]) for row in found.rows]
     [('sim_aou', None, 0.707, 2), ('sim_aou', 0, 0.707, 2)]
@@ -144,7 +144,7 @@ def _row(
     reference = values.reference
     return {
         "metric": values.metric,
-        "reference": reference.label if isinstance(reference, Learning) else reference,
+        "reference": reference.label if isinstance(reference, LearnerSpec) else reference,
         "layer": layer,
         "head": head,
         "step": step,
@@ -196,7 +196,7 @@ class Summary:
             rows += _head_rows(self.source, self.heads, counts)
         return rows
 
-    def columns(self, own: Learning, layers: bool) -> list[Column]:
+    def columns(self, own: LearnerSpec, layers: bool) -> list[Column]:
         """This metric's columns in the table of queries; ratios and counts are no number of a query."""
         if self.source.weights is not None or self.source.scale != 1:
             return []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,9 @@ class PerQuery:
 
     metric: str
     values: Tensor  # [queries], [queries, layers] or [queries, layers, heads]
-    reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
+    reference: LearnerSpec | str | None = (
+        None  # another learner, or what else the number is of (a label word)
+    )
     weights: Tensor | None = None  # the same shape
     over_layers: Literal["mean", "min", "none"] = "mean"  # how layers make the aggregate row
     scale: float = 1.0  # for counts: the number of queries
@@ -39,7 +41,9 @@ class Pooled:
     metric: str
     parts: Tensor  # [queries, parts]
     combine: Callable[[np.ndarray], np.ndarray]  # [..., parts] of sums -> [...]
-    reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
+    reference: LearnerSpec | str | None = (
+        None  # another learner, or what else the number is of (a label word)
+    )
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Logged:
 
     metric: str
     values: Tensor  # [], [layers] or [steps, layers]
-    reference: Learning | str | None = None  # another learner, or what else the number is of (a label word)
+    reference: LearnerSpec | str | None = (
+        None  # another learner, or what else the number is of (a label word)
+    )
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class PerHead:
 
     metric: str
     values: Tensor  # [samples, layers, heads]
-    reference: Learning | str | None = None
+    reference: LearnerSpec | str | None = None
 
 
 Values = PerQuery | Pooled | PerHead | Logged

@@ -9,13 +9,14 @@ import torch
 
 from dualscope.core import network
 from dualscope.core.errors import InputError
+from dualscope.core.spec import adapted_name
 from dualscope.core.strangers import json_of, reading, reason
 from dualscope.core.words import AdapterMode
 from dualscope.models import hardware, variants
 from dualscope.models.automatic import automatic_dtype
 from dualscope.models.draws import Draws
 from dualscope.models.families import max_positions
-from dualscope.models.files.adapter import adapted, adapted_name, adapter_files
+from dualscope.models.files.adapter import adapted, adapter_files
 from dualscope.models.files.source import TOKENIZER, ModelSource, find, weights_header
 from dualscope.models.placement import placement
 from dualscope.models.precision import dtype_of, name_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import cleandoc
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Definition:
     """Of a metric; a learner has none."""
 
 
-def glossary(metrics: Iterable[str], learnings: Iterable[Learning]) -> list[Definition]:
+def glossary(metrics: Iterable[str], learnings: Iterable[LearnerSpec]) -> list[Definition]:
     """The named metrics and learners, in the registries' order; what a plugin defines is said to be so."""
     from dualscope.learners import COMBINATORS, LEARNERS
     from dualscope.metrics import METRICS

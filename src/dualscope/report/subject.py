@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualscope.core.learning import Learning
 from dualscope.core.rows import SummaryRow, learning_of, sitting_options
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import VARIANTS
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
@@ -178,7 +178,7 @@ class Subject:
         return [name for name in self.learners if name in compared and self.role(name) == "hypothesis"]
 
     @cached_property
-    def learnings(self) -> dict[str, Learning]:
+    def learnings(self) -> dict[str, LearnerSpec]:
         """Who is meant by a label, at one of its rates."""
         return {row["label"]: learning_of(row) for row in self.all_rows}
 

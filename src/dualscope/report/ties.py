@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from dualscope.core.estimate import Estimate
-from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.report.subject import Subject, label_of
 
@@ -39,7 +39,7 @@ class Marks:
                     found.add(key, columns["seed"], queries, table.column(place).to_pylist())
         return found
 
-    def _identity(self, label: str) -> Learning:
+    def _identity(self, label: str) -> LearnerSpec:
         """One a label: charts hold the rate fixed where a study varies it."""
         return replace(self.subject.learnings[label], rate=None)
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning, companions
 from dualscope.core.response_products import plant_name
 from dualscope.core.rows import MetricRow
+from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec, companions
 from dualscope.findings.answer import short
 from dualscope.findings.titles import metric_title
 from dualscope.results.own_examples import Shown, leave_one_out_rate, own_episode
@@ -318,7 +318,7 @@ def compare(
     return Comparison(lesson, learned, lr, tuple(kept))
 
 
-def _responses(bench: Bench, kind: str, draws: int, roles: Mapping[Learning, str]) -> list[ComparedRow]:
+def _responses(bench: Bench, kind: str, draws: int, roles: Mapping[LearnerSpec, str]) -> list[ComparedRow]:
     """The rows of every learner's response to an intervention, with the plants of those that can be planted."""
     from dualscope.learners.response_bench import ResponseBench, cannot_be_planted
     from dualscope.metrics.response.measured_response import ResponseMeter

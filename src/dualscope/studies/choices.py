@@ -36,7 +36,7 @@ class ChoiceJob(Choosing):
     def __str__(self) -> str:
         given = "" if self.options == "{}" else f" {self.options}"
         return (
-            f"{self.place.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
+            f"{self.model.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
         )
 
     def is_stored(self, run: RunFolder) -> bool:
@@ -94,7 +94,7 @@ def choose(job: ChoiceJob, model: Model, task: Task, trials: Trials | None = Non
         for bench in benches:
             bench.close()
     return {
-        "model": job.place.name,
+        "model": job.model.name,
         "task": job.task,
         "learner": job.learner,
         "options": json.loads(job.options),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from dualscope.core.canonical import fingerprint
+from dualscope.core.spec import ModelSpec
 from dualscope.core.words import GdDemonstrations
-from dualscope.studies.cell import Place
 
 
 @dataclass(frozen=True)
 class Choosing:
     """Per model and task, on the trained variant, over the study's seeds."""
 
-    place: Place
+    model: ModelSpec
     task: str
     data: str
     seeds: tuple[int, ...]
@@ -24,7 +24,7 @@ class Choosing:
 
     @property
     def key(self) -> str:
-        return fingerprint({**asdict(self), "place": self.place.facts})
+        return fingerprint({**asdict(self), "model": self.model.facts})
 
 
 @dataclass(frozen=True)
@@ -32,4 +32,4 @@ class RateJob(Choosing):
     """A learning rate to be chosen."""
 
     def __str__(self) -> str:
-        return f"{self.place.name} · {self.task} · learning rate over {len(self.seeds)} seeds"
+        return f"{self.model.name} · {self.task} · learning rate over {len(self.seeds)} seeds"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
+from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.words import Family, Role
-from dualscope.studies.cell import Cell, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 
@@ -16,9 +15,9 @@ from dualscope.studies.choosing import RateJob
 class Asked:
     """A learner that a study asks for on a task, and what it is compared with."""
 
-    learning: Learning
+    learning: LearnerSpec
     role: Role
-    reference: Learning
+    reference: LearnerSpec
     code: str = ""
     family: Family | None = None
     can_be_planted: bool = False
@@ -30,16 +29,16 @@ class Asked:
 class Plan:
     """A study's cells, in the order in which they are best computed, and the rates they still wait for."""
 
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[CellSpec] = field(default_factory=list)
     rates: list[RateJob | ChoiceJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    whole: list[Cell] = field(default_factory=list)  # the cells of all shards
+    whole: list[CellSpec] = field(default_factory=list)  # the cells of all shards
 
-    def sittings(self) -> dict[Sitting, list[Cell]]:
-        """The cells by what they share, models first: a model's sittings follow one another."""
-        groups: dict[Sitting, list[Cell]] = {}
+    def episodes(self) -> dict[EpisodeSpec, list[CellSpec]]:
+        """The cells by what they share, models first: a model's episodes follow one another."""
+        groups: dict[EpisodeSpec, list[CellSpec]] = {}
         for cell in self.cells:
-            groups.setdefault(cell.sitting, []).append(cell)
+            groups.setdefault(cell.episode, []).append(cell)
         return groups
 
 

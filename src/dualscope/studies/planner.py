@@ -10,8 +10,17 @@ from itertools import product
 from typing import Any
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.learning import IN_CONTEXT, ZERO_SHOT, Learning, companions
 from dualscope.core.response_products import plant_name
+from dualscope.core.spec import (
+    IN_CONTEXT,
+    ZERO_SHOT,
+    CellSpec,
+    EpisodeSpec,
+    InterventionSpec,
+    LearnerSpec,
+    ModelSpec,
+    companions,
+)
 from dualscope.core.words import (
     CONTROL_ROLES,
     ORDERS,
@@ -22,7 +31,6 @@ from dualscope.core.words import (
     Role,
     Variant,
 )
-from dualscope.studies.cell import Cell, InterventionSpec, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
@@ -60,20 +68,22 @@ class Planner:
         self.recorded, self.choices, self.dtypes = dict(recorded or {}), dict(choices or {}), dtypes or {}
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
-        _check_names("models", [Place(m, "", called=name).name for name, m in map(named_model, study.models)])
+        _check_names(
+            "models", [ModelSpec(m, "", called=name).name for name, m in map(named_model, study.models)]
+        )
         self._notes: dict[str, None] = {}
 
     def plan(self) -> Plan:
         plan, jobs = Plan(), {}
         metrics, code = self.resolver.metrics()
-        for place, entry, sitting in self._sittings():
-            asked, waiting = self._asked(place, entry, sitting.demo_labels)
+        for model, entry, episode in self._episodes():
+            asked, waiting = self._asked(model, entry, episode.demo_labels)
             jobs.update({job.key: job for job in waiting})
             # Where queries come from the demonstrations' own split, they depend on the demonstrations.
             splits = self._data[entry.task].config.splits
-            alone = sitting if splits.train == splits.evaluation else sitting.without_demonstrations()
+            alone = episode if splits.train == splits.evaluation else episode.without_demonstrations()
             make = partial(
-                Cell,
+                CellSpec,
                 metrics=metrics,
                 subset=self.study.subset,
                 per_head=self.study.per_head,
@@ -82,7 +92,7 @@ class Planner:
             plan.cells.append(make(alone, ZERO_SHOT, "baseline", code=code))
             roles = {other.learning: other.role for other in asked}
             orders = tuple(other for other in roles if other.is_reordered(IN_CONTEXT))
-            plan.cells.append(make(sitting, IN_CONTEXT, "reference", IN_CONTEXT, orders, code=code))
+            plan.cells.append(make(episode, IN_CONTEXT, "reference", IN_CONTEXT, orders, code=code))
             by_learning = {other.learning: other for other in asked}
             for own in asked:
                 beside = companions(own.learning, own.role, own.reference, roles)
@@ -92,7 +102,7 @@ class Planner:
                 borrowed = next((other.other_task for other in involved if other.other_task), None)
                 plan.cells.append(
                     make(
-                        sitting,
+                        episode,
                         own.learning,
                         own.role,
                         own.reference,
@@ -103,35 +113,35 @@ class Planner:
                         family=own.family,
                     )
                 )
-            plan.cells += self._response_cells(sitting, asked, code)
+            plan.cells += self._response_cells(episode, asked, code)
         plan.cells = list(dict.fromkeys(plan.cells))
         plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
         return plan
 
-    def _response_cells(self, sitting: Sitting, asked: Sequence[Asked], code: str) -> Iterator[Cell]:
+    def _response_cells(self, episode: EpisodeSpec, asked: Sequence[Asked], code: str) -> Iterator[CellSpec]:
         """The learners on the draws of every intervention: in-context learning first, its scale, then all others."""
         for entry in self.study.interventions:
-            if sitting.place.variant not in entry.variants:
+            if episode.model.variant not in entry.variants:
                 continue
             kind, foreign = self.resolver.intervention(entry.kind)
-            if kind == JUDGED and (why := self._cannot_relabel(sitting, entry)):
-                self._notes[f"left out {kind} on {sitting.task}: {why}"] = None
+            if kind == JUDGED and (why := self._cannot_relabel(episode, entry)):
+                self._notes[f"left out {kind} on {episode.task}: {why}"] = None
                 continue
-            queries = min(sitting.queries, entry.queries)
+            queries = min(episode.queries, entry.queries)
             # Responses are differences between draws, far above float32's rounding; float64 would take twice as long.
-            exact = self.study.dtype == "auto" and sitting.place.dtype == "float64"
-            place = replace(sitting.place, dtype="float32") if exact else sitting.place
-            balanced = entry.balanced or sitting.balanced
-            there = replace(sitting, place=place, balanced=balanced, queries=queries)
+            exact = self.study.dtype == "auto" and episode.model.dtype == "float64"
+            model = replace(episode.model, dtype="float32") if exact else episode.model
+            balanced = entry.balanced or episode.balanced
+            there = replace(episode, model=model, balanced=balanced, queries=queries)
             spec = InterventionSpec(kind, entry.draws)
-            make = partial(Cell, there, reference=IN_CONTEXT, intervention=spec)
+            make = partial(CellSpec, there, reference=IN_CONTEXT, intervention=spec)
             own = [one for one in asked if one.learning.control is None and one.role in RESPONDING]
             plants = tuple(self._plants(entry, own)) if kind == JUDGED else ()
             yield make(IN_CONTEXT, "reference", code=foreign or code)
             for control, count in SCALE.items() if kind == JUDGED else ():
                 for draw in range(1, count + 1):
                     options = {"draw": draw} if draw > 1 else {}
-                    scale = Learning.of(IN_CONTEXT.name, options, control)
+                    scale = LearnerSpec.of(IN_CONTEXT.name, options, control)
                     yield make(scale, CONTROL_ROLES[control], code=foreign or code)
             for one in own:
                 if one.reference == IN_CONTEXT:
@@ -145,18 +155,18 @@ class Planner:
                         chosen=tuple(dict.fromkeys(other.chosen for other in own if other.chosen)),
                     )
 
-    def _cannot_relabel(self, sitting: Sitting, entry: InterventionEntry) -> str:
+    def _cannot_relabel(self, episode: EpisodeSpec, entry: InterventionEntry) -> str:
         """Why the labels of so many demonstrations cannot be permuted; empty where they can.
 
         As far as the plan knows: a task's own list is looked at, and of a draw that every class is there alike.
         """
-        task = next(task for task in self._data.values() if task.name == sitting.task)
+        task = next(task for task in self._data.values() if task.name == episode.task)
         listed = task.demonstrations
-        labels = [i % len(task.labels) for i in range(sitting.shots)]
+        labels = [i % len(task.labels) for i in range(episode.shots)]
         if listed is not None:
-            labels = [example.label for example in listed[: sitting.shots]]
+            labels = [example.label for example in listed[: episode.shots]]
         try:
-            relabellings(labels, entry.draws, sitting.seed)
+            relabellings(labels, entry.draws, episode.seed)
         except InputError as error:
             return str(error)
         if expected_differences(labels) < len(labels) / 4:
@@ -166,7 +176,7 @@ class Planner:
             )
         return ""
 
-    def _plants(self, entry: InterventionEntry, asked: Sequence[Asked]) -> Iterator[tuple[str, Learning]]:
+    def _plants(self, entry: InterventionEntry, asked: Sequence[Asked]) -> Iterator[tuple[str, LearnerSpec]]:
         """Which hypotheses are planted, and what rows call the plants."""
         named = entry.plants if isinstance(entry.plants, tuple) else None
         known = {one.learning.name for one in asked}
@@ -200,22 +210,22 @@ class Planner:
         """What the study asks for, or what was found to suit the model."""
         return self.dtypes.get(model, "float32") if self.study.dtype == "auto" else self.study.dtype
 
-    def _sittings(self) -> Iterator[tuple[Place, TaskEntry, Sitting]]:
+    def _episodes(self) -> Iterator[tuple[ModelSpec, TaskEntry, EpisodeSpec]]:
         study = self.study
-        for called, model in map(named_model, study.models):
+        for called, source in map(named_model, study.models):
             for init, variant, entry, seed in self._draws():
-                load = variant, init, self._dtype(model), study.adapter, study.adapter_mode
-                place = Place(model, self.weights[model], *load, called)
+                load = variant, init, self._dtype(source), study.adapter, study.adapter_mode
+                model = ModelSpec(source, self.weights[source], *load, called)
                 task = self._data[entry.task]
                 by_seed = (entry.seeds or study.seeds).index(seed)
                 orders = (by_seed,) if study.orders == "by-seed" else study.orders
                 axes = product(orders, study.shots, study.demo_labels, study.queries_from)
                 for order, shots, labels, asked in axes:
                     yield (
-                        place,
+                        model,
                         entry,
-                        Sitting(
-                            place=place,
+                        EpisodeSpec(
+                            model=model,
                             task=task.name,
                             data=task.digest,
                             seed=seed,
@@ -254,7 +264,7 @@ class Planner:
         return sorted(draws, key=lambda draw: -1 if draw[0] is None else draw[0])
 
     def _asked(
-        self, place: Place, task: TaskEntry, labels: DemoLabels
+        self, model: ModelSpec, task: TaskEntry, labels: DemoLabels
     ) -> tuple[list[Asked], list[RateJob | ChoiceJob]]:
         """The study's learners and their controls on a task, with their rates, and what each is compared with."""
         found: list[Asked] = []
@@ -265,7 +275,7 @@ class Planner:
                 continue
             if resolved.refused:
                 raise InputError(f"learner '{entry.learner}' under {entry.control}: {resolved.refused}")
-            if entry.variants is not None and place.variant not in entry.variants:
+            if entry.variants is not None and model.variant not in entry.variants:
                 self._note_absence(resolved.learning, entry.variants)
                 continue
             other = self._other(resolved, task)
@@ -274,11 +284,11 @@ class Planner:
             self._reference(entry, resolved.learning)  # refused now, and not once a rate was chosen
             chosen: tuple[float | None, ...] | RateJob = (None,)
             if resolved.needs_rate:
-                chosen = self._rates(entry, place, task)
+                chosen = self._rates(entry, model, task)
             if isinstance(chosen, RateJob):
                 waiting.append(chosen)
                 continue
-            settled = self._settled(resolved, place, task, labels)
+            settled = self._settled(resolved, model, task, labels)
             if isinstance(settled, ChoiceJob):
                 waiting.append(settled)
                 continue
@@ -322,21 +332,21 @@ class Planner:
     def _resolved(self, entry: LearnerEntry) -> Resolved:
         return self.resolver.learner(entry.learner, entry.options, entry.control)
 
-    def _note_absence(self, learning: Learning, variants: tuple[str, ...]) -> None:
+    def _note_absence(self, learning: LearnerSpec, variants: tuple[str, ...]) -> None:
         if not set(variants) & set(self.study.variants):
             asked = " or ".join(variants)
             self._notes[
                 f"left out {learning.label}: it is asked for on {asked} only, which the study does not have"
             ] = None
 
-    def _reference(self, entry: LearnerEntry, learning: Learning) -> Learning:
+    def _reference(self, entry: LearnerEntry, learning: LearnerSpec) -> LearnerSpec:
         """What the learner is compared with; an unknown one is refused here, not in every cell."""
         if entry.reference == IN_CONTEXT.name:
             return IN_CONTEXT
         if entry.reference == OWN:
             known = self._resolved(entry).learning
             own = {k: v for k, v in known.settings.items() if k not in self._control_options(entry)}
-            return Learning.of(known.name, own, rate=learning.rate)
+            return LearnerSpec.of(known.name, own, rate=learning.rate)
         resolved = self.resolver.learner(entry.reference)
         return replace(resolved.learning, rate=learning.rate if resolved.needs_rate else None)
 
@@ -349,20 +359,20 @@ class Planner:
             for name in control.options
         }
 
-    def _rates(self, entry: LearnerEntry, place: Place, task: TaskEntry) -> tuple[float, ...] | RateJob:
+    def _rates(self, entry: LearnerEntry, model: ModelSpec, task: TaskEntry) -> tuple[float, ...] | RateJob:
         asked = entry.lr or task.lr or self.study.lr
         if not isinstance(asked, str):
             return asked
         name = self._data[task.task].name
-        if asked == "recorded" and not self.study.chat and (place.model, name) in self.recorded:
-            return (self.recorded[place.model, name],)
-        job = RateJob(**self._choosing(place, task))
+        if asked == "recorded" and not self.study.chat and (model.source, name) in self.recorded:
+            return (self.recorded[model.source, name],)
+        job = RateJob(**self._choosing(model, task))
         return (self.rates[job.key],) if job.key in self.rates else job
 
-    def _choosing(self, place: Place, task: TaskEntry) -> dict[str, Any]:
+    def _choosing(self, model: ModelSpec, task: TaskEntry) -> dict[str, Any]:
         """What every choice is made on: the trained variant, over the study's seeds."""
         return {
-            "place": replace(place, variant="trained", init_seed=None),
+            "model": replace(model, variant="trained", init_seed=None),
             "task": self._data[task.task].name,
             "data": self._data[task.task].digest,
             "seeds": task.seeds or self.study.seeds,
@@ -373,13 +383,13 @@ class Planner:
         }
 
     def _settled(
-        self, resolved: Resolved, place: Place, task: TaskEntry, labels: DemoLabels
+        self, resolved: Resolved, model: ModelSpec, task: TaskEntry, labels: DemoLabels
     ) -> tuple[str, str, str] | ChoiceJob | None:
         """What was chosen for a learner that leaves settings open, or the job of choosing."""
         if resolved.open is None:
             return None
         job = ChoiceJob(
-            **self._choosing(place, task),
+            **self._choosing(model, task),
             demo_labels="abstract" if labels == "abstract" else "gold",
             learner=resolved.learning.name,
             options=resolved.open,

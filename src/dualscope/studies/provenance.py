@@ -13,8 +13,8 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.canonical import fingerprint
+from dualscope.core.spec import EpisodeSpec
 from dualscope.core.words import Precision
-from dualscope.studies.cell import Sitting
 from dualscope.studies.plan import Plan
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import RunFolder
@@ -56,7 +56,7 @@ def record(
             "weights": {_short(plan, model): digest for model, digest in weights.items()},
             "tasks": {resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
             # Which task the learners of each were taught in place of their own, where a control asks for that.
-            "other_tasks": {c.sitting.task: c.other_task[0] for c in plan.whole if c.other_task is not None},
+            "other_tasks": {c.episode.task: c.other_task[0] for c in plan.whole if c.other_task is not None},
             "episodes": episodes(plan, resolver, before.get("episodes", {})),
             "cells": list(dict.fromkeys(cell.id for cell in plan.whole)),
             "plugins": resolver.plugins,
@@ -113,10 +113,10 @@ def _keep(run: RunFolder, facts: Mapping[str, Any]) -> None:
 def episodes(plan: Plan, resolver: Resolver, drawn: Mapping[str, Any]) -> dict[str, Any]:
     """Every episode of the plan, taken from those ``drawn`` before; one that cannot be drawn is an `InputError`."""
     found: dict[str, Any] = {}
-    for sitting in plan.sittings():
-        key = _episode_key(sitting)
-        if sitting.shots and key not in found:
-            found[key] = drawn[key] if key in drawn else _draw(sitting, resolver)
+    for episode in plan.episodes():
+        key = _episode_key(episode)
+        if episode.shots and key not in found:
+            found[key] = drawn[key] if key in drawn else _draw(episode, resolver)
     return found
 
 
@@ -132,23 +132,25 @@ def software() -> dict[str, Any]:
 
 
 def _short(plan: Plan, model: str) -> str:
-    return next((cell.sitting.place.name for cell in plan.cells if cell.sitting.place.model == model), model)
+    return next((cell.episode.model.name for cell in plan.cells if cell.episode.model.source == model), model)
 
 
-def _episode_key(sitting: Sitting) -> str:
-    parts = [sitting.task, f"seed {sitting.seed}", f"order {sitting.order}", f"{sitting.shots} shots"]
-    if sitting.demo_labels != "gold":
-        parts.append(f"{sitting.demo_labels} labels ({sitting.corrupt})")
-    if sitting.queries_from is not None:
-        parts.append(f"asked about {sitting.queries_from[0]}")
-    return ", ".join([*parts, *(["balanced"] if sitting.balanced else [])])
+def _episode_key(episode: EpisodeSpec) -> str:
+    parts = [episode.task, f"seed {episode.seed}", f"order {episode.order}", f"{episode.shots} shots"]
+    if episode.demo_labels != "gold":
+        parts.append(f"{episode.demo_labels} labels ({episode.corrupt})")
+    if episode.queries_from is not None:
+        parts.append(f"asked about {episode.queries_from[0]}")
+    return ", ".join([*parts, *(["balanced"] if episode.balanced else [])])
 
 
-def _draw(sitting: Sitting, resolver: Resolver) -> dict[str, Any]:
+def _draw(episode: EpisodeSpec, resolver: Resolver) -> dict[str, Any]:
+    from dualscope.tasks import Episode
+
     named = {resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks}
     asked = {resolver.task(name).name: resolver.task(name) for name in resolver.study.queries_from if name}
-    about = None if sitting.queries_from is None else asked[sitting.queries_from[0]]
-    return sitting.draw(named[sitting.task], about).provenance()
+    about = None if episode.queries_from is None else asked[episode.queries_from[0]]
+    return Episode.from_spec(episode, named[episode.task], about).provenance()
 
 
 def _version(name: str) -> str | None:

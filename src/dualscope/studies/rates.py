@@ -14,9 +14,9 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.config_file import check_head
 from dualscope.core.errors import InputError
 from dualscope.core.halving import FEWEST, GRID, SIZES, Round, Score, choice_of, rounds_of
+from dualscope.core.spec import ModelSpec
 from dualscope.core.strangers import reading, text_of
 from dualscope.models.files.source import find
-from dualscope.studies.cell import Place
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
 from dualscope.studies.run_folder.storage import RunFolder
@@ -39,8 +39,8 @@ class RatePiece:
     last: int
 
     @property
-    def place(self) -> Place:
-        return self.job.place
+    def model(self) -> ModelSpec:
+        return self.job.model
 
     @property
     def task(self) -> str:
@@ -56,7 +56,7 @@ class RatePiece:
 
     def __str__(self) -> str:
         return (
-            f"{self.place.name} · {self.task} seed {self.seed} · learning rate {self.rate:g} on examples "
+            f"{self.model.name} · {self.task} seed {self.seed} · learning rate {self.rate:g} on examples "
             f"{self.first} to {self.last - 1}"
         )
 
@@ -129,7 +129,7 @@ def _answer(
 ) -> dict[str, Any]:
     choice = choice_of(GRID, scores, done, rounds, examples)
     return {
-        "model": job.place.name,
+        "model": job.model.name,
         "task": job.task,
         "seeds": list(job.seeds),
         "shots": job.shots,

@@ -9,7 +9,7 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.canonical import canonical
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control, Family, Role
 from dualscope.models.footprint import TrainingDemand
 from dualscope.studies.config import Study
@@ -21,7 +21,7 @@ from dualscope.tasks import Task
 class Resolved:
     """A learner by its own name, without a rate, and what a plan has to know of it."""
 
-    learning: Learning
+    learning: LearnerSpec
     role: Role
     needs_rate: bool
     needs_other: bool
@@ -63,7 +63,7 @@ class Resolver:
         known = dict(self.memory[key])
         how = known.pop("training", None)
         return Resolved(
-            Learning(**known.pop("learning")),
+            LearnerSpec(**known.pop("learning")),
             training=None if how is None else TrainingDemand(**how),
             **known,
         )

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import EpisodeSpec
 from dualscope.core.words import Corrupt, DemoLabels
 from dualscope.tasks.example import Example
 from dualscope.tasks.mapping import Typed
@@ -40,6 +41,24 @@ class Episode:
     corrupt: Corrupt = "both"  # whose labels these are: both learners', or one's alone
     asked: Task | None = None
     """The task that the queries are of, where that is another one."""
+
+    @classmethod
+    def from_spec(cls, spec: EpisodeSpec, task: Task, asked: Task | None = None) -> "Episode":
+        """The episode that a spec asks for, with the queries of ``asked`` where that is another task.
+
+        A spec without demonstrations draws one, and never shows it.
+        """
+        return cls.draw(
+            task,
+            shots=max(spec.shots, 1),
+            seed=spec.seed,
+            queries=spec.queries,
+            order=spec.order,
+            balanced=spec.balanced,
+            demo_labels=spec.demo_labels,
+            corrupt=spec.corrupt,
+            queries_from=asked,
+        )
 
     @classmethod
     def draw(

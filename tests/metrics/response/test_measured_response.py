@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.response_products import parts_of, plant_name
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import Bench
 from dualscope.learners.response_bench import ResponseBench
 from dualscope.metrics.response.measured_response import MeasuredResponse, ResponseMeter
 from dualscope.models.trace import Trace
 from tests.learners.setting import tiny_bench, tiny_task
 
-GD = Learning("gd", rate=0.3)
+GD = LearnerSpec("gd", rate=0.3)
 
 
 def bench(
@@ -128,18 +128,18 @@ def test_against_one_learner_at_a_time(family: str) -> None:
 
 
 def test_what_is_in_context_learning_responds_as_it() -> None:
-    found = ResponseMeter(bench()).measure(Learning("context-patch"))
+    found = ResponseMeter(bench()).measure(LearnerSpec("context-patch"))
     assert value(found, "response_answers") == pytest.approx(1, abs=1e-6)
 
 
 def test_what_ignores_labels_learns_nothing() -> None:
     # Labels of one length: blanks of several lengths would move the inputs.
-    found = ResponseMeter(bench(labels=("Negative", "Yes"))).measure(Learning("null-context"))
+    found = ResponseMeter(bench(labels=("Negative", "Yes"))).measure(LearnerSpec("null-context"))
     assert value(found, "learned_share", None) < 0.01
 
 
 def test_answers_only_learners_have_the_answers_ones() -> None:
-    found = ResponseMeter(bench()).measure(Learning("probe"))
+    found = ResponseMeter(bench()).measure(LearnerSpec("probe"))
     metrics = {row["metric"] for row in found.rows}
     assert "response_answers" in metrics
     assert "response_bias" in metrics

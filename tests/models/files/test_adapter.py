@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import ModelSpec
 from dualscope.core.words import AdapterMode
 from dualscope.descent.delta import Delta
 from dualscope.descent.updates import shadowed
@@ -18,7 +19,6 @@ from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
 from dualscope.models.files.digest import model_digest
 from dualscope.models.files.low_rank import low_rank_of
-from dualscope.studies.cell import Place
 from tests.learners.setting import tiny_lesson
 from tests.models.tiny import tiny_model
 
@@ -59,9 +59,9 @@ def test_a_merged_adapter_computes_what_the_active_one_does(tmp_path: Path, fami
 
 
 def test_an_adapter_is_part_of_a_cells_name_and_changes_no_other_id() -> None:
-    plain, adapted = Place("embedded", "w"), Place("embedded", "w2", adapter="some/where/mine")
+    plain, adapted = ModelSpec("embedded", "w"), ModelSpec("embedded", "w2", adapter="some/where/mine")
     assert "adapter" not in plain.facts
-    assert adapted.facts == plain.facts | {"model": "embedded+mine", "weights": "w2"}
+    assert adapted.facts == plain.facts | {"source": "embedded+mine", "weights": "w2"}
 
 
 def _change(adapter: Path, **fields: Any) -> None:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.metrics import METRICS
 from dualscope.metrics.attention_output import _DRAWS
@@ -38,7 +38,7 @@ BESIDE = (
     identify("lcgd", rate=0.1),
     identify("in-context", control="redraw"),
 )
-CELLS: list[tuple[Learning, tuple[Learning, ...]]] = [
+CELLS: list[tuple[LearnerSpec, tuple[LearnerSpec, ...]]] = [
     (identify("gd", rate=0.1), BESIDE),
     (identify("in-context"), ()),
     (identify("zero-shot"), ()),
@@ -64,7 +64,7 @@ def keeping(limit: int, chunk: int = 2**18) -> Iterator[None]:
 
 def measured(
     bench: Bench,
-    cell: tuple[Learning, tuple[Learning, ...]],
+    cell: tuple[LearnerSpec, tuple[LearnerSpec, ...]],
     subset: Literal["all", "f2t"] = "all",
     names: Sequence[str] = EVERY,
 ) -> Measured:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.core.learning import IN_CONTEXT, Learning
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.findings.answer import SMALL
 from dualscope.learners import Bench, Learned, Result
@@ -69,7 +69,7 @@ def embedded(dtype: str, shots: int = 8, queries: int = 10) -> Bench:
 def case_of(bench: Bench, learned: Learned) -> Case:
     return Case(
         bench.zero_shot,
-        Result(Learning("gd"), "hypothesis", learned),
+        Result(LearnerSpec("gd"), "hypothesis", learned),
         bench.result(IN_CONTEXT),
         output_bias=bench.model.output_bias,
         reread=bench.reread(learned),

@@ -7,8 +7,8 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.rows import COLUMNS
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.findings.explained import sentences
 from dualscope.report import write_report
 from dualscope.report.charts.chart import Chart, Matrix, Note, Section
@@ -20,7 +20,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 from tests.report.made import _queries, make_run
 from tests.report.test_sections import named
 
-VECTOR, KERNEL, DISTILLED = Learning("task-vector"), Learning("kernel"), Learning("kv-distilled")
+VECTOR, KERNEL, DISTILLED = LearnerSpec("task-vector"), LearnerSpec("kernel"), LearnerSpec("kv-distilled")
 SHARES = {
     VECTOR: 0.6,
     VECTOR.under("random-labels"): 0.2,
@@ -28,7 +28,7 @@ SHARES = {
     KERNEL: 0.3,
     KERNEL.under("random-labels"): 0.3,
     DISTILLED: 0.8,
-    Learning("context-patch"): 1.0,
+    LearnerSpec("context-patch"): 1.0,
     IN_CONTEXT.under("redraw"): 0.9,
 }
 CHOICE = {
@@ -71,7 +71,7 @@ def test_words_name_the_best_what_is_left_and_what_the_controls_take_away(sectio
     assert "context-patch" not in words  # an identity, never ranked
 
 
-def words_of(folder: Path, shares: dict[Learning, float], **settings: Any) -> str:
+def words_of(folder: Path, shares: dict[LearnerSpec, float], **settings: Any) -> str:
     """What the section says of a run with one task."""
     found = hypotheses.section(
         Data([make_run(folder, tasks=["sst2"], seeds=5, explained=shares, **settings)])
@@ -134,7 +134,7 @@ def test_the_share_by_shots_is_of_one_setting(tmp_path: Path) -> None:
 
 
 def test_one_learner_at_several_rates_is_told_apart(tmp_path: Path) -> None:
-    slow, fast = (Learning("gd-all", rate=rate) for rate in (0.1, 0.3))
+    slow, fast = (LearnerSpec("gd-all", rate=rate) for rate in (0.1, 0.3))
     run = make_run(tmp_path / "run", tasks=["sst2"], seeds=2, learners=(), explained={slow: 0.2, fast: 0.5})
     (source,) = Data([run]).sources
     (said,) = sentences(source.summary)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 from dualscope.studies import Study
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.execute.estimate import Estimator
@@ -20,7 +20,7 @@ def test_what_is_open_counts_as_the_most(fields: dict[str, Any], tmp_path: Path)
 
     def gradients(**chosen: object) -> int:
         settings = (("gd-tuned", "{}", json.dumps(chosen)),) if chosen else ()
-        found = estimator.memory(replace(cell, learning=Learning("gd-tuned"), chosen=settings))
+        found = estimator.memory(replace(cell, learning=LearnerSpec("gd-tuned"), chosen=settings))
         assert found is not None
         return found.gradients
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dualscope.core.spec import EpisodeSpec
 from dualscope.studies import Study
-from dualscope.studies.cell import Sitting
 from dualscope.studies.execute import jobs
 from dualscope.studies.execute.estimate import Estimator, shape_of
 from dualscope.studies.execute.jobs import fitting_jobs, free_on_gpu, suitable_jobs, suitable_threads
@@ -76,10 +76,10 @@ def test_a_run_that_shares_a_gpu_asks_the_estimate(
     fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = Study.build(fields | {"models": ["embedded"], "dtype": "float32"})
-    monkeypatch.setattr(Estimator, "memory_of", lambda _self, work: 30 * 2**30 * (work.sitting.seed + 1))
+    monkeypatch.setattr(Estimator, "memory_of", lambda _self, work: 30 * 2**30 * (work.claimed.seed + 1))
     automatic = Runner(study, tmp_path / "automatic", device="cuda", jobs=None)
-    works = [Work(sitting, tuple(cells)) for sitting, cells in automatic.plan().sittings().items()]
-    assert {work.sitting.seed for work in works if isinstance(work.sitting, Sitting)} == {0, 1}
+    works = [Work(episode, tuple(cells)) for episode, cells in automatic.plan().episodes().items()]
+    assert {work.claimed.seed for work in works if isinstance(work.claimed, EpisodeSpec)} == {0, 1}
     assert automatic.jobs == 6
     assert automatic.processes(works) == 1  # the largest of them decides
     assert automatic.processes(works[:1]) == 2

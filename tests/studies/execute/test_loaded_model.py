@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from dualscope.core.spec import ModelSpec
 from dualscope.models import Model
 from dualscope.models import draws as drawing
 from dualscope.models.files.digest import model_digest
 from dualscope.models.variants import DRAWN
-from dualscope.studies.cell import Place
 from dualscope.studies.config import Study
 from dualscope.studies.execute.loaded_model import LoadedModel
 from dualscope.studies.execute.outcome import CellError
@@ -18,8 +18,8 @@ from dualscope.studies.execute.work import WorkerSetup
 SETUP = WorkerSetup("nowhere", Study.build({"tasks": ["embedded-sst2"]}), device="cpu", offline=True)
 
 
-def place(variant: Any, seed: int | None) -> Place:
-    return Place("embedded", model_digest("embedded", True, None), variant, seed)
+def place(variant: Any, seed: int | None) -> ModelSpec:
+    return ModelSpec("embedded", model_digest("embedded", True, None), variant, seed)
 
 
 ALL = [
@@ -46,7 +46,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("ahead", [ALL, []], ids=["the work to come is known", "it is not"])
-def test_the_variants_of_a_seed_share_a_draw(ahead: list[Place], drawn: list[int]) -> None:
+def test_the_variants_of_a_seed_share_a_draw(ahead: list[ModelSpec], drawn: list[int]) -> None:
     loaded = LoadedModel(SETUP, ahead)
     for at in ALL:
         own = dict(loaded.at(at).hf.named_parameters())
@@ -69,4 +69,4 @@ def test_on_an_accelerator_the_next_draw_is_begun_at_once(
 
 def test_files_that_changed_after_the_plan_are_refused() -> None:
     with pytest.raises(CellError, match="changed after the study was planned"):
-        LoadedModel(SETUP).at(Place("embedded", "another hash"))
+        LoadedModel(SETUP).at(ModelSpec("embedded", "another hash"))

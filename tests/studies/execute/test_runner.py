@@ -61,7 +61,7 @@ def test_the_same_study_again_computes_nothing_and_changed_options_add_cells(
 def test_each_shared_trace_is_computed_once(
     fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """However many learners and rates: zero-shot once a draw of weights and task, in-context once a sitting."""
+    """However many learners and rates: zero-shot once a draw of weights and task, in-context once an episode."""
     counts: Counter[str] = Counter()
     for name, kind in (("zero_shot", ZeroShot), ("in_context", InContext)):
 

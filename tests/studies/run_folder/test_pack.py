@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
+from dualscope.core.spec import LearnerSpec
 from dualscope.studies.run_folder import packing
 from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.storage import RunFolder
@@ -39,7 +39,7 @@ def made(place: str | Path) -> RunFolder:
         columns: list[Any] = [[f"q{i}", "ü"]]
         for metric, kind in (("accuracy", pa.float64()), ("late", pa.null() if i < 4 else pa.float64())):
             if i % 3 or metric == "accuracy":
-                column = QueryColumn(metric, Learning("gd", rate=0.1 * (i + 1)))
+                column = QueryColumn(metric, LearnerSpec("gd", rate=0.1 * (i + 1)))
                 fields.append(column.field(kind))
                 columns.append([None, None] if kind == pa.null() else [0.5 * i, float("nan")])
         queries = pa.table(columns, schema=pa.schema(fields)) if i != 5 else None

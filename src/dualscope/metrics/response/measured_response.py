@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.response_products import (
     OWN,
     ComparedPart,
@@ -25,6 +24,7 @@ from dualscope.core.response_products import (
     weighted,
 )
 from dualscope.core.rows import MetricRow
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, PLACE_SETS, Level
 from dualscope.metrics.explained import order_sensitivity
 from dualscope.metrics.response.responses_of_draws import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dualscope.models.trace import Trace
 
 
-Plants = Sequence[tuple[str, Learning]]
+Plants = Sequence[tuple[str, LearnerSpec]]
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class ResponseMeter:
         self.bench = bench
         self.start = bench.bench.zero_shot
         self.epsilon = float(torch.finfo(self.start.attn_out.dtype).eps)
-        self._known: dict[Learning, Responses] = {}
-        self._plants: dict[Learning, Responses] = {}
-        self._failed: dict[Learning, tuple[str, ...]] = {}
+        self._known: dict[LearnerSpec, Responses] = {}
+        self._plants: dict[LearnerSpec, Responses] = {}
+        self._failed: dict[LearnerSpec, tuple[str, ...]] = {}
 
-    def measure(self, learning: Learning, plants: Plants = ()) -> MeasuredResponse:
+    def measure(self, learning: LearnerSpec, plants: Plants = ()) -> MeasuredResponse:
         """A learner's rows. ``plants``: what it is compared with besides ICL, by the name that rows have for it."""
         name = self.bench.intervention.name
         if name == "relabel":
@@ -84,12 +84,12 @@ class ResponseMeter:
 
     # What learners share
 
-    def of(self, learning: Learning) -> Responses:
+    def of(self, learning: LearnerSpec) -> Responses:
         if learning not in self._known:
             self._keep(learning, self.bench.on_draws(learning))
         return self._known[learning]
 
-    def planted(self, learning: Learning) -> Responses:
+    def planted(self, learning: LearnerSpec) -> Responses:
         if learning not in self._plants:
             found = self.bench.on_draws(learning, plant=True)
             assert found.planted is not None
@@ -97,7 +97,7 @@ class ResponseMeter:
             self._keep(learning, found)  # trained once: its own response is known too
         return self._plants[learning]
 
-    def _keep(self, learning: Learning, found: OnDraws) -> None:
+    def _keep(self, learning: LearnerSpec, found: OnDraws) -> None:
         self._known[learning] = _responses(found, found.traces, scores=learning.control is None)
         self._failed[learning] = _notes(learning, found)
 
@@ -110,13 +110,15 @@ class ResponseMeter:
         """In-context learning with each set of other inputs; or why there is none."""
         numbers = range(1, PLACE_SETS + 1)
         try:
-            return [self.of(Learning.of(IN_CONTEXT.name, _numbered(number), "places")) for number in numbers]
+            return [
+                self.of(LearnerSpec.of(IN_CONTEXT.name, _numbered(number), "places")) for number in numbers
+            ]
         except InputError as error:
             return str(error)
 
     # Relabelled
 
-    def _relabelled(self, learning: Learning, plants: Plants) -> MeasuredResponse:
+    def _relabelled(self, learning: LearnerSpec, plants: Plants) -> MeasuredResponse:
         # A plant is made while its learner is at work: first, so that nothing is trained twice.
         if learning in (plant for _, plant in plants):
             self.planted(learning)
@@ -227,14 +229,14 @@ class ResponseMeter:
 
     # The other interventions
 
-    def _responses_rows(self, learning: Learning) -> Iterator[MetricRow]:
+    def _responses_rows(self, learning: LearnerSpec) -> Iterator[MetricRow]:
         """A plugin's intervention: shown beside ICL's, never judged."""
         if learning == IN_CONTEXT:
             return
         parts = list(self._compared(IN_CONTEXT.label, self.reference, self.of(learning), False))
         yield from _response_rows(IN_CONTEXT.label, parts)
 
-    def _flipped(self, learning: Learning) -> MeasuredResponse:
+    def _flipped(self, learning: LearnerSpec) -> MeasuredResponse:
         found = self.in_context_flipped if learning == IN_CONTEXT else self.bench.on_draws(learning)
         own = influence(found.traces, self.bench.on_lesson(learning))
         rows: list[MetricRow] = []
@@ -349,7 +351,7 @@ def _numbered(number: int) -> dict[str, int]:
     return {"draw": number} if number > 1 else {}
 
 
-def _notes(learning: Learning, found: OnDraws) -> tuple[str, ...]:
+def _notes(learning: LearnerSpec, found: OnDraws) -> tuple[str, ...]:
     return tuple(f"{learning.label}, {draw}: {why}" for draw, why in found.failed.items())
 
 

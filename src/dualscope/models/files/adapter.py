@@ -16,15 +16,6 @@ CONFIG, WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "
 PLAIN = (True, False, None, "gaussian")  # ways to begin that leave the model's own weights as they are
 
 
-def adapted_name(model: str, folder: str, mode: AdapterMode) -> str:
-    """What a model with an adapter is called.
-
-    >>> adapted_name("gpt2", "adapters/mine/", "merged"), adapted_name("gpt2", "adapters/mine", "active")
-    ('gpt2+mine', 'gpt2+mine (active)')
-    """
-    return f"{model}+{Path(folder).name}" + (" (active)" if mode == "active" else "")
-
-
 def adapter_files(folder: str) -> list[Path]:
     """Configuration and weights of an adapter; an explanation where they are not there, or cannot be merged."""
     path = Path(os.path.expanduser(folder))

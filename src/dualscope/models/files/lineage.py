@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import named_step
 from dualscope.core.strangers import json_of
 
 STATES = (("training.json", "steps_done"), ("trainer_state.json", "global_step"))
 """Files in which a checkpoint says at which step it was saved: ours, and that of transformers' Trainer."""
-_CHECKPOINT = re.compile(r"(?:.*[-_])?(?:checkpoint|global_?step|step)[-_]?(\d{1,15})(?:[-_].*)?")
-"""How trainings name their checkpoints' folders, and hubs their revisions: checkpoint-500, step1000."""
 
 
 class Lineage(NamedTuple):
@@ -20,16 +18,6 @@ class Lineage(NamedTuple):
 
     family: str
     step: int | None = None
-
-
-def named_step(name: str) -> int | None:
-    """The step in a checkpoint's name.
-
-    >>> named_step("checkpoint-500"), named_step("stage1-step1000-tokens3B"), named_step("main")
-    (500, 1000, None)
-    """
-    found = _CHECKPOINT.fullmatch(name)
-    return int(found[1]) if found else None
 
 
 def lineage(name: str, shown: str | None = None) -> Lineage:

@@ -5,7 +5,7 @@ A colour is a name; the page's style sheet has it twice, for light and for dark.
 
 from collections.abc import Iterable
 
-from dualscope.core.learning import Learning
+from dualscope.core.spec import LearnerSpec
 
 COLOURS = {
     "in-context": "@green",
@@ -40,10 +40,10 @@ MARKS = ("circle", "square", "triangle-up", "diamond", "star", "hexagon", "cross
 NOBODY = "@grey"
 
 
-def colour(learning: Learning) -> str:
+def colour(learning: LearnerSpec) -> str:
     """The colour that a learner has where nobody else wants it; a random update is nobody's.
 
-    >>> colour(Learning("gd")), colour(Learning("mine")) in SPARE
+    >>> colour(LearnerSpec("gd")), colour(LearnerSpec("mine")) in SPARE
     ('@blue', True)
     """
     if learning.control == "random-update":
@@ -54,14 +54,14 @@ def colour(learning: Learning) -> str:
 class Palette:
     """A colour and a mark for every label of a page, the same in all charts: two options of one learner differ in both.
 
-    >>> palette = Palette([Learning("gd"), Learning.of("gd", {"epochs": 3}), Learning("lcgd")])
+    >>> palette = Palette([LearnerSpec("gd"), LearnerSpec.of("gd", {"epochs": 3}), LearnerSpec("lcgd")])
     >>> palette.colour("gd"), palette.mark("gd"), palette.colour("lcgd")
     ('@blue', 'circle', '@vermilion')
     >>> palette.colour("gd[epochs=3]"), palette.mark("gd[epochs=3]")
     ('@orange', 'square')
     """
 
-    def __init__(self, learnings: Iterable[Learning]) -> None:
+    def __init__(self, learnings: Iterable[LearnerSpec]) -> None:
         by_label = {learning.label: learning for learning in learnings}
         # Plain ones first: they keep the colour that readers know.
         order = sorted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.answer import PRIMARY
 from dualscope.report.charts.chart import (
     Chart,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short
 from dualscope.report.charts.curves import curve, line_panel, line_rows, line_span

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualscope.core.learning import IN_CONTEXT, PLAIN, ZERO_SHOT
 from dualscope.core.rows import SummaryRow
+from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT
 from dualscope.findings.answer import PRIMARY
 from dualscope.report.charts.chart import Chart, Panel, plain, short, whiskers, with_interval
 from dualscope.report.charts.palette import MARKS

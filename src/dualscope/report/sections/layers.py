@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from dualscope.core.learning import IN_CONTEXT
+from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.answer import PRIMARY
 from dualscope.findings.titles import learner_title, metric_title
 from dualscope.findings.verdict import CEILING

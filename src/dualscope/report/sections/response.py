@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from dualscope.core.learning import IN_CONTEXT, Learning
 from dualscope.core.response_products import OWN, geometry_matrix, parts_of
 from dualscope.core.rows import learning_of
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.findings.response_words import next_step_of
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.titles import learner_title
@@ -80,7 +80,7 @@ def _tasks(verdict: Document) -> list[str]:
 
 
 def _title(answer: Document) -> str:
-    return learner_title(Learning.from_facts(answer["learning"]))
+    return learner_title(LearnerSpec.from_facts(answer["learning"]))
 
 
 def _scale(verdict: Document, name: str) -> Chart:
@@ -123,7 +123,7 @@ def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
     names = [plain(_title(answer)) for answer in answers]
     traces: list[dict[str, Any]] = []
     for answer, name in zip(answers, names, strict=True):
-        shade, value = colour(Learning.from_facts(answer["learning"])), answer["value"]
+        shade, value = colour(LearnerSpec.from_facts(answer["learning"])), answer["value"]
         seeds = [short(one) for one in value["seeds"]]
         thin = {"color": shade, "symbol": "line-ns", "size": 12, "line": {"width": 1, "color": shade}}
         traces.append(_dots("every seed", seeds, [name] * len(seeds), thin, opacity=0.55))
@@ -290,7 +290,7 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
     """Layers of ICL by layers of a learner: how alike they arrange the draws, whatever the directions."""
     panels, rows = [], list[list[Entry]]()
     for task in _tasks(verdict):
-        grams: dict[Learning, dict[int, tuple[np.ndarray, Any]]] = {}
+        grams: dict[LearnerSpec, dict[int, tuple[np.ndarray, Any]]] = {}
         for cell in _cells(source, verdict):
             learning = learning_of(cell.columns)
             if cell.columns["task"] == task and learning.control is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dualscope.core.learning import PLAIN, Learning
+from dualscope.core.spec import PLAIN, LearnerSpec
 from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, short
 from dualscope.findings.titles import learner_title
 from dualscope.findings.verdict import CEILING
@@ -149,7 +149,7 @@ def _matrix(data: Data) -> Matrix:
         answers = [a for verdict in subject.verdicts()[:1] for a in verdict["answers"]]
         for learner in dict.fromkeys(a["learner"] for a in answers):
             own = {a["task"]: a for a in answers if a["learner"] == learner}
-            title = learner_title(Learning.from_facts(next(iter(own.values()))["learning"]))
+            title = learner_title(LearnerSpec.from_facts(next(iter(own.values()))["learning"]))
             cells = tuple(_cell(own[task]) if task in own else None for task in tasks)
             rows.append((subject.name if data.side_by_side else "", title, learner, cells))
     return Matrix(tuple(tasks), tuple(rows), PRIMARY)

@@ -12,13 +12,12 @@ from statistics import mean
 from typing import Literal
 
 from dualscope.core.errors import InputError
-from dualscope.core.learning import Learning
+from dualscope.core.spec import CellSpec, LearnerSpec, ModelSpec
 from dualscope.core.strangers import json_of
 from dualscope.core.words import PLACE_SETS, Precision
 from dualscope.models.files.gguf_file import read_header
 from dualscope.models.files.source import CONFIG, find, weights_header
 from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, TrainingDemand, footprint
-from dualscope.studies.cell import Cell, Place
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.execute.work import Work
@@ -78,7 +77,7 @@ class Estimator:
     def __init__(
         self,
         run: RunFolder,
-        cells: Sequence[Cell],
+        cells: Sequence[CellSpec],
         resolver: Resolver,
         device: Literal["cpu", "cuda"] = "cpu",
         total: int | None = None,
@@ -101,49 +100,49 @@ class Estimator:
                 seconds.setdefault(_kind(cell), []).append(float(noted))
         return {kind: mean(values) for kind, values in seconds.items()}
 
-    def seconds(self, cell: Cell) -> float | None:
+    def seconds(self, cell: CellSpec) -> float | None:
         if _kind(cell) in self._measured:
             return self._measured[_kind(cell)]
         shape = self._shape(cell)
         if shape is None:
             return None
-        tokens, sitting = self._prompt_tokens(cell.sitting.task), cell.sitting
-        queries = min(sitting.queries, len(self._tasks[sitting.task].evaluation))
-        work = 2.0 * queries * (tokens + self._label_tokens(sitting.place.model, sitting.task))
+        tokens, episode = self._prompt_tokens(cell.episode.task), cell.episode
+        queries = min(episode.queries, len(self._tasks[episode.task].evaluation))
+        work = 2.0 * queries * (tokens + self._label_tokens(episode.model.source, episode.task))
         if cell.learning.rate is not None:
-            work += TRAINED * sitting.shots * tokens
-        elif sitting.shots:
-            work += 2.0 * sitting.shots * tokens
+            work += TRAINED * episode.shots * tokens
+        elif episode.shots:
+            work += 2.0 * episode.shots * tokens
         if cell.intervention is not None:
             # Every draw is learned from and read; a learner that is planted is read a second time, after a context.
-            again = 2.0 * (queries + sitting.shots) * tokens
+            again = 2.0 * (queries + episode.shots) * tokens
             planted = cell.learning in (learning for _, learning in cell.plants)
             work = cell.intervention.draws * (work + planted * again)
         return work * shape.parameters / FLOPS + OVERHEAD
 
     def search_seconds(self, job: RateJob) -> float | None:
         """All pieces of a search for a rate, as if one process did them: each trains, then reads its examples."""
-        shape = self._shape_by_name(job.place.model)
+        shape = self._shape_by_name(job.model.source)
         if shape is None:
             return None
         tokens = self._prompt_tokens(job.task)
-        asked = tokens + self._label_tokens(job.place.model, job.task)
+        asked = tokens + self._label_tokens(job.model.source, job.task)
         work = sum(TRAINED * job.shots * tokens + 2.0 * examples * asked for examples in pieces_at_most(job))
         return work * shape.parameters / FLOPS + OVERHEAD * len(job.seeds)
 
-    def memory(self, cell: Cell) -> Footprint | None:
+    def memory(self, cell: CellSpec) -> Footprint | None:
         """By part, on the device: of the cell and of what is held for it."""
-        sitting, training = cell.sitting, self._training(cell, cell.learning)
+        episode, training = cell.episode, self._training(cell, cell.learning)
         others = sum(self._training(cell, other) is not None for other in cell.beside)
         traces = 3 + len(cell.beside)
         if cell.intervention is not None:
             # Of in-context learning, its sets behind other inputs, every plant, and the learner: one a draw.
             traces += cell.intervention.draws * (2 + PLACE_SETS + len(cell.plants))
         return self._memory(
-            sitting.place, sitting.task, sitting.shots, sitting.queries, training, others, traces
+            episode.model, episode.task, episode.shots, episode.queries, training, others, traces
         )
 
-    def _training(self, cell: Cell, learning: Learning) -> TrainingDemand | None:
+    def _training(self, cell: CellSpec, learning: LearnerSpec) -> TrainingDemand | None:
         """How a learner trains, with what was chosen for it."""
         settings = learning.settings
         for name, options, chosen in cell.chosen:
@@ -157,15 +156,15 @@ class Estimator:
             found = [self.memory(cell) for cell in work.cells]
         else:
             shots, how = max(self.resolver.study.shots), TrainingDemand()
-            if isinstance(work.sitting, ChoiceJob):
-                options = json.loads(work.sitting.options)
-                how = self.resolver.learner(work.sitting.learner, options).training or how
-            found = [self._memory(work.place, work.sitting.task, shots, SPARE, how, 0, 3)]
+            if isinstance(work.claimed, ChoiceJob):
+                options = json.loads(work.claimed.options)
+                how = self.resolver.learner(work.claimed.learner, options).training or how
+            found = [self._memory(work.model, work.claimed.task, shots, SPARE, how, 0, 3)]
         return max((one.total for one in found if one is not None), default=0)
 
     def _memory(
         self,
-        place: Place,
+        model: ModelSpec,
         task: str,
         shots: int,
         queries: int,
@@ -173,10 +172,10 @@ class Estimator:
         others: int,
         traces: int,
     ) -> Footprint | None:
-        shape = self._shape_by_name(place.model)
+        shape = self._shape_by_name(model.source)
         if shape is None:
             return None
-        tokens, itemsize = math.ceil(LONGEST * self._prompt_tokens(task)), WIDTHS[place.dtype]
+        tokens, itemsize = math.ceil(LONGEST * self._prompt_tokens(task)), WIDTHS[model.dtype]
         again = shape.parameters <= TRAINED_TWICE and itemsize < WIDTHS["float64"]
         how = training or TrainingDemand()
         if itemsize < WIDTHS["float32"]:  # such weights learn beside, which is keys and values alone
@@ -195,8 +194,8 @@ class Estimator:
         )
         return footprint(shape, itemsize, demand)
 
-    def _shape(self, cell: Cell) -> Shape | None:
-        return self._shape_by_name(cell.sitting.place.model)
+    def _shape(self, cell: CellSpec) -> Shape | None:
+        return self._shape_by_name(cell.episode.model.source)
 
     def _label_tokens(self, model: str, task: str) -> float:
         """Tokens that follow a prompt where labels have several: each such label but its last token is read anew."""
@@ -219,7 +218,7 @@ class Estimator:
         return self._tokens[task]
 
 
-def _kind(cell: Cell) -> tuple[str, str, str]:
+def _kind(cell: CellSpec) -> tuple[str, str, str]:
     """What takes about as long: the same learner on the same task, on one lesson or on the draws of an intervention."""
     draws = "" if cell.intervention is None else f" {cell.intervention.kind} {cell.intervention.draws}"
-    return cell.sitting.place.weights, cell.sitting.task, cell.learning.label + draws
+    return cell.episode.model.weights, cell.episode.task, cell.learning.label + draws

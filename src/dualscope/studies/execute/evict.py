@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dualscope.core.canonical import fingerprint
+from dualscope.core.spec import CellSpec
 from dualscope.core.strangers import reason
 from dualscope.models.files.digest import is_here
 from dualscope.models.files.source import CONFIG, find
-from dualscope.studies.cell import Cell
 from dualscope.studies.run_folder.storage import RunFolder
 
 
@@ -80,12 +80,12 @@ def remove(snapshot: Snapshot) -> int:
 class Eviction:
     """The models of a study that are to leave the cache, and the cells that each still waits for."""
 
-    def __init__(self, run: RunFolder, cells: Iterable[Cell]) -> None:
+    def __init__(self, run: RunFolder, cells: Iterable[CellSpec]) -> None:
         self.run, self.notes = run, list[str]()
         self._waiting: dict[Snapshot, set[str]] = {}
         known: dict[str, Snapshot | None] = {}
         for cell in cells:
-            model = cell.sitting.place.model
+            model = cell.episode.model.source
             if model not in known:
                 known[model] = snapshot_of(model)
             if (snapshot := known[model]) is not None:

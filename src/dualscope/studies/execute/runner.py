@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import CellSpec, ModelSpec
 from dualscope.core.words import Precision
 from dualscope.models.automatic import automatic_dtype, on_cpu
 from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import choices, provenance, rates
-from dualscope.studies.cell import Cell, Place
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.engines import ENGINES
@@ -38,11 +38,11 @@ class RunOutcome:
     """How a run of a study went."""
 
     run: RunFolder
-    cells: list[Cell]
+    cells: list[CellSpec]
     computed: list[str] = field(default_factory=list)
     failures: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    whole: list[Cell] = field(default_factory=list)  # the cells of all shards, stored or not
+    whole: list[CellSpec] = field(default_factory=list)  # the cells of all shards, stored or not
 
     @property
     def complete(self) -> bool:
@@ -107,7 +107,7 @@ class Runner:
         if self.study.dtype != "auto":
             return dict.fromkeys(self.models, self.study.dtype)
         named = map(named_model, self.study.models)
-        names = {model: Place(model, "", called=called).name for called, model in named}
+        names = {model: ModelSpec(model, "", called=called).name for called, model in named}
         return {
             model: before.get(name) or automatic_dtype(model, self.device, offline=True)
             for model, name in names.items()
@@ -121,10 +121,10 @@ class Runner:
         cards = recorded_rates(self.models, tasks) if asks_for_recorded(self.study) else {}
         settled = choices.settings_of(self.run)
         plan = Planner(self.study, self.resolver, self.weights, known, cards, settled, self.dtypes).plan()
-        sittings = plan.sittings()
+        episodes = plan.episodes()
         number, shards = self.shard
-        first, last = (len(sittings) * i // shards for i in (number - 1, number))
-        mine = list(sittings.values())[first:last]
+        first, last = (len(episodes) * i // shards for i in (number - 1, number))
+        mine = list(episodes.values())[first:last]
         plan.cells = [cell for cells in mine for cell in cells]
         return plan
 
@@ -191,13 +191,13 @@ class Runner:
     def _missing(self, plan: Plan) -> list[Work]:
         stored = self.run.stored()
         works = []
-        for sitting, cells in plan.sittings().items():
+        for episode, cells in plan.episodes().items():
             todo = tuple(cell for cell in cells if not self._is_done(cell, stored))
             if todo:
-                works.append(Work(sitting, todo))
+                works.append(Work(episode, todo))
         return works
 
-    def _is_done(self, cell: Cell, stored: set[str]) -> bool:
+    def _is_done(self, cell: CellSpec, stored: set[str]) -> bool:
         traced = self.study.save_traces and cell.intervention is None
         return cell.id in stored and (not traced or self.run.has_trace(cell.id))
 
@@ -269,12 +269,12 @@ class Runner:
         free: list[Work] = []
         held: list[Work] = []
         for work in works:
-            (free if watch.holder(work.sitting.key) is None else held).append(work)
+            (free if watch.holder(work.claimed.key) is None else held).append(work)
         return free, held
 
     def _say_who(self, held: Sequence[Work], watch: Claims, said: set[str]) -> None:
         """For whom and since when we wait, whenever there is somebody new among them."""
-        holders = {work.sitting.key: watch.holder(work.sitting.key) for work in held}
+        holders = {work.claimed.key: watch.holder(work.claimed.key) for work in held}
         news = {holder for holder in holders.values() if holder is not None} - said
         if news and not said:
             self.tell(Waiting(len(held), tuple(sorted(news))[:3]))
@@ -288,7 +288,7 @@ class Runner:
                 if cell not in todo:
                     tell(Outcome(cell.id, str(cell), "was there"))
             if todo or not work.cells:
-                missing.append(Work(work.sitting, todo))
+                missing.append(Work(work.claimed, todo))
         return missing
 
 

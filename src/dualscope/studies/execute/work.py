@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dualscope.core.learning import Learning
-from dualscope.studies.cell import Cell, Place, Sitting
+from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec, ModelSpec
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import Study
 from dualscope.studies.rates import RatePiece
@@ -25,24 +24,24 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Work:
-    """Cells that share a sitting, or a piece of a choice: what a worker is given, and claims."""
+    """Cells that share an episode, or a piece of a choice: what a worker is given, and claims."""
 
-    sitting: Sitting | RatePiece | ChoiceJob
-    cells: tuple[Cell, ...] = ()
+    claimed: EpisodeSpec | RatePiece | ChoiceJob
+    cells: tuple[CellSpec, ...] = ()
     memory: int = field(default=0, compare=False)
     """Bytes that it needs on a GPU, as estimated; 0 where that is not known."""
 
     @property
-    def place(self) -> Place:
-        return self.sitting.place
+    def model(self) -> ModelSpec:
+        return self.claimed.model
 
     @property
-    def affinity(self) -> tuple[Place, str]:
+    def affinity(self) -> tuple[ModelSpec, str]:
         """Work of the same affinity shares a loaded model and its zero-shot traces."""
-        return self.place, self.sitting.task
+        return self.model, self.claimed.task
 
 
-def learnings(cells: Sequence[Cell]) -> Iterator[Learning]:
+def learnings(cells: Sequence[CellSpec]) -> Iterator[LearnerSpec]:
     """Every learner that some cells need."""
     for cell in cells:
         yield cell.learning

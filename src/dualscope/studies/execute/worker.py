@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import CellSpec, EpisodeSpec, InterventionSpec, ModelSpec
 from dualscope.models.files.lineage import lineage
-from dualscope.studies.cell import Cell, InterventionSpec, Place, Sitting
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.config import Study
 from dualscope.studies.execute.loaded_model import LoadedModel, release_memory
@@ -43,7 +43,7 @@ IN_FILES = "memory has no room for the trace: it was kept in files, and looked a
 class Worker:
     """Does work, one piece after another; keeps the model and the zero-shot traces of the last one."""
 
-    def __init__(self, setting: WorkerSetup, claims: Claims, ahead: Sequence[Place] = ()) -> None:
+    def __init__(self, setting: WorkerSetup, claims: Claims, ahead: Sequence[ModelSpec] = ()) -> None:
         self.setting, self.claims = setting, claims
         self.run = RunFolder.create(setting.run)
         self._loaded = LoadedModel(setting, ahead)
@@ -53,20 +53,20 @@ class Worker:
 
     def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
         """Compute what of the work is not there yet. False where another process is at it."""
-        key = work.sitting.key
+        key = work.claimed.key
         try:
             if not self.claims.take(key):
                 return False
         except OSError as error:  # a claim is a file, and a full disk takes none
-            for about in [(cell.id, str(cell)) for cell in work.cells] or [(key, str(work.sitting))]:
+            for about in [(cell.id, str(cell)) for cell in work.cells] or [(key, str(work.claimed))]:
                 tell(Outcome(*about, "failed", reason=reason_for(error)))
             return True
         try:
-            if isinstance(work.sitting, Sitting):
+            if isinstance(work.claimed, EpisodeSpec):
                 with ExitStack() as over:
-                    self._sit(work.sitting, work.cells, tell, over)
+                    self._sit(work.claimed, work.cells, tell, over)
             else:
-                self._choose(work.sitting, tell)
+                self._choose(work.claimed, tell)
         finally:
             self.claims.release(key)
         return True
@@ -74,9 +74,9 @@ class Worker:
     # Cells
 
     def _sit(
-        self, sitting: Sitting, cells: Sequence[Cell], tell: Callable[[Event], None], over: ExitStack
+        self, episode: EpisodeSpec, cells: Sequence[CellSpec], tell: Callable[[Event], None], over: ExitStack
     ) -> None:
-        """The cells of a sitting; ``over`` closes its bench when all of them are done."""
+        """The cells of an episode; ``over`` closes its bench when all of them are done."""
         bench: Bench | None = None
         broken: Exception | None = None
         for place, cell in enumerate(cells):
@@ -88,13 +88,13 @@ class Worker:
             tell(Started(str(cell)))
             began = time.perf_counter()
             try:
-                if broken is not None:  # the model or the episode itself: no cell of this sitting can be had
+                if broken is not None:  # the model or the episode itself: no cell of this episode can be had
                     raise broken
                 if self._disk_full:
                     raise CellError("not computed: the disk that holds the run folder is full")
                 if bench is None:
                     try:
-                        bench = self._bench(sitting, cells)
+                        bench = self._bench(episode, cells)
                         over.callback(bench.close)
                     except Exception as error:
                         broken = error
@@ -112,7 +112,7 @@ class Worker:
             else:
                 tell(Outcome(cell.id, str(cell), "stored", time.perf_counter() - began))
 
-    def _compute(self, cell: Cell, bench: Bench, began: float) -> None:
+    def _compute(self, cell: CellSpec, bench: Bench, began: float) -> None:
         if cell.intervention is not None:
             self._respond(cell, cell.intervention, bench, began)
             return
@@ -143,8 +143,8 @@ class Worker:
             notes=_notes_on(cell, bench, began, given_up),
         )
 
-    def _respond(self, cell: Cell, spec: InterventionSpec, bench: Bench, began: float) -> None:
-        """A learner on the draws of an intervention. What learners share is kept while the sitting lasts."""
+    def _respond(self, cell: CellSpec, spec: InterventionSpec, bench: Bench, began: float) -> None:
+        """A learner on the draws of an intervention. What learners share is kept while the episode lasts."""
         from dualscope.learners.response_bench import ResponseBench
         from dualscope.metrics.response.measured_response import ResponseMeter
 
@@ -159,7 +159,7 @@ class Worker:
             notes=_notes_on(cell, bench, began, measured.notes),
         )
 
-    def _guarded(self, cell: Cell, bench: Bench, measure: Callable[[], T]) -> T:
+    def _guarded(self, cell: CellSpec, bench: Bench, measure: Callable[[], T]) -> T:
         """What is measured, where a plugin has changed nothing that other cells share."""
         if left_running():
             raise CellError("not computed: a thread that a plugin left running may change anything")
@@ -180,11 +180,11 @@ class Worker:
             )
         return measured
 
-    def _is_done(self, cell: Cell) -> bool:
+    def _is_done(self, cell: CellSpec) -> bool:
         traced = self.setting.study.save_traces and cell.intervention is None
         return self.run.has(cell.id) and (not traced or self.run.has_trace(cell.id))
 
-    def _record(self, cell: Cell, error: BaseException) -> None:
+    def _record(self, cell: CellSpec, error: BaseException) -> None:
         try:
             self.run.fail(cell.id, report_of(error, str(cell)))
         except OSError as second:  # the disk is full: the outcome that is told carries the reason
@@ -192,10 +192,10 @@ class Worker:
 
     # What cells share
 
-    def model(self, place: Place) -> Model:
-        if not self._loaded.holds(place):
+    def model(self, spec: ModelSpec) -> Model:
+        if not self._loaded.holds(spec):
             self._zero_shot = None
-        return self._loaded.at(place)
+        return self._loaded.at(spec)
 
     @cached_property
     def _tasks(self) -> dict[str, Task]:
@@ -209,42 +209,44 @@ class Worker:
         ]
         return {task.name: task for task in loaded}
 
-    def _lesson(self, sitting: Sitting, task: str, model: Model) -> Lesson:
-        from dualscope.tasks import make_lesson
+    def _lesson(self, episode: EpisodeSpec, task: str, model: Model) -> Lesson:
+        from dualscope.tasks import Episode, make_lesson
 
-        asked = sitting.queries_from if task == sitting.task else None
-        episode = sitting.draw(self._tasks[task], None if asked is None else self._tasks[asked[0]])
+        asked = episode.queries_from if task == episode.task else None
+        drawn = Episode.from_spec(
+            episode, self._tasks[task], None if asked is None else self._tasks[asked[0]]
+        )
         return make_lesson(
-            episode,
+            drawn,
             model.tokenizer,
             model.max_positions,
-            read_at=sitting.read_at,
-            gd_demonstrations=sitting.gd_demonstrations,
-            gd_order=sitting.gd_order,
+            read_at=episode.read_at,
+            gd_demonstrations=episode.gd_demonstrations,
+            gd_order=episode.gd_order,
         )
 
-    def _bench(self, sitting: Sitting, cells: Sequence[Cell]) -> Bench:
-        """The episode before the model. What it caches goes with it when the sitting is over."""
+    def _bench(self, episode: EpisodeSpec, cells: Sequence[CellSpec]) -> Bench:
+        """The episode before the model. What it caches goes with it when the episode is over."""
         from dualscope.learners import Bench
 
         for name, data in (
-            (sitting.task, sitting.data),
-            sitting.queries_from or (sitting.task, sitting.data),
+            (episode.task, episode.data),
+            episode.queries_from or (episode.task, episode.data),
         ):
             if self._tasks[name].digest != data:
                 raise CellError(f"the data of '{name}' changed after the study was planned: run it again")
-        model = self.model(sitting.place)
-        lesson = self._lesson(sitting, sitting.task, model)
-        if self.setting.study.texts and sitting.shots:
+        model = self.model(episode.model)
+        lesson = self._lesson(episode, episode.task, model)
+        if self.setting.study.texts and episode.shots:
             store_texts(self.run, lesson)
         others = [cell.other_task for cell in cells if cell.other_task is not None]
-        other = self._lesson(sitting, others[0][0], model) if others else None
+        other = self._lesson(episode, others[0][0], model) if others else None
         want = _wanted(self.setting.study, cells)
-        if not sitting.shots:  # there is no in-context learning here whose next tokens could be compared
+        if not episode.shots:  # there is no in-context learning here whose next tokens could be compared
             want -= {"next_tokens"}
         # Which next tokens are noted depends on the demonstrations.
-        shared = None if "next_tokens" not in want else sitting
-        key = (sitting.place, sitting.data, sitting.read_at, want, lesson.queries, lesson.answers, shared)
+        shared = None if "next_tokens" not in want else episode
+        key = (episode.model, episode.data, episode.read_at, want, lesson.queries, lesson.answers, shared)
         known = self._zero_shot[1] if self._zero_shot is not None and self._zero_shot[0] == key else None
         bench = Bench(
             model,
@@ -269,7 +271,7 @@ class Worker:
         began = time.perf_counter()
         try:
             load_plugins(self.setting.study.plugins)
-            model, task = self.model(piece.place), self._tasks[piece.task]
+            model, task = self.model(piece.model), self._tasks[piece.task]
             found = piece.compute(model, task, self.run, lambda about: tell(Started(about)))
             self.run.write_json(piece.path, found | {"seconds": round(time.perf_counter() - began, 3)})
         except (Exception, SystemExit) as error:
@@ -283,7 +285,7 @@ def _failure(key: str, about: str, began: float, error: BaseException) -> Outcom
     return Outcome(key, about, "failed", seconds, reason_for(error), isinstance(error, InputError))
 
 
-def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
+def _forget(bench: Bench, past: Sequence[CellSpec], future: Sequence[CellSpec]) -> None:
     """Only what cells to come still need is held: memory does not grow with the number of rates."""
     for learning in set(learnings(past[-1:])) - set(learnings(future)):
         bench.forget(learning)
@@ -291,7 +293,7 @@ def _forget(bench: Bench, past: Sequence[Cell], future: Sequence[Cell]) -> None:
         bench.let_go(spec)
 
 
-def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
+def _wanted(study: Study, cells: Sequence[CellSpec]) -> frozenset[str]:
     from dualscope.metrics import METRICS
 
     load_plugins(study.plugins)
@@ -300,7 +302,7 @@ def _wanted(study: Study, cells: Sequence[Cell]) -> frozenset[str]:
     return frozenset().union(*(METRICS[name].wants for name in names))
 
 
-def _notes_on(cell: Cell, bench: Bench, began: float, given_up: Sequence[str]) -> dict[str, str]:
+def _notes_on(cell: CellSpec, bench: Bench, began: float, given_up: Sequence[str]) -> dict[str, str]:
     """What is noted beside a cell's rows: how long it took, where, and what was given up or failed."""
     import torch
 
@@ -314,7 +316,7 @@ def _notes_on(cell: Cell, bench: Bench, began: float, given_up: Sequence[str]) -
     }
 
 
-def _lineage_of(cell: Cell) -> dict[str, str]:
+def _lineage_of(cell: CellSpec) -> dict[str, str]:
     """Of which training the model is a checkpoint, and at which step: an axis of the report."""
-    found = lineage(cell.sitting.place.model, cell.sitting.place.name)
+    found = lineage(cell.episode.model.source, cell.episode.model.name)
     return {"family": found.family} | ({} if found.step is None else {"step": str(found.step)})

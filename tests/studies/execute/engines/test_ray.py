@@ -138,7 +138,7 @@ def test_gpus_as_the_estimate_says(
     needs = {str(large): 150 * 2**30, fields["models"][0]: 20 * 2**30}
     huge = shutil.copytree(large, tmp_path / "huge")
     needs[str(huge)] = 300 * 2**30
-    monkeypatch.setattr(Estimator, "memory_of", lambda self, work: needs[work.place.model])
+    monkeypatch.setattr(Estimator, "memory_of", lambda self, work: needs[work.model.source])
     monkeypatch.setattr(gpus, "smallest_gpu", lambda ray: 100 * 2**30)
     nodes = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False}
@@ -189,7 +189,7 @@ def test_gpus_as_the_estimate_says(
     assert killed
     assert {failure.about.split()[0] for failure in result.failures} == {"huge"}
     assert all("4 GPUs of this cluster" in failure.reason for failure in result.failures)
-    fine = [cell.id for cell in result.cells if cell.sitting.place.name != "huge"]
+    fine = [cell.id for cell in result.cells if cell.episode.model.name != "huge"]
     assert result.run.stored() == set(fine)
     assert result.run.unreadable(fine) == {}
 

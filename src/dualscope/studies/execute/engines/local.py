@@ -31,7 +31,7 @@ def do_all(
         with nullcontext() if on_cpu(setting.device) else shared_gpu():
             return _Pool(setting, jobs, tell).do_all(works)
     with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
-        worker = Worker(setting, claims, ahead=[work.place for work in works])
+        worker = Worker(setting, claims, ahead=[work.model for work in works])
         return [work for work in works if not worker.do(work, tell)]
 
 

@@ -36,16 +36,16 @@ class Queue:
         """For a worker that last did ``last``: the same model and task, the same model, or what no other
         worker is at the model of. None where others are at all that is left, or none of it ``suits``.
         """
-        busy, claimed = {work.place for work in at_work}, {work.sitting.key for work in at_work}
+        busy, claimed = {work.model for work in at_work}, {work.claimed.key for work in at_work}
 
         def fit(work: Work) -> tuple[bool, bool, bool]:
             return (
                 last is not None and work.affinity == last.affinity,
-                last is not None and work.place == last.place,
-                work.place not in busy,
+                last is not None and work.model == last.model,
+                work.model not in busy,
             )
 
-        free = [work for work in self._waiting if work.sitting.key not in claimed and suits(work)]
+        free = [work for work in self._waiting if work.claimed.key not in claimed and suits(work)]
         if not free:
             return None
         best = max(free, key=fit)  # the first of the best: the plan's order
@@ -74,4 +74,4 @@ class Queue:
                 self._run.fail(cell.id, f"{reason}\n\n{cell}\n")
             self._tell(Outcome(cell.id, str(cell), "failed", reason=reason))
         if not work.cells:
-            self._tell(Outcome(work.sitting.key, str(work.sitting), "failed", reason=reason))
+            self._tell(Outcome(work.claimed.key, str(work.claimed), "failed", reason=reason))

@@ -90,7 +90,7 @@ def do_all(
             run = RunFolder(Folder.at(setting.run))
             for work in open_:
                 left = [(cell.id, str(cell)) for cell in work.cells if not run.has(cell.id)]
-                for key, about in left if work.cells else [(work.sitting.key, str(work.sitting))]:
+                for key, about in left if work.cells else [(work.claimed.key, str(work.claimed))]:
                     tell(Outcome(key, about, "failed", reason=f"the Ray cluster was lost ({reason(error)})"))
             return []
 
@@ -259,7 +259,7 @@ def _dispatch(
         except ray.exceptions.RayActorError as error:
             _check_alive(ray)
             # The node may be gone with its clock: its claim would look alive for a while yet, so it is ended here.
-            Folder.at(setting.run).remove(f"claims/{work.sitting.key}")
+            Folder.at(setting.run).remove(f"claims/{work.claimed.key}")
             queue.take_back(work, type(error).__name__)
             continue
         for event in events:

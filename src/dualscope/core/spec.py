@@ -1,0 +1,361 @@
+"""The spec: the frozen values that say what is measured, carried whole from the plan to the page. No torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal
+
+from dualscope.core.canonical import canonical, fingerprint
+from dualscope.core.words import (
+    AdapterMode,
+    Control,
+    Corrupt,
+    DemoLabels,
+    Family,
+    GdDemonstrations,
+    GdOrder,
+    Precision,
+    ReadAt,
+    Role,
+    Variant,
+)
+
+if TYPE_CHECKING:
+    from dualscope.core.rows import CellColumns
+
+DEFINITIONS = 5
+"""Raised when a definition changes so that stored numbers would no longer be what the code computes."""
+
+
+CHECKPOINT = re.compile(r"(?:.*[-_])?(?:checkpoint|global_?step|step)[-_]?(\d{1,15})(?:[-_].*)?")
+"""How trainings name their checkpoints' folders, and hubs their revisions: checkpoint-500, step1000."""
+UNSEEN = ("adapter", "adapter_mode", "called")  # of a model: its name and the weights' hash know of them
+ALIASES: dict[str, tuple[str, Control]] = {
+    "gd-redraw": ("gd", "redraw"),
+    "gd-reorder": ("gd", "reorder"),
+    "gd-random-labels": ("gd", "random-labels"),
+    "gd-other-task": ("gd", "other-task"),
+    "random-update": ("gd", "random-update"),
+    "in-context-redraw": ("in-context", "redraw"),
+    "icl-redraw": ("in-context", "redraw"),
+    "in-context-reorder": ("in-context", "reorder"),
+    "icl-reorder": ("in-context", "reorder"),
+}
+"""What learners under a control were called before controls were for every learner."""
+
+
+@dataclass(frozen=True)
+class LearnerSpec:
+    """Who learns, under which control, with what options (canonical JSON of what differs from the defaults), how fast.
+
+    >>> lcgd = LearnerSpec.of("lcgd", {"readout": "attention"}, rate=0.1)
+    >>> lcgd.label, lcgd.under("random-labels").label
+    ('lcgd[readout=attention]', 'lcgd[readout=attention] under random-labels')
+    """
+
+    name: str
+    control: Control | None = None
+    options: str = "{}"
+    rate: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        options: Mapping[str, Any] | None = None,
+        control: Control | None = None,
+        rate: float | None = None,
+    ) -> LearnerSpec:
+        return cls(name, control, canonical(dict(options or {})), rate)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(json.loads(self.options))
+
+    @property
+    def label(self) -> str:
+        """What people read. Nothing is ever read back out of it."""
+        inside = ",".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
+        under = f" under {self.control}" if self.control else ""
+        return f"{self.name}[{inside}]{under}" if inside else f"{self.name}{under}"
+
+    def under(self, control: Control | None) -> LearnerSpec:
+        """The same learner under a control; None: as it is without one."""
+        return replace(self, control=control)
+
+    def is_reordered(self, other: LearnerSpec) -> bool:
+        """Whether this is another learner from the same demonstrations in another order."""
+        mine = {name: value for name, value in self.settings.items() if name != "draw"}
+        return (self.name, self.control, self.rate, mine) == (
+            other.name,
+            "reorder",
+            other.rate,
+            other.settings,
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain data that `from_facts` reads back."""
+        return {
+            "learner": self.name,
+            "control": self.control,
+            "options": self.settings,
+            "rate": self.rate,
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> LearnerSpec:
+        return cls.of(facts["learner"], facts["options"], facts["control"], facts["rate"])
+
+
+ZERO_SHOT, IN_CONTEXT = LearnerSpec("zero-shot"), LearnerSpec("in-context")
+
+
+PLAIN = "gd"
+
+
+def companions(
+    learning: LearnerSpec, role: Role, reference: LearnerSpec | None, others: Mapping[LearnerSpec, Role]
+) -> tuple[LearnerSpec, ...]:
+    """What a learner's metrics need beside it: the one rule, for plans and for comparisons.
+
+    The contexts that teach nothing, plain GD of the same rate, the ceilings, the same learner in other orders, and
+    ICL from other demonstrations, as far as they are among the others.
+
+    Only of learners that are compared with in-context learning. A null beside a null answers no question, so contexts
+    that teach nothing are for learners that are under test or have a rate.
+
+    >>> others = {LearnerSpec("null-context"): "null", LearnerSpec("gd", rate=0.1): "hypothesis"}
+    >>> [other.label for other in companions(LearnerSpec("lcgd", rate=0.1), "hypothesis", IN_CONTEXT, others)]
+    ['null-context', 'gd']
+    >>> companions(LearnerSpec("null-context"), "null", IN_CONTEXT, others)
+    ()
+    """
+    if reference != IN_CONTEXT:
+        return ()
+    again = [other for other in others if other == IN_CONTEXT.under("redraw")]
+    orders = [other for other in others if learning.control is None and other.is_reordered(learning)]
+    if not (role == "hypothesis" or learning.rate is not None):
+        return tuple(other for other in (*again, *orders) if other != learning)
+    ceilings = [other for other, kind in others.items() if kind == "ceiling" and other.control is None]
+    nulls = [other for other, kind in others.items() if kind == "null" and other.control is None]
+    plain = LearnerSpec(PLAIN, rate=learning.rate)
+    found = (*nulls, *([plain] if plain in others else []), *ceilings, *again, *orders)
+    return tuple(other for other in found if other != learning)
+
+
+def named_step(name: str) -> int | None:
+    """The step in a checkpoint's name.
+
+    >>> named_step("checkpoint-500"), named_step("stage1-step1000-tokens3B"), named_step("main")
+    (500, 1000, None)
+    """
+    found = CHECKPOINT.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def adapted_name(model: str, folder: str, mode: AdapterMode) -> str:
+    """What a model with an adapter is called.
+
+    >>> adapted_name("gpt2", "adapters/mine/", "merged"), adapted_name("gpt2", "adapters/mine", "active")
+    ('gpt2+mine', 'gpt2+mine (active)')
+    """
+    return f"{model}+{PurePath(folder).name}" + (" (active)" if mode == "active" else "")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as it is loaded: one `ModelSpec` is one load."""
+
+    source: str
+    """What it is loaded by: a name or a folder; a folder's path is not part of any id, its last part is."""
+    weights: str
+    variant: Variant = "trained"
+    init_seed: int | None = None
+    dtype: Precision = "float32"
+    adapter: str | None = None
+    """The folder of a LoRA adapter; the weights' hash knows of it, and of whether it is merged into them."""
+    adapter_mode: AdapterMode = "merged"
+    called: str | None = None
+    """What rows call the model, where the study gives it a name."""
+
+    @property
+    def name(self) -> str:
+        """What rows call the model: the name it was given, a hub name, ``embedded``, or a folder's or file's last part.
+
+        >>> ModelSpec("/data/models/tiny/", "0").name, ModelSpec("owner/model@main", "0").name
+        ('tiny', 'owner/model@main')
+        >>> ModelSpec("embedded", "0", adapter="adapters/mine").name
+        'embedded+mine'
+        >>> ModelSpec("runs/mine/checkpoint-500", "0").name  # that alone would be any training's
+        'mine/checkpoint-500'
+        >>> ModelSpec("/data/models/checkpoint-1000", "0", called="mine").name
+        'mine'
+        >>> ModelSpec("/data/models/small.Q4_1.gguf", "0").name
+        'small.Q4_1'
+        """
+        if self.called is not None:
+            return self.called
+        is_path = self.source.startswith((".", "~", "/")) or self.source.count("/") > 1
+        *_, above, last = ("", *self.source.rstrip("/").split("/"))
+        if is_path and named_step(last) is not None and above not in ("", ".", "..", "~"):
+            last = f"{above}/{last}"
+        own = last.removesuffix(".gguf") if is_path else self.source
+        return own if self.adapter is None else adapted_name(own, self.adapter, self.adapter_mode)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if key not in UNSEEN} | {
+            "source": self.name
+        }
+
+
+@dataclass(frozen=True)
+class EpisodeSpec:
+    """An episode before a model: everything that its learners share. It is what processes claim."""
+
+    model: ModelSpec
+    task: str
+    data: str
+    """The hash of the task's examples, template, labels and separator, and of whether it is told in chat."""
+    seed: int
+    order: int = 0
+    shots: int = 32
+    demo_labels: DemoLabels = "gold"
+    corrupt: Corrupt = "both"
+    balanced: bool = False
+    queries: int = 2000
+    read_at: ReadAt = "prompt-end"
+    gd_demonstrations: GdDemonstrations = "same"
+    gd_order: GdOrder = "same"
+    chat: bool = False
+    queries_from: tuple[str, str] | None = None
+    """Name and data hash of the task that the queries are of, where that is another one."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        # The data's hash knows of the chat.
+        own = {name: value for name, value in _own(self).items() if name != "chat"}
+        return {**own, "model": self.model.facts}
+
+    @property
+    def key(self) -> str:
+        return fingerprint(self.facts)
+
+    def without_demonstrations(self) -> EpisodeSpec:
+        """What zero-shot is asked: the same for all shots, orders and labels, because it sees no demonstrations.
+
+        Abstract labels are the queries' labels too.
+        """
+        labels: DemoLabels = "abstract" if self.demo_labels == "abstract" else "gold"
+        return EpisodeSpec(
+            self.model,
+            self.task,
+            self.data,
+            self.seed,
+            shots=0,
+            demo_labels=labels,
+            queries=self.queries,
+            read_at=self.read_at,
+            chat=self.chat,
+            queries_from=self.queries_from,
+        )
+
+
+@dataclass(frozen=True)
+class InterventionSpec:
+    """A change of what the demonstrations say, on how many draws."""
+
+    kind: str
+    draws: int
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """A learner in an episode, and what is measured about it."""
+
+    episode: EpisodeSpec
+    learning: LearnerSpec
+    role: Role
+    reference: LearnerSpec | None = None
+    """What the learner is compared with; None for zero-shot, which is where every change starts."""
+    beside: tuple[LearnerSpec, ...] = ()
+    """Other learners that its metrics need: null contexts, the other gradient learner of ``alpha``."""
+    metrics: tuple[str, ...] | None = None
+    subset: Literal["all", "f2t"] = "all"
+    per_head: bool = False
+    per_query: bool = False
+    code: str = ""
+    """The hash of the plugins' code where a plugin defines one of the learners or metrics."""
+    other_task: tuple[str, str] | None = None
+    """Name and data hash of the task that a learner here is taught from on purpose."""
+    family: Family | None = None
+    intervention: InterventionSpec | None = None
+    """What is changed from draw to draw, where the cell is about the learner's response."""
+    plants: tuple[tuple[str, LearnerSpec], ...] = ()
+    """What a response is compared with besides in-context learning's: the name in rows, and who is planted."""
+    chosen: tuple[tuple[str, str, str], ...] = ()
+    """Of every learner here that leaves settings open: its name, its options, and what was chosen (both JSON)."""
+
+    @property
+    def id(self) -> str:
+        """A hash of all that determines the cell's numbers, never of where they are computed."""
+        return fingerprint([DEFINITIONS, self.episode.facts, self.facts])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**asdict(self), "episode": None}
+
+    def columns(self, shots_used: int | None) -> CellColumns:
+        """The columns that say which cell a row belongs to."""
+        episode, model = self.episode, self.episode.model
+        unusual = {
+            name: getattr(episode, name)
+            for name in ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat")
+            if getattr(episode, name) != getattr(EpisodeSpec, name)
+        }
+        if model.dtype != ModelSpec.dtype:
+            unusual["dtype"] = model.dtype
+        if self.subset != CellSpec.subset:
+            unusual["subset"] = self.subset
+        return {
+            "model": model.name,
+            "variant": model.variant,
+            "init_seed": model.init_seed,
+            "task": episode.task,
+            "seed": episode.seed,
+            "order": episode.order,
+            "shots": episode.shots,
+            "shots_used": 0 if self.role == "baseline" else shots_used,
+            "learner": self.learning.name,
+            "control": self.learning.control,
+            "role": self.role,
+            "lr": self.learning.rate,
+            "demo_labels": episode.demo_labels,
+            "corrupt": episode.corrupt,
+            "queries_from": None if episode.queries_from is None else episode.queries_from[0],
+            "options": canonical({**unusual, **self.learning.settings}),
+            "intervention": None if self.intervention is None else self.intervention.kind,
+            "family": self.family,
+        }
+
+    def __str__(self) -> str:
+        episode, rate = self.episode, "" if self.learning.rate is None else f" lr {self.learning.rate:g}"
+        init = "" if episode.model.init_seed is None else f" (init {episode.model.init_seed})"
+        labels = "" if episode.demo_labels == "gold" else f" {episode.demo_labels} labels"
+        order = f" order {episode.order}" if episode.order else ""
+        response = "" if self.intervention is None else f" · {self.intervention.kind}"
+        labels += "" if episode.queries_from is None else f", asked about {episode.queries_from[0]}"
+        return (
+            f"{episode.model.name} {episode.model.variant}{init} · {episode.task} seed {episode.seed}{order} "
+            f"{episode.shots} shots{labels} · {self.learning.label}{rate}{response}"
+        )
+
+
+def _own(thing: Any) -> Mapping[str, Any]:
+    """A dataclass's fields less the nested model."""
+    return {field.name: getattr(thing, field.name) for field in fields(thing) if field.name != "model"}
