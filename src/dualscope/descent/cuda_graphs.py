@@ -26,13 +26,13 @@ COMMON = 128  # up to here all demonstrations are filled up to the longest; beyo
 
 def replayed(step: Step, batches: Sequence[Sequence[Sample]], epochs: int) -> Step:
     """The same step, recorded at the second demonstration of a width and replayed from then on."""
-    widths = [len(batch[0].tokens) for batch in batches]
+    widths = [batch[0].width for batch in batches]
     longest = max(widths)
 
     def width_of(sample: Sample) -> int:
         if longest <= COMMON:
             return -(-longest // 16) * 16
-        return max(COMMON, 1 << (len(sample.tokens) - 1).bit_length())
+        return max(COMMON, 1 << (sample.width - 1).bit_length())
 
     counts: dict[int, int] = {}
     for batch in batches:

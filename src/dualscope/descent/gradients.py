@@ -22,19 +22,23 @@ class Outer:
             [6., 8.]])
     """
 
-    errors: Tensor  # [tokens, out], of the projection's outputs
-    inputs: Tensor | None  # [tokens, in]; None: the gradient of a bias, which is the errors' sum
+    errors: Tensor  # [tokens, out] or [draws, tokens, out], of the projection's outputs
+    inputs: Tensor | None  # [(draws,) tokens, in]; None: the gradient of a bias, which is the errors' sum
 
     def dense(self) -> Tensor:
-        return self.errors.sum(0) if self.inputs is None else self.errors.T @ self.inputs
+        return self.errors.sum(-2) if self.inputs is None else self.errors.mT @ self.inputs
 
     def scaled(self, factor: float | Tensor) -> Outer:
+        """Multiplied by a number, or by one for each draw."""
+        factor = factor[..., None, None] if isinstance(factor, Tensor) and factor.ndim else factor
         return Outer(self.errors * factor, self.inputs)
 
     def add_to(self, change: Tensor, size: float) -> None:
         """change += size x gradient, in place."""
         if self.inputs is None:
-            change.add_(self.errors.sum(0), alpha=size)
+            change.add_(self.errors.sum(-2), alpha=size)
+        elif change.ndim == 3:
+            change.baddbmm_(self.errors.mT, self.inputs, alpha=size)
         else:
             change.addmm_(self.errors.T, self.inputs, alpha=size)
 

@@ -14,7 +14,7 @@ from dualscope.models.capture.after_attention import AfterAttention, first_of
 if TYPE_CHECKING:
     from dualscope.models.model import Model
 
-# Layer, what is read out [tokens, width] -> whether the block's weights moved.
+# Layer, what is read out [sequences, tokens, width] -> whether the block's weights moved.
 Visit = Callable[[int, Tensor], bool]
 
 
@@ -37,7 +37,7 @@ def _after(layer: int, middle: AfterAttention | None, visit: Visit) -> Callable[
     def hook(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         hidden = first_of(output)
         said = hidden if middle is None else middle.residual(_input(args, kwargs))
-        if visit(layer, said[0]):
+        if visit(layer, said):
             with torch.no_grad():
                 output = block.forward(*args, **kwargs)  # not through this hook again
         return _map_first(output, torch.Tensor.detach)

@@ -40,6 +40,20 @@ class Sample:
         """How much each predicted token counts; None: all the same."""
         return None
 
+    @property
+    def width(self) -> int:
+        """Of the sequence, in tokens."""
+        return self.tokens.shape[-1]
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the model is given: [sequences, tokens]."""
+        return self.tokens[None]
+
+    def predicting(self, values: Tensor) -> Tensor:
+        """Of [sequences, tokens, ...] the rows whose next token is predicted, one for each target."""
+        return values[0, self.rows]
+
     def filled(self, width: int) -> Filled:
         """Room for this sequence, or any that is not longer than ``width``."""
         empty = torch.zeros(width, dtype=self.tokens.dtype, device=self.tokens.device)
@@ -78,6 +92,73 @@ class Filled(Sample):
         self.tokens[: len(sample.tokens)] = sample.tokens
         self.wanted[sample.rows] = sample.targets
         self.weights[sample.rows] = 1 / len(sample.targets)
+
+
+@dataclass(frozen=True)
+class SideBySide(Filled):
+    """One sequence a draw, to be learned from at once: filled up at their ends to one width; all is [draws, width].
+
+    What fills a sequence up counts nothing in the loss, and nothing before can see it. The loss is the sum over the
+    draws, so that the gradient of a draw's own weights is that of its own loss.
+    """
+
+    @classmethod
+    def of(cls, drawn: Sequence[Sample], device: torch.device) -> SideBySide:
+        """Of the same step of every draw, put together where they are and then taken to the device at once."""
+        shape = len(drawn), max(one.width for one in drawn)
+        tokens, wanted = (torch.zeros(shape, dtype=torch.int64) for _ in range(2))
+        weights = torch.zeros(shape, dtype=torch.float64)
+        for row, one in enumerate(drawn):
+            tokens[row, : one.width] = one.tokens
+            wanted[row, one.rows] = one.targets
+            weights[row, one.rows] = 1 / len(one.targets)
+        if device.type == "mps":  # it has no float64
+            weights = weights.float()
+        first = drawn[0]
+        return cls(
+            first.index, tokens.to(device), first.first, first.own, wanted.to(device), weights.to(device)
+        )
+
+    @property
+    def targets(self) -> Tensor:
+        return self.wanted.flatten()
+
+    @property
+    def shares(self) -> Tensor:
+        return self.weights.flatten()
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.tokens
+
+    def predicting(self, values: Tensor) -> Tensor:
+        return values.flatten(0, 1)
+
+    def filled(self, width: int) -> SideBySide:
+        """Room for these sequences, or any that are not longer than ``width``."""
+        empty = self.tokens.new_zeros(len(self.tokens), width)
+        return replace(self, tokens=empty, wanted=empty.clone(), weights=self.weights.new_zeros(empty.shape))
+
+    def become(self, sample: Sample) -> None:
+        assert isinstance(sample, SideBySide)
+        for own, other in (
+            (self.tokens, sample.tokens),
+            (self.wanted, sample.wanted),
+            (self.weights, sample.weights),
+        ):
+            own.zero_()
+            own[:, : sample.width] = other
+
+
+def side_by_side(
+    drawn: Sequence[Sequence[Sequence[Sample]]], device: torch.device
+) -> list[list[SideBySide]] | None:
+    """The batches of all steps, from each draw's own; None where draws take steps of other sizes, or other many."""
+    shapes = {tuple(len(batch) for batch in batches) for batches in drawn}
+    if len(shapes) > 1:
+        return None
+    steps = zip(*drawn, strict=True)
+    return [[SideBySide.of(some, device) for some in zip(*batches, strict=True)] for batches in steps]
 
 
 def samples(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,7 @@ from dualscope.core.spec import ALIASES, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control, Role
 from dualscope.descent.log import Log
 from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 from dualscope.learners.plants import with_other_inputs
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ class Combinator(ABC):
     def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
         """What the learner leaves under this control, whose own options are ``own``."""
 
+    def learn_draws(
+        self, benches: Sequence[Bench], learner: Known, lr: float | None, options: Options, own: Any
+    ) -> LearnedDraws | None:
+        """The same on several draws at once; see `Learner.learn_draws`."""
+        return None
+
 
 class OnAlteredLesson(Combinator):
     """Runs a learner on another lesson that asks the same queries."""
@@ -56,6 +62,12 @@ class OnAlteredLesson(Combinator):
     def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
         altered = bench.with_lesson(self.alter(bench, own))
         return replace(learner.learn(altered, lr, options), shots_used=altered.lesson.shots_used)
+
+    def learn_draws(
+        self, benches: Sequence[Bench], learner: Known, lr: float | None, options: Options, own: Any
+    ) -> LearnedDraws | None:
+        altered = [bench.with_lesson(self.alter(bench, own)) for bench in benches]
+        return learner.learn_draws(altered, lr, options) if learner.learns_draws else None
 
 
 COMBINATORS: Registry[type[Combinator]] = Registry("control")

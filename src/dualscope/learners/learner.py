@@ -68,6 +68,24 @@ class Learned:
         return self.change if isinstance(self.change, Delta) else None
 
 
+class DrawsChange(Protocol):
+    """What a learner changed on every draw: what `Change` is of one of them."""
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        """Inside ``with`` a batch of as many sequences of every draw is computed by as many changed models."""
+        ...
+
+
+@dataclass(frozen=True)
+class LearnedDraws:
+    """A learner's results on several draws that it learned from at once."""
+
+    traces: tuple[Trace, ...]  # one a draw
+    change: DrawsChange | None = None
+    log: Log = field(default_factory=Log)  # its tensors have the draws before the layers
+    notes: tuple[str, ...] = ()  # what was given up because memory is short
+
+
 @dataclass(frozen=True)
 class Reread:
     """Zero-shot and a learner once more, on some queries, with sums in another order: how far rounding reaches."""
@@ -131,6 +149,22 @@ class Learner(ABC, Generic[O]):
     @abstractmethod
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:
         """Learn from ``bench.lesson``, and leave the trace of its queries. The model is as before afterwards."""
+
+    def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: O) -> LearnedDraws | None:
+        """Learn from several lessons at once: draws of an intervention, which ask the same queries of the same model.
+
+        The traces are those that `learn` leaves on each, but for rounding. None where they are learned from one by one.
+        """
+        return None
+
+    @property
+    def learns_draws(self) -> bool:
+        """Whether `learn_draws` speaks of this learner's own `learn`, and not of that of a class it is made from."""
+        owners = [
+            next(kind for kind in type(self).__mro__ if name in vars(kind))
+            for name in ("learn", "learn_draws")
+        ]
+        return issubclass(owners[1], owners[0])
 
     def read(self, bench: Bench, change: Change, options: O, few: bool = False) -> Trace:
         """The queries (or the few that are read twice), with a change of the kind that this learner makes."""

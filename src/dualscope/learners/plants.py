@@ -16,11 +16,12 @@ import numpy as np
 from dualscope.core.errors import InputError
 from dualscope.learners.nulls import unlabelled
 from dualscope.learners.same_length import of_the_same_length
+from dualscope.models.reading.prefix import encoded_together
 from dualscope.tasks.tokens import pieces_of
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
-    from dualscope.learners.learner import Change
+    from dualscope.learners.learner import Change, DrawsChange
     from dualscope.models.model import Model
     from dualscope.models.trace import Trace
     from dualscope.tasks.example import Example
@@ -32,6 +33,13 @@ def planted(bench: Bench, change: Change) -> Trace:
     model, lesson = bench.model, bench.lesson
     with change.applied(model):
         return model.read(lesson, model.prefix(unlabelled(lesson)))
+
+
+def planted_draws(bench: Bench, change: DrawsChange, draws: int) -> list[Trace]:
+    """The same by the models of several draws at once."""
+    model, lesson = bench.model, bench.lesson
+    with change.applied(model):
+        return model.read_draws(lesson, draws, encoded_together(model, [unlabelled(lesson)] * draws))
 
 
 def with_other_inputs(lesson: Lesson, model: Model, spare: Sequence[Example], number: int) -> Lesson:

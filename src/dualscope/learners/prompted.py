@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dualscope.core.options import Options
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
+from dualscope.models.parity import assure
+from dualscope.models.reading.prefix import encoded_together
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -31,3 +34,15 @@ class InContext(Learner[Options]):
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         return bench.after(bench.prefix, bench.context_want)
+
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: Options
+    ) -> LearnedDraws | None:
+        """Contexts of equal length are encoded side by side, and the queries read after all of them."""
+        model, contexts = benches[0].model, [bench.lesson.context for bench in benches]
+        if len({len(context) for context in contexts}) > 1 or not model.takes_draws:
+            return None
+        for bench in benches:
+            assure(model, bench.lesson)
+        prefixes = encoded_together(model, contexts)
+        return LearnedDraws(tuple(model.read_draws(benches[0].lesson, len(benches), prefixes)))

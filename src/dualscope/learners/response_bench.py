@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dualscope.core.errors import InputError, NotFiniteError
+from dualscope.core.errors import InputError, NotFiniteError, is_out_of_memory
 from dualscope.core.spec import LearnerSpec
+from dualscope.learners.controls import COMBINATORS, settings_of
 from dualscope.learners.interventions import FEWEST_A_LEVEL, INTERVENTIONS, LessonDraw
 from dualscope.learners.learner import LEARNERS
-from dualscope.learners.plants import planted
+from dualscope.learners.plants import planted, planted_draws
+from dualscope.models.reading.memory import draws_at_once, release
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
-    from dualscope.learners.learner import Learned
+    from dualscope.learners.learner import LearnedDraws
     from dualscope.models.trace import Trace
 
 
@@ -27,6 +30,15 @@ class OnDraws:
     predictions_only: bool = False
     failed: dict[str, str] = field(default_factory=dict)  # the draws that failed, by name, and why
     planted: tuple[Trace, ...] | None = None  # the same with the learner planted; None where it cannot be
+    notes: tuple[str, ...] = ()  # what was given up because memory is short
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What one draw leaves: the learner's trace, and where it is asked for the plant's."""
+
+    traces: tuple[Trace, ...]
+    predictions_only: bool = False
 
 
 class ResponseBench:
@@ -57,31 +69,90 @@ class ResponseBench:
             NotFiniteError: Too few draws are left to compare.
         """
         kept, traces, plants = list[LessonDraw](), list["Trace"](), list["Trace"]()
-        failed: dict[str, str] = {}
+        failed, notes = dict[str, str](), list[str]()
         alone = False
-        for draw in self.draws:
-            altered = self.bench.with_lesson(draw.lesson)
-            learned = altered.result(learning).learned
-            found = [learned.trace]
-            if plant:
-                found.append(self._planted(learning, learned))
-            if wrong := [trace for trace in found if not trace.label_logprobs.isfinite().all()]:
+        for draw, left in self._left(learning, plant, notes):
+            if wrong := [trace for trace in left.traces if not trace.label_logprobs.isfinite().all()]:
                 bad = int((~wrong[0].label_logprobs.isfinite()).any(-1).sum())
                 failed[draw.name] = f"label probabilities of {bad} queries are not finite"
                 continue
             kept.append(draw)
-            traces.append(learned.trace)
-            plants += found[1:]
-            alone = alone or learned.predictions_only
+            traces.append(left.traces[0])
+            plants += left.traces[1:]
+            alone = alone or left.predictions_only
         self._check_left(learning, kept, failed)
-        return OnDraws(tuple(kept), tuple(traces), alone, failed, tuple(plants) if plant else None)
+        found = tuple(plants) if plant else None
+        return OnDraws(tuple(kept), tuple(traces), alone, failed, found, tuple(notes))
 
-    def _planted(self, learning: LearnerSpec, learned: Learned) -> Trace:
+    def _left(
+        self, learning: LearnerSpec, plant: bool, notes: list[str]
+    ) -> Iterator[tuple[LessonDraw, _Left]]:
+        """What every draw leaves: several at once where the learner can, else one by one."""
+        model = self.bench.model
+        groups = deque(self._groups(learning))
+        while groups:
+            group = groups.popleft()
+            try:
+                found = self._together(group, learning, plant) if len(group) > 1 else None
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            else:
+                if found is None:
+                    found = (self._alone(draw, learning, plant) for draw in group)
+                yield from zip(group, found, strict=True)
+                continue
+            release(model.device)  # outside the handler: there the error still holds the batch's tensors
+            half = -(-len(group) // 2)
+            groups.extendleft((group[half:], group[:half]))
+            notes.append(f"memory was short: {half} draws were learned from at once in place of {len(group)}")
+
+    def _groups(self, learning: LearnerSpec) -> Iterator[Sequence[LessonDraw]]:
+        """Draws that memory has room for at once."""
+        learner, lesson = LEARNERS[learning.name](), self.bench.lesson
+        options, _ = settings_of(learning.name, learning.control, learning.settings)
+        demand = learner.training(options) if learner.needs_rate else None
+        tokens = max(len(lesson.bos) + len(one.prompt) + len(one.label) for one in lesson.training)
+        size = draws_at_once(
+            self.bench.model, len(self.draws), demand, tokens if demand else 0, len(lesson.context)
+        )
+        for first in range(0, len(self.draws), size):
+            yield self.draws[first : first + size]
+
+    def _together(
+        self, group: Sequence[LessonDraw], learning: LearnerSpec, plant: bool
+    ) -> Iterator[_Left] | None:
+        learner = LEARNERS[learning.name]()
+        options, own = settings_of(learning.name, learning.control, learning.settings)
+        benches = [self.bench.with_lesson(draw.lesson) for draw in group]
+        found: LearnedDraws | None
+        if learning.control is not None:
+            combinator = COMBINATORS[learning.control]()
+            found = combinator.learn_draws(benches, learner, learning.rate, options, own)
+        else:
+            found = learner.learn_draws(benches, learning.rate, options) if learner.learns_draws else None
+        if found is None:
+            return None
+        if not plant:
+            return (_Left((trace,)) for trace in found.traces)
+        self._check_plantable(learning, found.change)
+        assert found.change is not None
+        planted = planted_draws(self.bench, found.change, len(group))
+        return (_Left(pair) for pair in zip(found.traces, planted, strict=True))
+
+    def _alone(self, draw: LessonDraw, learning: LearnerSpec, plant: bool) -> _Left:
+        learned = self.bench.with_lesson(draw.lesson).result(learning).learned
+        if not plant:
+            return _Left((learned.trace,), learned.predictions_only)
+        self._check_plantable(learning, learned.change)
+        assert learned.change is not None
+        return _Left((learned.trace, planted(self.bench, learned.change)), learned.predictions_only)
+
+    def _check_plantable(self, learning: LearnerSpec, change: object) -> None:
         if why := cannot_be_planted(learning):
             raise InputError(why)
-        if learned.change is None:
+        if change is None:
             raise InputError(f"'{learning.label}' changed nothing that could be planted")
-        return planted(self.bench, learned.change)
 
     def _check_left(self, learning: LearnerSpec, kept: list[LessonDraw], failed: dict[str, str]) -> None:
         if not failed:

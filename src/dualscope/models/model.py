@@ -20,7 +20,7 @@ from dualscope.models.capture.session import Session
 from dualscope.models.families import Family, family_of, max_positions
 from dualscope.models.files.digest import digest_of_files, digest_of_module
 from dualscope.models.parts import Part, Qkv, parts_of
-from dualscope.models.reading.prefix import Prefix, encoded
+from dualscope.models.reading.prefix import Prefix, Prefixes, encoded
 from dualscope.models.readout import read_out
 from dualscope.models.trace import Trace
 
@@ -150,6 +150,12 @@ class Model:
         varied = getattr(self.config, "dualscope_attention", None) is not None
         return not windows and not varied and self.family.positions != "alibi"
 
+    @cached_property
+    def takes_draws(self) -> bool:
+        """Whether several draws may be computed in one batch: on one device, where every row is computed by itself."""
+        varied = getattr(self.config, "dualscope_attention", None) is not None
+        return len(self.devices) == 1 and not self.has_experts and not varied and self.family.tested
+
     @property
     def tied_embeddings(self) -> bool:
         return self.hf.get_input_embeddings().weight is self.hf.get_output_embeddings().weight
@@ -278,7 +284,28 @@ class Model:
         self.counters["zero-shot reads" if prefix is None else "context reads"] += 1
         start = position_offset if prefix is None else len(prefix)
         plain = plain or self.in_other_order
-        return read(Reading(self, lesson, prefix, want, start, plain, head_scales, logits_as), batch_size)
+        return read(Reading(self, lesson, prefix, want, start, plain, head_scales, logits_as), batch_size)[0]
+
+    def read_draws(
+        self,
+        lesson: "Lesson",
+        draws: int,
+        prefixes: Prefixes | None = None,
+        *,
+        plain: bool = False,
+        logits_as: Callable[[Tensor], Tensor] | None = None,
+    ) -> list[Trace]:
+        """The traces of a lesson's queries read several times at once.
+
+        Each query stands in a batch once for each draw: after the contexts of ``prefixes``, one each, or where
+        whoever calls has changed the model for each of them (`dualscope.descent.changes_of_draws`).
+        """
+        from dualscope.models.reading.read import Reading, read
+
+        self.counters["zero-shot reads" if prefixes is None else "context reads"] += draws
+        start = 0 if prefixes is None else len(prefixes)
+        reading = Reading(self, lesson, prefixes, frozenset(), start, plain, logits_as=logits_as, draws=draws)
+        return read(reading, None)
 
     def check(self, session: Session) -> None:
         """Every layer's attention must have come to us: an architecture that bypasses the interface only warns."""

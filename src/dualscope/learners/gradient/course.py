@@ -13,15 +13,16 @@ from pydantic import Field
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.adam import Adam
+from dualscope.descent.changes_of_draws import DrawsBeside
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
 from dualscope.descent.manners import Manner, checkpointed, manners
 from dualscope.descent.parameters import Slot, Whole
 from dualscope.descent.recorder import Recorder
-from dualscope.descent.samples import Sample, ordered, samples
+from dualscope.descent.samples import Sample, SideBySide, ordered, samples, side_by_side
 from dualscope.descent.trainable import weights_for
 from dualscope.learners.gradient.tangent_read import read_along
-from dualscope.learners.learner import Learned
+from dualscope.learners.learner import Learned, LearnedDraws
 from dualscope.models import footprint
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
@@ -81,34 +82,59 @@ class Course:
 
         Gives the weights, how the training went, and what was given up because memory was short.
         """
-        model, batches = bench.model, self._batches(bench)
-        slots = self.options.slots(model) if self.slots is None else self.slots
+        model, slots = bench.model, self._slots(bench.model)
         learning = frozenset(
             (part.layer, part.role)
             for part in model.parts()
             if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
         )
-        given_up: list[str] = []
         with weights_for(model, slots, self.tangent) as weights:
-            for manner in manners(model, batches, self.tangent):
-                session = Session(
-                    plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ())
-                )
-                recorder = Recorder(model, session, "kendall" in want, "dual" in want, learning)
-                try:
-                    log = log_of(weights, self._take_steps(weights, recorder, batches, manner), recorder)
-                    break
-                except (RuntimeError, MemoryError) as error:
-                    if not is_out_of_memory(error) or manner.last:
-                        raise
-                weights.reset()
-                release(model.device)
-                given_up.append(manner.given_up)
-            yield weights, log, tuple(given_up)
+            yield (
+                weights,
+                *self._train(weights, self.batches(bench, self.training, model.device), want, learning),
+            )
 
-    def _batches(self, bench: Bench) -> list[list[Sample]]:
+    @contextmanager
+    def run_draws(
+        self, benches: Sequence[Bench], batches: Sequence[Sequence[SideBySide]]
+    ) -> Iterator[tuple[DrawsBeside, Log, tuple[str, ...]]]:
+        """The same for several draws at once: ``batches`` are theirs, side by side."""
+        model = benches[0].model
+        with DrawsBeside(model, self._slots(model), len(benches)) as weights:
+            yield weights, *self._train(weights, batches, frozenset(), frozenset())
+
+    def _slots(self, model: Model) -> Sequence[Slot]:
+        return self.options.slots(model) if self.slots is None else self.slots
+
+    def _train(
+        self,
+        weights: Weights,
+        batches: Sequence[Sequence[Sample]],
+        want: frozenset[str],
+        learning: frozenset[tuple[int, str]],
+    ) -> tuple[Log, tuple[str, ...]]:
+        """How the training went, and what was given up."""
+        model, given_up = weights.model, list[str]()
+        for manner in manners(model, batches, self.tangent):
+            session = Session(plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ()))
+            recorder = Recorder(model, session, "kendall" in want, "dual" in want, learning)
+            try:
+                log = log_of(weights, self._take_steps(weights, recorder, batches, manner), recorder)
+                break
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or manner.last:
+                    raise
+            weights.reset()
+            release(model.device)
+            given_up.append(manner.given_up)
+        return log, tuple(given_up)
+
+    def batches(
+        self, bench: Bench, training: Sequence[DemonstrationTokens], device: torch.device
+    ) -> list[list[Sample]]:
+        """The training sequences of every step of one epoch."""
         lesson, options = bench.lesson, self.options
-        sequences = samples(self.training, lesson.bos, bench.model.device, options.loss)
+        sequences = samples(training, lesson.bos, device, options.loss)
         order = ordered(len(sequences), options.order or _own_order(lesson), lesson.episode.seed)
         batches = [[sequences[i]] for i in order]
         if self.by_token:
@@ -118,7 +144,7 @@ class Course:
         return batches
 
     def _take_steps(
-        self, weights: Weights, recorder: Recorder, batches: list[list[Sample]], manner: Manner
+        self, weights: Weights, recorder: Recorder, batches: Sequence[Sequence[Sample]], manner: Manner
     ) -> list[Taken]:
         """Recorded graphs, and the memory they hold, go when this returns: before the queries are read."""
         epochs, taken = self.options.epochs, list[Taken]()
@@ -131,7 +157,7 @@ class Course:
             if manner.checkpointed:
                 stack.enter_context(checkpointed(weights.model))
             step = replayed(self.step, batches, epochs) if manner.recorded else self.step
-            for batch in batches * epochs:
+            for batch in [*batches] * epochs:
                 taken.append(step(Stride(weights, recorder, self.lr, len(taken), self.adjust), batch))
         return taken
 
@@ -181,3 +207,28 @@ def descend(
         given_up = (*given_up, READ_TWICE)
     once_more = (along if tangent else None) if exact or large else again
     return Learned(trace, delta, log, again=once_more, notes=given_up)
+
+
+def descend_draws(
+    benches: Sequence[Bench],
+    lr: float,
+    options: DescentOptions,
+    step: Step,
+    adjust: Adjust = unchanged,
+    by_token: bool = False,
+    reads: bool = True,
+) -> LearnedDraws | None:
+    """Train on the demonstrations of several draws at once, and read the queries; None where one by one is the way.
+
+    The weights are shared by all draws, and each draw's change acts beside them. Without ``reads`` there is no trace.
+    """
+    model = benches[0].model
+    course = Course((), lr, options, step, adjust, by_token=by_token)
+    drawn = [course.batches(bench, bench.lesson.training, torch.device("cpu")) for bench in benches]
+    batches = side_by_side(drawn, model.device)
+    if batches is None or not model.takes_draws:
+        return None
+    with course.run_draws(benches, batches) as (weights, log, given_up):
+        change = weights.of_draws()
+        traces = model.read_draws(benches[0].lesson, len(benches)) if reads else ()
+    return LearnedDraws(tuple(traces), change, log, given_up)

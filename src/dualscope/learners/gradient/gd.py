@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,8 +10,8 @@ import torch
 from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Objective, Sample
-from dualscope.learners.gradient.course import DescentOptions, descend
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
+from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -27,13 +28,18 @@ class Gd(Learner[DescentOptions]):
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
         return descend(bench, bench.lesson.training, self.rate(lr), options, gd_step)
 
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: DescentOptions
+    ) -> LearnedDraws | None:
+        return descend_draws(benches, self.rate(lr), options, gd_step)
+
 
 @stepping
 @torch.enable_grad()
 def gd_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
     """Forward, backward through the whole model."""
     weights, recorder = stride.weights, stride.recorder
-    logits = weights.model.forward(sample.tokens[None])[0, sample.rows]
+    logits = sample.predicting(weights.model.forward(sample.inputs))
     loss = Objective()(logits, sample)
     outputs = recorder.outputs()
     gradient, errors = weights.gradient(loss, also=outputs)

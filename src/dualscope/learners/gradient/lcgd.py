@@ -13,8 +13,8 @@ from dualscope.descent.gradients import Gradient
 from dualscope.descent.layer_losses import visiting
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, mean_gradient, take, unchanged
 from dualscope.descent.samples import Objective, Sample
-from dualscope.learners.gradient.course import DescentOptions, descend
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
+from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -60,6 +60,11 @@ class Lcgd(Learner[LcgdOptions]):
     def learn(self, bench: Bench, lr: float | None, options: LcgdOptions) -> Learned:
         return descend_locally(bench, self.rate(lr), options, options.schedule, options.granularity)
 
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: LcgdOptions
+    ) -> LearnedDraws | None:
+        return descend_locally_draws(benches, self.rate(lr), options, options.schedule, options.granularity)
+
 
 def descend_locally(
     bench: Bench,
@@ -73,6 +78,22 @@ def descend_locally(
         options = options.model_copy(update={"loss": "label"})
     step = lcgd_step(bench, options, sequential=schedule == "sequential")
     return descend(bench, bench.lesson.training, lr, options, step, adjust, by_token=granularity == "token")
+
+
+def descend_locally_draws(
+    benches: Sequence[Bench],
+    lr: float,
+    options: LocalOptions,
+    schedule: Literal["parallel", "sequential"] = "parallel",
+    granularity: Literal["demonstration", "token"] = "demonstration",
+    adjust: Adjust = unchanged,
+    reads: bool = True,
+) -> LearnedDraws | None:
+    """The same on several draws at once."""
+    if options.space == "labels":
+        options = options.model_copy(update={"loss": "label"})
+    step = lcgd_step(benches[0], options, sequential=schedule == "sequential")
+    return descend_draws(benches, lr, options, step, adjust, granularity == "token", reads)
 
 
 def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> Step:
@@ -92,7 +113,7 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
             if layer not in learning:
                 recorder.note(sample, (), layer)
                 return False
-            loss = objective(model.readout(said[sample.rows]), sample)
+            loss = objective(model.readout(sample.predicting(said)), sample)
             gradient, errors = weights.gradient(loss, layer, also=recorder.outputs(layer))
             recorder.note(sample, [error / share for error in errors], layer)
             if at_once:
@@ -102,7 +123,7 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
             return sequential
 
         with torch.enable_grad(), visiting(model, options.readout, visit):
-            model.forward(sample.tokens[None], keep=1)
+            model.forward(sample.inputs, keep=1)
 
     def step(stride: Stride, batch: Sequence[Sample]) -> Taken:
         taken: list[Taken] = []

@@ -65,7 +65,7 @@ def linearized_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
 def forward_mode(weights: Weights, sample: Sample) -> tuple[Tensor, Tensor]:
     """Logits at the original weights and their derivative along the change so far: least arithmetic."""
     with weights.along_change():
-        primal, tangent = forward_ad.unpack_dual(weights.model.forward(sample.tokens[None])[0, sample.rows])
+        primal, tangent = forward_ad.unpack_dual(sample.predicting(weights.model.forward(sample.inputs)))
     # Used outside, where nothing carries a derivative any more: the gradient needs none, and some have no formula.
     return primal, tangent
 
@@ -76,5 +76,5 @@ def two_backward_passes(weights: Weights, sample: Sample) -> tuple[Tensor, Tenso
     It goes through Python for every sum with a constant, while the GPU waits.
     """
     with weights.at_start():
-        logits = weights.model.forward(sample.tokens[None])[0, sample.rows]
+        logits = sample.predicting(weights.model.forward(sample.inputs))
     return logits, weights.derivative(logits)

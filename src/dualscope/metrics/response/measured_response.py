@@ -352,7 +352,8 @@ def _numbered(number: int) -> dict[str, int]:
 
 
 def _notes(learning: LearnerSpec, found: OnDraws) -> tuple[str, ...]:
-    return tuple(f"{learning.label}, {draw}: {why}" for draw, why in found.failed.items())
+    failed = (f"{draw}: {why}" for draw, why in found.failed.items())
+    return tuple(f"{learning.label}, {note}" for note in (*failed, *found.notes))
 
 
 def _row(

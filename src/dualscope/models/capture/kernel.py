@@ -112,35 +112,42 @@ def own_part(
 def shared_part(query: Tensor, key: Tensor, value: Tensor, rules: Rules, ahead: int) -> tuple[Tensor, Tensor]:
     """Queries [batch, heads, rows, dim] to keys [kv_heads, keys, dim] that all sequences share and all see.
 
-    ``ahead`` is how many positions the first row is ahead of the first key.
+    ``ahead`` is how many positions the first row is ahead of the first key. Keys [contexts, kv_heads, keys, dim] are of
+    several contexts: the batch's first sequences share the first of them, as many others the second, and so on.
 
-    The batch is flattened into the rows (and so are the query heads of a group), so that nothing is copied for
-    each query of the batch.
+    The sequences of a context are flattened into the rows (and so are the query heads of a group), so that nothing is
+    copied for each of them.
     """
     batch, heads, rows, dim = query.shape
-    groups = heads // key.shape[0]
+    if key.ndim == 3:
+        key, value = key[None], value[None]
+    contexts, kv_heads = key.shape[:2]
+    each, groups = batch // contexts, heads // kv_heads
     wide = rules.window is not None and ahead + rows > rules.window
     if rules.fusible and not wide:
         if groups == 1:
-            flat = query.transpose(1, 2).reshape(1, batch * rows, heads, dim).transpose(1, 2)
+            flat = query.transpose(1, 2).reshape(contexts, each * rows, heads, dim).transpose(1, 2)
         else:
-            # [kv_heads, batch, rows, groups, dim]
-            split = query.unflatten(1, (-1, groups)).permute(1, 0, 3, 2, 4)
-            flat = split.reshape(1, key.shape[0], -1, dim)
-        result = fused(flat, key[None], value[None], rules.scaling, causal=False)
+            # [contexts, kv_heads, each, rows, groups, dim]
+            split = query.view(contexts, each, kv_heads, groups, rows, dim).permute(0, 2, 1, 4, 3, 5)
+            flat = split.reshape(contexts, kv_heads, -1, dim)
+        result = fused(flat, key, value, rules.scaling, causal=False)
         if result is not None:
             out, lse = result
             if groups == 1:
                 out = out.transpose(1, 2).reshape(batch, rows, heads, -1).transpose(1, 2)
-                return out, lse.view(heads, batch, rows).transpose(0, 1)
-            shape = (key.shape[0], batch, rows, groups)
-            out = out.view(*shape, -1).permute(1, 0, 3, 2, 4).flatten(1, 2)
-            return out, lse.view(shape).permute(1, 0, 3, 2).flatten(1, 2)
-    distance = distances(rows, key.shape[-2], ahead, query.device).repeat(batch, 1)
+                return out, lse.view(contexts, heads, each, rows).transpose(1, 2).flatten(0, 1)
+            shape = (contexts, kv_heads, each, rows, groups)
+            out = out.view(*shape, -1).permute(0, 2, 1, 4, 3, 5).flatten(2, 3).flatten(0, 1)
+            return out, lse.view(shape).permute(0, 2, 1, 4, 3).flatten(2, 3).flatten(0, 1)
+    distance = distances(rows, key.shape[-2], ahead, query.device).repeat(each, 1)
     seen = distance < rules.window if wide and rules.window is not None else None
-    flat = query.transpose(0, 1).flatten(1, 2)  # heads, batch * rows, dim
+    flat = (
+        query.unflatten(0, (contexts, each)).transpose(1, 2).flatten(2, 3)
+    )  # contexts, heads, each * rows, dim
     out, lse = plain(flat, for_every_head(key, heads), for_every_head(value, heads), rules, distance, seen)
-    return out.unflatten(1, (batch, rows)).transpose(0, 1), lse.unflatten(1, (batch, rows)).transpose(0, 1)
+    found, total = (tensor.unflatten(2, (each, rows)).transpose(1, 2) for tensor in (out, lse))
+    return found.flatten(0, 1), total.flatten(0, 1)
 
 
 def distances(rows: int, keys: int, ahead: int, device: torch.device) -> Tensor:

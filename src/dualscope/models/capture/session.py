@@ -9,7 +9,7 @@ from torch import Tensor
 from dualscope.models.capture import kernel
 
 if TYPE_CHECKING:
-    from dualscope.models.reading.prefix import Prefix
+    from dualscope.models.reading.prefix import Prefix, Prefixes
 
 RowIndex = int | Tensor  # one row for the whole batch, or [batch] one for every sequence
 
@@ -23,7 +23,7 @@ class Session:
     Tokens after the read row cannot be seen from it, so shorter sequences of a batch may be filled up at their end.
     """
 
-    prefix: "Prefix | None" = None
+    prefix: "Prefix | Prefixes | None" = None
     start: int = 0  # position of the first token that is not cached
     read: RowIndex | None = None
     lead: int = 0

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dualscope.models.capture.session import RowIndex
 from dualscope.models.reading.memory import batch_size as default_batch_size
-from dualscope.models.reading.prefix import Prefix
+from dualscope.models.reading.prefix import Prefix, Prefixes
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
@@ -42,21 +42,42 @@ class Batch:
         prompt_end, read = (r if isinstance(r, int) else r[rows] for r in (self.prompt_end, self.read))
         return Batch(self.queries[rows], self.tokens[rows], self.lead, prompt_end, read)
 
+    def times(self, count: int) -> "Batch":
+        """The same queries so many times, one after the other."""
+        if count == 1:
+            return self
+        prompt_end, read = (
+            r if isinstance(r, int) else r.repeat(count) for r in (self.prompt_end, self.read)
+        )
+        return Batch(self.queries * count, self.tokens.repeat(count, 1), self.lead, prompt_end, read)
+
 
 def batches_of(
-    model: "Model", lesson: "Lesson", prefix: Prefix | None, batch_size: int | None
+    model: "Model",
+    lesson: "Lesson",
+    prefix: Prefix | Prefixes | None,
+    batch_size: int | None,
+    draws: int = 1,
 ) -> Iterator[Batch]:
-    """Longest first, so that a lack of memory shows at once; the same batches for the same model and lengths."""
+    """Longest first, so that a lack of memory shows at once; the same batches for the same model and lengths.
+
+    ``draws``: how often each of them will be read at once.
+    """
     lead = () if prefix is not None else lesson.bos
     alone = all(len(answer) == 1 for answer in lesson.answers) and lesson.read_at == "prompt-end"
     if model.mixes_lengths and alone:
-        yield from _mixed(model, lesson, prefix, lead, batch_size)
+        yield from _mixed(model, lesson, prefix, lead, batch_size, draws)
     else:
-        yield from _equal(model, lesson, prefix, lead, batch_size)
+        yield from _equal(model, lesson, prefix, lead, batch_size, draws)
 
 
 def _equal(
-    model: "Model", lesson: "Lesson", prefix: Prefix | None, lead: tuple[int, ...], batch_size: int | None
+    model: "Model",
+    lesson: "Lesson",
+    prefix: Prefix | Prefixes | None,
+    lead: tuple[int, ...],
+    batch_size: int | None,
+    draws: int,
 ) -> Iterator[Batch]:
     """Queries of exactly equal length: nothing is filled up."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -64,7 +85,7 @@ def _equal(
         groups[len(lesson.own_tokens(i)), len(prompt)].append(i)
     widest = max(len(answer) for answer in lesson.answers)
     for (own, prompt_length), members in sorted(groups.items(), reverse=True):
-        size = batch_size or default_batch_size(model, len(lead) + own + widest - 1, len(prefix or ()))
+        size = batch_size or default_batch_size(model, len(lead) + own + widest - 1, len(prefix or ()), draws)
         for first in range(0, len(members), size):
             queries = members[first : first + size]
             tokens = torch.tensor([[*lead, *lesson.own_tokens(i)] for i in queries], device=model.device)
@@ -73,7 +94,12 @@ def _equal(
 
 
 def _mixed(
-    model: "Model", lesson: "Lesson", prefix: Prefix | None, lead: tuple[int, ...], batch_size: int | None
+    model: "Model",
+    lesson: "Lesson",
+    prefix: Prefix | Prefixes | None,
+    lead: tuple[int, ...],
+    batch_size: int | None,
+    draws: int,
 ) -> Iterator[Batch]:
     """Queries of nearly equal length, the shorter ones filled up after the position that is read.
 
@@ -83,8 +109,9 @@ def _mixed(
     by_length = sorted(range(len(lesson.queries)), key=lambda i: (-len(lesson.queries[i]), i))
     while by_length:
         longest = len(lesson.queries[by_length[0]])
-        size = batch_size or default_batch_size(model, len(lead) + longest, len(prefix or ()))
+        size = batch_size or default_batch_size(model, len(lead) + longest, len(prefix or ()), draws)
         fewest = max(FEWEST, FEWEST_TOKENS.get(model.device.type, 0) // (len(lead) + longest))
+        fewest = max(1, fewest // draws)
         enough = [i for i in by_length[fewest:size] if len(lesson.queries[i]) >= SHORTEST * longest]
         queries = by_length[: min(fewest, size)] + enough
         by_length = by_length[len(queries) :]

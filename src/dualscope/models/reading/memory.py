@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 
 from dualscope.core.errors import is_out_of_memory
-from dualscope.models.footprint import largest_tensor
+from dualscope.models.footprint import Shape, TrainingDemand, largest_tensor, training_bytes
 from dualscope.models.hardware import total_memory
 
 if TYPE_CHECKING:
@@ -103,16 +103,42 @@ def estimate(hf: Any, dtype: torch.dtype, own_tokens: int, context_tokens: int) 
     )
 
 
-def batch_size(model: _Sized, own_tokens: int, context_tokens: int) -> int:
-    """How many queries of ``own_tokens`` are read at once after a shared context: a power of two."""
+def batch_size(model: _Sized, own_tokens: int, context_tokens: int, draws: int = 1) -> int:
+    """How many queries of ``own_tokens`` are read at once after a shared context: a power of two.
+
+    With ``draws`` each of them is read so many times at once, each time after another context.
+    """
     need = estimate(model.hf, model.dtype, own_tokens, context_tokens)
     # Layers may be split over several devices: the one with the least room beside its own weights decides.
     places = {weight.device for weight in model.hf.parameters()}
     free = min(total_memory(one) - weight_bytes(model.hf, model.dtype, one) for one in places)
-    room = SHARE * (free - need.context)
-    most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(own_tokens, 1)
-    most = max(1, min(int(room // need.query), most_tokens, MOST_QUERIES))
+    room = SHARE * (free - draws * need.context)
+    most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(draws * own_tokens, 1)
+    most = max(1, min(int(room // (draws * need.query)), most_tokens, MOST_QUERIES))
     return 1 << (most.bit_length() - 1)
+
+
+def draws_at_once(
+    model: _Sized, wanted: int, demand: TrainingDemand | None, tokens: int, context_tokens: int
+) -> int:
+    """Into how large groups draws are put that are learned from at once, of nearly equal size.
+
+    ``demand`` says how each of them is trained on, if at all; ``tokens`` are those of its longest training sequence,
+    ``context_tokens`` those of its context.
+    """
+    config = model.hf.config.get_text_config()
+    shape = Shape.of(config.to_dict(), sum(weight.numel() for weight in model.hf.parameters()))
+    size = model.dtype.itemsize
+    step = training_bytes(shape, size, tokens) if demand else 0
+    # Of all weights there are the changed ones, their gradients, and the change.
+    learned = 3 * shape.parameters if demand and demand.everything else shape.learned
+    change = learned * max(size, 4) if demand else 0
+    context = 2 * shape.layers * shape.kv_width * context_tokens * size
+    encoding = context_tokens * (10 * shape.width + 3 * shape.inner) * max(size, 4)
+    weights = weight_bytes(model.hf)
+    room = SHARE * (total_memory(model.device) - weights)
+    most = max(1, min(wanted, int(room // max(1, change + context + max(step, encoding)))))
+    return -(-wanted // -(-wanted // most))
 
 
 def tensor_limit(model: _Sized) -> int:

@@ -13,7 +13,7 @@ from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of
 from dualscope.models.reading.mapped import room_for
 from dualscope.models.reading.memory import halving, tensor_limit
-from dualscope.models.reading.prefix import Prefix
+from dualscope.models.reading.prefix import Prefix, Prefixes
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -42,13 +42,15 @@ class Reading:
 
     model: "Model"
     lesson: "Lesson"
-    prefix: Prefix | None
+    prefix: Prefix | Prefixes | None
     want: frozenset[str]
     start: int  # position of the first token that is not the prefix's
     plain: bool
     head_scales: Tensor | None = None
     """[queries, layers, heads]: times each head's output at the read position."""
     logits_as: Callable[[Tensor], Tensor] | None = None  # applied to all logits before their softmax
+    draws: int = 1
+    """How often each query is read at once: by as many changed models, or after as many contexts."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -59,31 +61,43 @@ class Reading:
 
 
 @torch.no_grad()
-def read(reading: Reading, batch_size: int | None) -> Trace:
-    model, lesson = reading.model, reading.lesson
+def read(reading: Reading, batch_size: int | None) -> list[Trace]:
+    """One trace for each of the draws."""
+    model, lesson, draws = reading.model, reading.lesson, reading.draws
     gathered: dict[str, Tensor] = {}
     window: int | None = None
-    limit = tensor_limit(model)
+    # One draw's queries behind the other's.
+    count, limit = len(lesson.queries), draws * tensor_limit(model)
     with model.running():
-        for batch in batches_of(model, lesson, reading.prefix, batch_size):
+        for batch in batches_of(model, lesson, reading.prefix, batch_size, draws):
             for part, found in halving(model, batch, partial(read_batch, reading)):
                 values, window = found
-                _scatter(gathered, values, part.queries, len(lesson.queries), limit)
-    lengths = [len(lesson.own_tokens(i)) for i in range(len(lesson.queries))]
-    return Trace(
-        **{name: gathered.pop(name) for name in ("attn_out", "attn_scores", "residual", "label_logprobs")},
-        label_logprobs_at_layer=gathered.pop("label_logprobs_at_layer", None),
-        lengths=torch.tensor(lengths, device=model.device),
-        labels=torch.tensor(lesson.labels, device=model.device),
-        query_ids=lesson.query_ids,
-        first_window=window,
-        extras=gathered,
-    )
+                rows = [draw * count + query for draw in range(draws) for query in part.queries]
+                _scatter(gathered, values, rows, draws * count, limit)
+    lengths = torch.tensor([len(lesson.own_tokens(i)) for i in range(count)], device=model.device)
+    labels = torch.tensor(lesson.labels, device=model.device)
+
+    def trace(values: dict[str, Tensor]) -> Trace:
+        return Trace(
+            **{name: values.pop(name) for name in ("attn_out", "attn_scores", "residual", "label_logprobs")},
+            label_logprobs_at_layer=values.pop("label_logprobs_at_layer", None),
+            lengths=lengths,
+            labels=labels,
+            query_ids=lesson.query_ids,
+            first_window=window,
+            extras=values,
+        )
+
+    if draws == 1:
+        return [trace(gathered)]
+    own = [slice(draw * count, (draw + 1) * count) for draw in range(draws)]
+    return [trace({name: values[rows] for name, values in gathered.items()}) for rows in own]
 
 
 def read_batch(reading: Reading, batch: Batch) -> tuple[dict[str, Tensor], int | None]:
     """One batch: the pass that is recorded, then a short one for each label of several tokens; and layer 0's window."""
     model, lesson, want = reading.model, reading.lesson, reading.want
+    batch = batch.times(reading.draws)
     several = any(len(answer) > 1 for answer in lesson.answers)
     session = Session(
         prefix=reading.prefix,

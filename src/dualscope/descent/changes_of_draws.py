@@ -1,0 +1,227 @@
+"""Changes of key and value weights that differ from draw to draw, beside weights that all draws share: W x + dW_k x.
+
+A batch holds as many sequences of every draw, one draw's behind another's. The product with the shared weights is one
+for all of them; the changes add theirs by one batched product. What a draw computes never touches another's rows, so a
+draw whose training diverges leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dualscope.descent.delta import Delta
+from dualscope.descent.gradients import Gradient, Outer
+from dualscope.descent.parameters import Slot, layer_of, wide
+from dualscope.descent.trainable import Weights
+from dualscope.descent.updates import Projection, beside
+from dualscope.models.parts import Part
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+
+
+class DrawsProjection(Projection):
+    """The changes of one projection of keys and values, of every draw: all roles' rows below one another."""
+
+    def __init__(self, parts: Sequence[Part], model: Model, draws: int, watch: bool = False) -> None:
+        super().__init__(parts, {}, watch)
+        self.draws = draws
+        self.weights = self._zeros(self._weights, model) if self._weights else None  # [draws, out of all, in]
+        self.biases = self._zeros(self._biases, model) if self._biases else None  # [draws, out of all]
+        self.outs = [self._out(part, model) for part in self._weights]
+        own = [self.weights, self.biases]
+        self.changes: Mapping[str, Tensor] = {
+            part.name: piece
+            for some, whole in zip((self._weights, self._biases), own, strict=True)
+            if whole is not None
+            for part, piece in zip(some, whole.split([self._out(p, model) for p in some], 1), strict=True)
+        }
+
+    def _zeros(self, parts: Sequence[Part], model: Model) -> Tensor:
+        first = self._own(parts[0], model)
+        total = sum(self._out(part, model) for part in parts)
+        shape = (self.draws, total, *first.shape[1:])
+        return torch.zeros(shape, dtype=wide(model.dtype), device=first.device)
+
+    @staticmethod
+    def _own(part: Part, model: Model) -> Tensor:
+        return part.get(model.hf.get_parameter(part.parameter).detach())
+
+    @classmethod
+    def _out(cls, part: Part, model: Model) -> int:
+        return len(cls._own(part, model))
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """[sequences of all draws, tokens, ...] -> [draws, tokens of all its sequences, ...]."""
+        return values.reshape(self.draws, -1, values.shape[-1])
+
+    def weight(self, dtype: torch.dtype) -> Tensor:
+        assert self.weights is not None
+        return self.weights.to(dtype)
+
+    @torch.no_grad()
+    def add_(self, output: Tensor, x: Tensor) -> None:
+        rows = output.view(self.draws, -1, output.shape[-1])
+        if self._weights:
+            inputs, weight = self._rows(x), self.weight(x.dtype)
+            if (whole := self._slice(self._weights)) is not None:
+                rows[..., whole].baddbmm_(inputs, weight.mT)
+            else:
+                added = torch.bmm(inputs, weight.mT).split(self.outs, -1)
+                for part, share in zip(self._weights, added, strict=True):
+                    view = part.view_output(rows)
+                    view += share.reshape(view.shape)
+        for part in self._biases:
+            view = part.view_output(rows)
+            change = self.changes[part.name].to(x.dtype)
+            view += change.view(self.draws, 1, *view.shape[2:])
+
+    def backward(self, errors: Tensor) -> Tensor:
+        through = torch.bmm(self.of_weights(errors), self.weight(errors.dtype))
+        return through.view(*errors.shape[:-1], -1)
+
+    def of_weights(self, errors: Tensor) -> Tensor:
+        """Errors of the output that are the changed weights': [draws, tokens, out of all]."""
+        return self._pieces(self._weights, errors)
+
+    def of_biases(self, errors: Tensor) -> Tensor:
+        """And those that are the changed biases'."""
+        return self._pieces(self._biases, errors)
+
+    def _pieces(self, parts: Sequence[Part], errors: Tensor) -> Tensor:
+        if (whole := self._slice(parts)) is not None:
+            return self._rows(errors)[..., whole]
+        return torch.cat([self.share(part, errors) for part in parts], -1)
+
+    def share(self, part: Part, errors: Tensor) -> Tensor:
+        return self._rows(super().share(part, errors))
+
+
+def projections_of_draws(
+    model: Model, parts: Sequence[Part], draws: int, watch: bool = False
+) -> list[DrawsProjection]:
+    """Parts by module, with a change of zero for every draw."""
+    by_module: dict[str, list[Part]] = {}
+    for part in parts:
+        by_module.setdefault(part.parameter.rpartition(".")[0], []).append(part)
+    return [DrawsProjection(own, model, draws, watch) for own in by_module.values()]
+
+
+@dataclass(frozen=True)
+class ChangesOfDraws:
+    """What every draw's training has changed."""
+
+    projections: Sequence[DrawsProjection]
+    draws: int
+
+    @contextmanager
+    def applied(self, model: Model) -> Iterator[None]:
+        """Inside, a batch of as many sequences of every draw is computed by as many changed models."""
+        with beside(model, self.projections):
+            yield
+
+    def delta(self, draw: int) -> Delta:
+        """One draw's change."""
+        changes = (projection.changes.items() for projection in self.projections)
+        return Delta({name: change[draw] for some in changes for name, change in some})
+
+
+class DrawsBeside(Weights):
+    """Key and value parts of every draw, which change beside the weights that all draws share.
+
+    A gradient is named after the module's own parameter, because keys and values of one module move together.
+    """
+
+    projections: Sequence[DrawsProjection] = ()
+
+    def __init__(self, model: Model, slots: Sequence[Slot], draws: int) -> None:
+        super().__init__(model, slots)
+        self.draws = draws
+
+    def __enter__(self) -> DrawsBeside:
+        with ExitStack() as stack:
+            stack.enter_context(self.model.running())
+            for parameter in self.model.hf.parameters():
+                stack.callback(parameter.requires_grad_, parameter.requires_grad)
+                parameter.requires_grad_(False)
+            parts = [slot for slot in self.slots if isinstance(slot, Part)]
+            assert len(parts) == len(self.slots), "draws change keys and values here"
+            self.projections = projections_of_draws(self.model, parts, self.draws, watch=True)
+            self.changes = {}
+            for projection in self.projections:
+                for kind, change in (("weight", projection.weights), ("bias", projection.biases)):
+                    if change is not None:
+                        self.changes[f"{projection.path}.{kind}"] = change
+            stack.enter_context(beside(self.model, self.projections))
+            self._stack = stack.pop_all()
+        return self
+
+    def gradient(
+        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+    ) -> tuple[Gradient, Sequence[Tensor]]:
+        own = [p for p in self.projections if layer is None or p.layer == layer]
+        seen = [p.seen for p in own if p.seen is not None]
+        assert len(seen) == len(own), "a projection did not run"
+        found = self._grad(loss, [*(output for _, output in seen), *also], seed)
+        dtype = wide(self.model.dtype)
+        gradient: Gradient = {}
+        for projection, (inputs, _), errors in zip(own, seen, found, strict=False):
+            errors = errors.to(dtype)
+            if projection.weights is not None:
+                rows = inputs.reshape(self.draws, -1, inputs.shape[-1]).to(dtype)
+                gradient[f"{projection.path}.weight"] = Outer(projection.of_weights(errors), rows)
+            if projection.biases is not None:
+                gradient[f"{projection.path}.bias"] = Outer(projection.of_biases(errors), None)
+            projection.seen = None
+        return gradient, found[len(own) :]
+
+    @torch.no_grad()
+    def move(self, direction: Gradient, size: float = 1.0) -> None:
+        self._change(direction, size)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        for change in self.changes.values():
+            change.zero_()
+
+    @torch.no_grad()
+    def norms(self, values: Gradient) -> Tensor:
+        """The norm of each layer's share of every draw, [draws, layers]."""
+        squares = torch.zeros(
+            self.draws, self.model.n_layers, dtype=wide(self.model.dtype), device=self.model.device
+        )
+        layers = tuple(layer_of(name) for name in values)
+        squares.index_add_(1, self._index(layers), _squares_of_draws(list(values.values())).to(squares.dtype))
+        return squares.sqrt()
+
+    def update_norms(self) -> Tensor:
+        """How far each layer's slots moved in every draw, relative to their size before, [draws, layers]."""
+        before: Gradient = {
+            slot.name: slot.get(self.model.hf.get_parameter(slot.parameter).detach()) for slot in self.slots
+        }
+        return self.norms({**self.changes}) / super().norms(before)
+
+    def of_draws(self) -> ChangesOfDraws:
+        """The changes so far; they go on changing with these weights."""
+        return ChangesOfDraws(self.projections, self.draws)
+
+
+def _squares_of_draws(values: Sequence[Tensor | Outer]) -> Tensor:
+    """The squared norm of each, [draws, values]."""
+    return torch.stack([_square(value) for value in values], 1)
+
+
+def _square(value: Tensor | Outer) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.flatten(1).square().sum(1)
+    if value.inputs is None:
+        return value.errors.sum(1).square().sum(1)
+    # |E^T X|^2 = <E E^T, X X^T>; rounding may leave a zero gradient's sum just below zero.
+    products = torch.bmm(value.errors, value.errors.mT) * torch.bmm(value.inputs, value.inputs.mT)
+    return products.sum((1, 2)).clamp(min=0)
