@@ -46,7 +46,8 @@ def curves(run: Path) -> dict[Key, dict[int, Point]]:
             step = re.search(r"checkpoint-(\d+)$", row["model"])
             if step is None or row["reference"] not in ("", IN_CONTEXT.name):
                 continue
-            key = (row["task"], row["learner"], row["control"], row["metric"])
+            learner = row["learner"].removesuffix(f"/{row['control']}")
+            key = (row["task"], learner, row["control"], row["metric"])
             numbers = {name: float(row[name] or math.nan) for name in ("value", "low", "high")}
             found_curves.setdefault(key, {})[int(step[1])] = numbers
     return found_curves

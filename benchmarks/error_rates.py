@@ -200,9 +200,7 @@ def components(values: np.ndarray) -> Spread:
 
 def _is_wanted(cell: StoredCell) -> bool:
     columns = cell.columns
-    return columns["variant"] == "trained" and (
-        columns["learner"] == "gd" and columns["control"] in (None, "random-labels")
-    )
+    return columns["variant"] == "trained" and columns["learner"] in ("gd", "gd/random-labels")
 
 
 def tables(studies: int) -> Iterator[str]:

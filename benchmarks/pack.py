@@ -26,6 +26,7 @@ import pyarrow as pa
 from dualscope.core.canonical import fingerprint
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
+from dualscope.core.spec import under_control
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
 from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.storage import RunFolder
@@ -65,7 +66,7 @@ def cells(models: int, tasks: int, seeds: int) -> Iterator[dict[str, Any]]:
                         "order": 0,
                         "shots": 0 if learner == "zero-shot" else 32,
                         "shots_used": 0 if learner == "zero-shot" else 32,
-                        "learner": learner,
+                        "learner": under_control(learner, control),
                         "control": control,
                         "role": role,
                         "lr": None if learner in ("zero-shot", "in-context") else 0.1,

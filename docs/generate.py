@@ -244,7 +244,7 @@ not that there is nothing.
 ## The ceiling
 
 In-context learning with other demonstrations of the same task is not the same change either.
-`in-context-redraw` measures that, and the report gives a learner's likeness as a share of it.
+`in-context/redraw` measures that, and the report gives a learner's likeness as a share of it.
 
 ## What it is not
 

@@ -18,7 +18,7 @@ STUDY = """\
 preset: quick
 models: [embedded, ./my-model]
 tasks: [{task: reviews.yaml, seeds: 5, lr: [0.1]}, sst2]
-learners: [gd, {learner: lcgd, options: {readout: attention}}, "gd:random-labels"]
+learners: [gd, {learner: lcgd, options: {readout: attention}}, "gd/random-labels"]
 shots: [4, 16]"""
 TASK = """\
 name: reviews
@@ -54,7 +54,7 @@ a `Study` [in Python](api/studies.md). One more stands in files alone: `preset`,
 
 ### An entry of `learners`
 
-`lcgd:random-labels` stands for `{{learner: lcgd, control: random-labels}}`. The options of each learner are in the
+`lcgd/random-labels` stands for `{{learner: lcgd, control: random-labels}}`. The options of each learner are in the
 [reference](reference.md#learners).
 
 {learner_entry}

@@ -68,7 +68,13 @@ def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
     content = json.loads(cli(*arguments, "--variant", "trained", "--json").out)
     assert (content["cells"], content["computed"], content["failures"]) == (10, 10, [])
     accuracy = [row for row in content["summary"] if row["metric"] == "accuracy"]
-    assert {row["learner"] for row in accuracy} == {"zero-shot", "in-context", "gd"}
+    assert {row["learner"] for row in accuracy} == {
+        "zero-shot",
+        "in-context",
+        "gd",
+        "gd/random-labels",
+        "gd/random-update",
+    }
     assert all(row["low"] <= row["value"] <= row["high"] for row in accuracy)
     assert content["verdicts"][0]["setting"]["model"] == "tiny"
 

@@ -64,7 +64,7 @@ def test_the_model_is_left_bitwise_as_it_was(family: str, name: str) -> None:
     assert LEARNERS[name].changes_model == (learned.change is not None)
 
 
-@pytest.mark.parametrize("name", ["gd", "lcgd", "gd-linearized", "gd-all", "random-update"])
+@pytest.mark.parametrize("name", ["gd", "lcgd", "gd-linearized", "gd-all", "gd/random-update"])
 def test_also_after_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = tiny_bench("llama", torch.float32, want=frozenset({"dual"}), shots=2)
     before = state(bench.model)
@@ -166,7 +166,7 @@ def test_small_gradients_survive_in_float16(name: str) -> None:
         assert cosine > 0.98, key
 
 
-@pytest.mark.parametrize("name", ["lcgd", "gd-linearized", "random-update"])
+@pytest.mark.parametrize("name", ["lcgd", "gd-linearized", "gd/random-update"])
 def test_learners_in_sixteen_bits(name: str) -> None:
     model = wrapped("llama", torch.bfloat16)
     bench = Bench(model, tiny_lesson(model, shots=2))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dualscope import Episode, Model, Task, compare
+from dualscope.core.spec import under_control
 from dualscope.explorer import desk
 from dualscope.explorer.explorer import CONTROLS, Explorer
 from dualscope.explorer.offer import Offer
@@ -182,9 +183,7 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
             if (e.get("learner"), e.get("control")) == (name, control) and e["event"] == "learned"
         )
         mine = [
-            row
-            for row in rows
-            if (row["learner"], row["control"]) == (name, control) and row["layer"] is not None
+            row for row in rows if row["learner"] == under_control(name, control) and row["layer"] is not None
         ]
         wanted = [row["value"] for row in sorted(mine, key=lambda row: row["layer"])]
         np.testing.assert_allclose(page["likeness"]["sim_aou"]["layers"], wanted, rtol=0, atol=CLOSE)

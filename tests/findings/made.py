@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.spec import ALIASES, LearnerSpec
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.findings.evidence import Evidence, EvidenceKey
 
@@ -16,9 +16,9 @@ QUERIES = [f"validation:{i}" for i in range(60)]
 
 
 def who(name: str, **options: object) -> LearnerSpec:
-    """A learner, or a learner under a control by its alias."""
-    name, control = ALIASES.get(name, (name, None))
-    return LearnerSpec.of(name, options, control)
+    """A learner, or a learner under a control as it is written."""
+    name, _, control = name.partition("/")
+    return LearnerSpec.of(name, options, control or None)  # type: ignore[arg-type]
 
 
 def key(task: str, variant: str, learner: str | LearnerSpec, metric: str) -> EvidenceKey:
@@ -75,7 +75,7 @@ def evidence(
 
             add("gd", "sim_aou", gd)
             add("gd", "sim_aou", untrained, "untrained")
-            add("random-update", "sim_aou", random_update)
+            add("gd/random-update", "sim_aou", random_update)
             add("gd", "sim_aou_mismatched", mismatched)
             add("gd", "sim_aou_to_null", null, reference=NULL)
             chance = rng.random(len(QUERIES))

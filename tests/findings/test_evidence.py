@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.spec import LearnerSpec
-from dualscope.findings.evidence import Evidence, Setting
+from dualscope.core.spec import LearnerSpec, Setting
+from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import verdict
 from tests.findings.made import NULL, cells, key, put, table
 

@@ -12,7 +12,10 @@ def row(learner: str, metric: str, value: float, seeds: int, control: Any = None
     return {
         "model": "tiny", "variant": "trained", "task": "sst2", "shots": 4, "learner": learner, "control": control,
         "role": "hypothesis" if control is None else "null", "lr": None, "demo_labels": "gold", "corrupt": "both",
-        "queries_from": None, "options": "{}", "intervention": None, "family": None, "metric": metric, "value": value,
+        "queries_from": None, "options": "{}",
+            "dtype": "float32", "read_at": "prompt-end", "chat": False,
+            "balanced": False, "gd_demonstrations": "same", "gd_order": "same", "subset": "all",
+            "intervention": None, "family": None, "metric": metric, "value": value,
         "low": value - 0.1, "high": value + 0.1, "reference": None if metric == "accuracy" else "in-context",
         "seeds": seeds, "queries": 9,
         "each": (value,) * seeds,

@@ -11,9 +11,8 @@ import pytest
 from benchmarks.response_rates import DRAWS, alike, pair_of, unrelated_weights, world
 
 from dualscope.core.response_products import ComparedPart, plant_name
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
 from dualscope.core.words import LEVELS, Role
-from dualscope.findings.evidence import Setting
 from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
 from dualscope.results.run import Run, run_study
 
@@ -147,7 +146,8 @@ def test_a_run_says_what_its_responses_say(run: Run) -> None:
     assert {(row["intervention"], row["learner"]) for row in rows.to_pylist()} == {
         ("relabel", "gd"),
         ("relabel", "probe"),
-        ("relabel", "in-context"),
+        ("relabel", "in-context/reorder"),
+        ("relabel", "in-context/places"),
     }
     (verdict,) = run.responses_verdicts
     assert {answer["learner"] for answer in verdict["answers"]} == {"gd", "probe"}

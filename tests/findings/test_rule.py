@@ -13,13 +13,13 @@ from tests.findings.made import NULL, QUERIES, evidence, key, put, who
 def test_a_control_that_teaches_is_marked_and_does_not_decide() -> None:
     made = evidence()
     for seed in range(6):
-        put(made, "sst2", "trained", seed, "gd-random-labels", "sim_aou", QUERIES, np.full(len(QUERIES), 0.5))
+        put(made, "sst2", "trained", seed, "gd/random-labels", "sim_aou", QUERIES, np.full(len(QUERIES), 0.5))
     (strict,) = verdict(made).answers
     assert strict.answer == "not above"
     rng = np.random.default_rng(4)
     for seed in range(6):
         right = (rng.random(len(QUERIES)) < 0.95).astype(float)
-        put(made, "sst2", "trained", seed, "gd-random-labels", "correct", QUERIES, right)
+        put(made, "sst2", "trained", seed, "gd/random-labels", "correct", QUERIES, right)
     (answer,) = verdict(made).answers
     (marked,) = [c for c in answer.comparisons if c.control == "random-labels"]
     assert marked.teaches
@@ -124,12 +124,12 @@ def test_random_labels_that_only_guess_decide_also_where_zero_shot_is_below_chan
     """Zero-shot at .3, random labels at .5: they beat zero-shot and taught nothing."""
     made, rng = evidence(), np.random.default_rng(4)
     for seed in range(6):
-        for learner, right in (("zero-shot", 0.3), ("gd-random-labels", 0.5)):
+        for learner, right in (("zero-shot", 0.3), ("gd/random-labels", 0.5)):
             where = key("sst2", "trained", learner, "correct")
             made.values.get(where, {}).pop(seed, None)
             answers = (rng.random(len(QUERIES)) < right).astype(float)
             put(made, "sst2", "trained", seed, learner, "correct", QUERIES, answers)
-        put(made, "sst2", "trained", seed, "gd-random-labels", "sim_aou", QUERIES, np.full(len(QUERIES), 0.5))
+        put(made, "sst2", "trained", seed, "gd/random-labels", "sim_aou", QUERIES, np.full(len(QUERIES), 0.5))
     (answer,) = verdict(made).answers
     (compared,) = [c for c in answer.comparisons if c.control == "random-labels"]
     assert (compared.teaches, compared.decides) == (False, True)

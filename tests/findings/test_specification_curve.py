@@ -22,7 +22,10 @@ def rows_of(
         {
             "model": "tiny", "variant": variant, "task": "sst2", "shots": 4, "learner": learner, "control": control,
             "role": role, "lr": None, "demo_labels": "gold", "corrupt": "both", "queries_from": None,
-            "options": "{}", "intervention": None, "family": None, "metric": "sim_aou_specified",
+            "options": "{}",
+            "dtype": "float32", "read_at": "prompt-end", "chat": False,
+            "balanced": False, "gd_demonstrations": "same", "gd_order": "same", "subset": "all",
+            "intervention": None, "family": None, "metric": "sim_aou_specified",
             "value": first + step * i, "low": 0.0, "high": 1.0,
             "reference": name, "seeds": 5, "queries": 9, "each": (),
         }

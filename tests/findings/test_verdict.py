@@ -66,7 +66,7 @@ def test_not_above() -> None:
     assert "mismatched" in text
 
 
-@pytest.mark.parametrize("control", ["gd-random-labels", "gd-other-task"])
+@pytest.mark.parametrize("control", ["gd/random-labels", "gd/other-task"])
 @pytest.mark.parametrize(("level", "answer"), [(0.1, "above the controls"), (0.4, "not above")])
 def test_gd_that_was_taught_something_else_decides(control: str, level: float, answer: str) -> None:
     made = evidence()
@@ -81,7 +81,7 @@ def test_controls_of_several_rates_decide_too() -> None:
     """A control is found at the learner's own rate; where there are several, names have the rate added."""
     cells = []
     for seed, rate in [(s, r) for s in range(6) for r in (0.1, 0.3)]:
-        for learner, level in (("gd", 0.4), ("random-update", 0.5)):
+        for learner, level in (("gd", 0.4), ("gd/random-update", 0.5)):
             columns = {
                 "model": "m",
                 "variant": "trained",
@@ -105,7 +105,7 @@ def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
     for seed in range(6):
         for learner, level in (
             (who("gd", layers=[2]), 0.3),
-            (who("random-update", layers=[2]), 0.35),
+            (who("gd/random-update", layers=[2]), 0.35),
             (who("gd", layers=[3]), 0.3),
         ):
             put(made, "sst2", "trained", seed, learner, "sim_aou", QUERIES, np.full(len(QUERIES), level))
@@ -117,7 +117,7 @@ def test_a_learner_of_some_layers_has_controls_of_the_same_only() -> None:
 
 def test_a_control_of_too_few_seeds_decides_nothing() -> None:
     made = evidence(seeds=4)
-    for variant, learner in (("untrained", "gd"), ("trained", "random-update")):
+    for variant, learner in (("untrained", "gd"), ("trained", "gd/random-update")):
         where = key("sst2", variant, learner, "sim_aou")
         made.values[where] = {0: made.values[where][0]}
     word, _ = only(verdict(made))
@@ -255,7 +255,7 @@ def test_seeds_that_were_not_enough_are_never_said_to_do() -> None:
 def test_ceiling_and_data() -> None:
     made = evidence()
     for seed in range(6):
-        put(made, "sst2", "trained", seed, "in-context-redraw", "sim_aou", QUERIES, np.full(60, 0.6))
+        put(made, "sst2", "trained", seed, "in-context/redraw", "sim_aou", QUERIES, np.full(60, 0.6))
         put(made, "sst2", "trained", seed, who("gd", layers=[2]), "sim_aou", QUERIES, np.full(60, 0.3))
     found = verdict(made)
     answer, of_one_layer = found.answers

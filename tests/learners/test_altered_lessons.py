@@ -29,7 +29,7 @@ def test_redrawn(balanced: bool) -> None:
         assert Counter(d.label_index for d in again.demonstrations) == Counter({0: 2, 1: 2})
     asked = set(lesson.query_ids)
     assert not asked & {d.id for d in again.demonstrations}
-    for name, other in (("in-context-redraw", again), ("gd-redraw", again)):
+    for name, other in (("in-context/redraw", again), ("gd/redraw", again)):
         taught = Bench(bench.model, other)
         lr = LR if name.startswith("gd") else None
         expected = taught.learned("gd", LR).trace if lr else taught.in_context
@@ -109,8 +109,8 @@ def test_a_redraw_keeps_to_all_demonstrations_and_says_how_many_it_used() -> Non
         lesson = tiny_lesson(model, shots=6, seed=seed, max_positions=100, gd_demonstrations="all")
         again = redrawn(lesson, model)
         assert len(again.training) == 6
-        assert Bench(model, lesson).learned("in-context-redraw").shots_used == again.shots_used
-        assert Bench(model, lesson).learned("gd-redraw", LR).shots_used == again.shots_used
+        assert Bench(model, lesson).learned("in-context/redraw").shots_used == again.shots_used
+        assert Bench(model, lesson).learned("gd/redraw", LR).shots_used == again.shots_used
 
 
 @pytest.mark.parametrize("corrupt", ["both", "icl"])
@@ -135,14 +135,14 @@ def test_reordered() -> None:
     assert again.demonstrations == expected.demonstrations
     assert again.training == expected.training
     assert again.episode.demonstrations == expected.episode.demonstrations
-    trace = bench.learned("in-context-reorder").trace
+    trace = bench.learned("in-context/reorder").trace
     torch.testing.assert_close(trace.attn_out, Bench(bench.model, expected).in_context.attn_out)
-    delta, given = bench.learned("gd-reorder", LR).delta, Bench(bench.model, expected).learned("gd", LR).delta
+    delta, given = bench.learned("gd/reorder", LR).delta, Bench(bench.model, expected).learned("gd", LR).delta
     assert delta is not None
     assert given is not None
     assert oracle.worst(delta, dict(given)) <= 1e-12
     with pytest.raises(InputError, match="at least 2 shots"):
-        tiny_bench(shots=1).learned("in-context-reorder")
+        tiny_bench(shots=1).learned("in-context/reorder")
     two = tiny_bench(shots=2).lesson
     assert all(reordered(two, draw).context != two.context for draw in range(1, 6))
 

@@ -19,8 +19,8 @@ LR = 0.3
 def test_taught_the_wrong_thing() -> None:
     bench = tiny_bench(other=True, shots=6)
     for name, training in (
-        ("gd-random-labels", relabelled(bench.lesson, 1000).training),
-        ("gd-other-task", bench.other.training),
+        ("gd/random-labels", relabelled(bench.lesson, 1000).training),
+        ("gd/other-task", bench.other.training),
     ):
         wrong = Bench(bench.model, _teaching(bench, training))
         learned = bench.learned(name, LR)
@@ -35,7 +35,7 @@ def test_taught_the_wrong_thing() -> None:
     episode = Episode.draw(tiny_task(), 6, 0, 5, demo_labels="random")
     assert random == list(episode.labels("gd"))
     with pytest.raises(InputError, match="lesson of another task"):
-        tiny_bench().learned("gd-other-task", LR)
+        tiny_bench().learned("gd/other-task", LR)
 
 
 def _teaching(bench: Bench, training: tuple[DemonstrationTokens, ...]) -> Lesson:
@@ -46,7 +46,7 @@ def _teaching(bench: Bench, training: tuple[DemonstrationTokens, ...]) -> Lesson
 def test_random_update() -> None:
     bench = tiny_bench("llama")
     gd = bench.learned("gd", LR).delta
-    one, two = (bench.learned("random-update", LR, draw=d) for d in (0, 1))
+    one, two = (bench.learned("gd/random-update", LR, draw=d) for d in (0, 1))
     assert gd is not None
     assert one.delta is not None
     assert two.delta is not None

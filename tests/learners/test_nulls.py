@@ -64,7 +64,7 @@ def test_what_null_contexts_hold() -> None:
 
 def test_nulls_can_be_read_again() -> None:
     bench = tiny_bench(shots=3, queries=5)
-    for name in ("null-context", "zero-shot-offset", "in-context-redraw", "in-context-reorder"):
+    for name in ("null-context", "zero-shot-offset", "in-context/redraw", "in-context/reorder"):
         learned = bench.learned(name)
         assert learned.again is not None
         torch.testing.assert_close(learned.again(bench.lesson).attn_out, learned.trace.attn_out)

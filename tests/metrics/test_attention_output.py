@@ -193,7 +193,7 @@ def drifting(seed: int, shared: float, own_part: torch.Tensor) -> torch.Tensor:
 
 
 def test_nulls_that_only_drift_score_no_more_than_mismatched() -> None:
-    """As gd-other-task and random-update do: the shared drift is there, the query's own change is not."""
+    """As gd/other-task and random-update do: the shared drift is there, the query's own change is not."""
     shape = {"queries": 200, "width": WIDTH}
     base = random_trace(0, **shape)
     own_icl = torch.randn(200, LAYERS, WIDTH, generator=torch.Generator().manual_seed(7))

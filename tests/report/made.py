@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
-from dualscope.core.spec import ALIASES, IN_CONTEXT, LearnerSpec
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting, under_control
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -31,7 +32,7 @@ def make_run(
     folder: Path,
     tasks: Sequence[str] = ("sst2", "subj"),
     variants: Sequence[str] = ("trained", "untrained"),
-    learners: Sequence[str] = ("gd", "lcgd", "random-update"),
+    learners: Sequence[str] = ("gd", "lcgd", "gd/random-update"),
     seeds: int = 5,
     layers: int = 3,
     queries: int = 30,
@@ -43,7 +44,7 @@ def make_run(
     rates: Sequence[float] = (0.1,),
     orders: Sequence[int] = (0,),
     noise: float = 0.05,
-    options: str = "{}",
+    settings: Mapping[str, Any] = {},
     explained: Mapping[LearnerSpec, float] = {},
     ceilings: Sequence[str] = ("kv-distilled", "context-patch"),
     parameters: int | None = None,
@@ -62,17 +63,19 @@ def make_run(
 
     def store(columns: dict[str, Any], rows: list[dict[str, Any]], table: dict[str, Any]) -> None:
         nonlocal number
-        empty = dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0, "model": model}
+        empty = (
+            dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0} | asdict(Setting(model))
+        )
         number += 1
         cell = f"{first:02x}{number:018x}"
-        name, control = ALIASES.get(columns["learner"], (columns["learner"], None))
+        name, _, control = columns["learner"].partition("/")
         known = {"zero-shot": "baseline", "in-context": "reference"}
         known |= {"null-context": "null", "zero-shot-offset": "null"}
-        control = columns.get("control") or control
+        control = columns.get("control") or control or None
         role = CONTROL_ROLES[control] if control else known.get(name, "hypothesis")
         if name in ceilings:
             role = "ceiling"
-        own = {"learner": name, "control": control, "role": role}
+        own = {"learner": under_control(name, control), "control": control, "role": role}
         said = dict(notes) | ({} if parameters is None else {"parameters": str(parameters)})
         run.store(cell, [{**empty, **columns, **own, **row} for row in rows], _queries(table), notes=said)
 
@@ -90,7 +93,7 @@ def make_run(
                 store(zero, [_row("accuracy", float((wrong == gold).mean()))], table)
                 for order, shown in [(o, d) for o in orders for d in demo_labels]:
                     here = {**base, "order": order, "shots": shots, "shots_used": shots, "demo_labels": shown}
-                    here["options"] = options
+                    here |= settings
                     right = {**table, "prediction": gold}
                     gain = 1.0 - float((wrong == gold).mean())
                     rows = [_row("accuracy", 1.0), _row("icl_learned", gain, "zero-shot")]

@@ -44,9 +44,9 @@ def test_500_cells_stay_small(tmp_path: Path) -> None:
         "lcgd",
         "lcgd-clipped",
         "lcgd-matched",
-        "random-update",
-        "gd-random-labels",
-        "gd-other-task",
+        "gd/random-update",
+        "gd/random-labels",
+        "gd/other-task",
     )
     run = make_run(tmp_path / "run", tasks, variants, learners, seeds=4, layers=24, shots=32, queries=20)
     assert len(list((run / "cells").iterdir())) > 500

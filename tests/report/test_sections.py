@@ -67,8 +67,8 @@ def test_runs_stand_side_by_side(plain_run: Path, tmp_path: Path) -> None:
 
 def test_zero_shot_is_there_whatever_the_demonstrations_options(tmp_path: Path) -> None:
     """The options of demonstrations are not zero-shot's, yet it is where every learner of them starts."""
-    options = '{"balanced":true,"gd_demonstrations":"all"}'
-    (subject,) = Data([make_run(tmp_path / "run", options=options)]).subjects
+    shown = {"balanced": True, "gd_demonstrations": "all"}
+    (subject,) = Data([make_run(tmp_path / "run", settings=shown)]).subjects
     assert subject.learners[:3] == ["zero-shot", "in-context", "gd"]
     assert subject.get("sst2", "zero-shot", "accuracy") is not None
     assert {cell.columns["learner"] for cell in subject.cells} >= {"zero-shot", "in-context", "gd"}
@@ -157,7 +157,7 @@ def test_what_a_study_varies_is_shown(tmp_path: Path) -> None:
 def test_several_rates_leave_one_in_the_other_charts(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], rates=[0.1, 1.0])
     subject = Data([run]).subjects[0]
-    assert subject.setting.several_rates
+    assert subject.several_rates
     assert {cell.columns["lr"] for cell in subject.cells if cell.columns["learner"] == "gd"} == {0.1}
 
 

@@ -75,7 +75,7 @@ def test_own_controls_are_used_by_the_verdict(
         own = [
             row["value"]
             for row in rows
-            if (row["learner"], row["control"], row["task"]) == (who.name, "random-labels", answer["task"])
+            if (row["learner"], row["task"]) == (f"{who.name}/random-labels", answer["task"])
             and (row["metric"], row["reference"], row["layer"]) == ("sim_aou", "in-context", None)
         ]
         assert abs(comparisons["random-labels"]["control_value"]["mean"] - sum(own) / len(own)) < 1e-9

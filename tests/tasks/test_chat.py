@@ -177,15 +177,15 @@ def test_chat_needs_a_model_with_a_template(cli: Cli) -> None:
 def test_a_study_in_chat(model: Path, tmp_path: Path, cli: Cli) -> None:
     def run(name: str, place: object, *more: str) -> tuple[int, str, str]:
         study = (
-            "--task embedded-sst2 --learner gd --learner gd:redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
+            "--task embedded-sst2 --learner gd --learner gd/redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
         )
         rest = "--variant trained --device cpu --dtype float32 --no-report --jobs 1"
         return cli("run", "--model", place, *study.split(), *rest.split(), "--out", tmp_path / name, *more)
 
     assert run("plain", model)[0] == 0
     assert run("told", model, "--chat")[0] == 0
-    options = {name: {r["options"] for r in rows_of(tmp_path / name)} for name in ("plain", "told")}
-    assert options == {"plain": {"{}"}, "told": {'{"chat":true}'}}
+    chat = {name: {r["chat"] for r in rows_of(tmp_path / name)} for name in ("plain", "told")}
+    assert chat == {"plain": {False}, "told": {True}}
     code, _, error = run("none", "embedded", "--chat")
     assert code == 2
     assert "has no chat template" in error

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import Setting
 
 T = TypeVar("T")
 WIDE = 110
@@ -59,11 +60,9 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
     for found in responses:
         show_response(console, found)
     for answer in answers:
-        setting = answer["setting"]
-        labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
-        labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
+        setting = Setting.of(answer["setting"])
         console.print(
-            f"[bold]verdict[/bold] on {escape(setting['model'])}, {setting['shots']} shots{labels}: "
+            f"[bold]verdict[/bold] on {escape(setting.model)}, {escape(setting.in_words)}: "
             f"[bold]{escape(answer['headline'])}[/bold]"
         )
         for sentence in answer["sentences"]:
@@ -91,11 +90,10 @@ def show_response(console: Console, verdict: Mapping[str, Any]) -> None:
     """The answer in words, and a small table: every hypothesis on every task, beside its scale."""
     from rich.table import Table
 
-    setting = verdict["setting"]
-    labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+    setting = Setting.of(verdict["setting"])
     variant = "" if verdict["variant"] == "trained" else f", {verdict['variant']}"
     console.print(
-        f"[bold]{escape(setting['model'])}[/bold]{variant}, {setting['shots']} shots{labels}: "
+        f"[bold]{escape(setting.model)}[/bold]{variant}, {escape(setting.in_words)}: "
         f"[bold]{escape(verdict['headline'])}[/bold]"
     )
     table = Table(

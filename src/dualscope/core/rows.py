@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from dualscope.core.spec import LearnerSpec
-from dualscope.core.words import Control, Corrupt, DemoLabels, Family, Level, Role, Variant
-
-SITTING = ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat", "dtype", "subset")
-"""Options in a row that are the sitting's, not the learner's."""
+from dualscope.core.words import (
+    Control,
+    Corrupt,
+    DemoLabels,
+    Family,
+    GdDemonstrations,
+    GdOrder,
+    Level,
+    Precision,
+    ReadAt,
+    Role,
+    Subset,
+    Variant,
+)
 
 
 class MetricRow(TypedDict):
@@ -44,6 +53,13 @@ class SummaryColumns(TypedDict):
     corrupt: Corrupt
     queries_from: str | None
     options: str
+    dtype: Precision
+    read_at: ReadAt
+    chat: bool
+    balanced: bool
+    gd_demonstrations: GdDemonstrations
+    gd_order: GdOrder
+    subset: Subset
     intervention: str | None
     family: Family | None
 
@@ -91,10 +107,34 @@ class ExperimentRow(TypedDict):
 
 
 CELL_COLUMNS = (
-    *("model", "variant", "init_seed", "task", "seed", "order", "shots", "shots_used", "learner", "control"),
-    *("role", "lr", "demo_labels", "corrupt", "queries_from", "options", "intervention", "family"),
+    *(
+        "model",
+        "variant",
+        "init_seed",
+        "dtype",
+        "task",
+        "seed",
+        "order",
+        "shots",
+        "shots_used",
+        "learner",
+        "control",
+    ),
+    *(
+        "role",
+        "family",
+        "lr",
+        "options",
+        "demo_labels",
+        "corrupt",
+        "balanced",
+        "queries_from",
+        "read_at",
+        "chat",
+    ),
+    *("gd_demonstrations", "gd_order", "subset", "intervention"),
 )
-"""In the order of the files, which stays as it is: files that were written before have it too."""
+"""In the order of the files."""
 COLUMNS = (*CELL_COLUMNS, *MetricRow.__annotations__)
 SUMMARY_KEYS = tuple(SummaryColumns.__annotations__)
 SUMMARY_COLUMNS = tuple(SummaryRow.__annotations__)
@@ -104,16 +144,9 @@ EXPERIMENT_COLUMNS = tuple(ExperimentRow.__annotations__)
 def learning_of(columns: Mapping[str, Any]) -> LearnerSpec:
     """The learner that a row is of.
 
-    >>> options = '{"dtype":"tf32","readout":"attention"}'
-    >>> learning_of({"learner": "lcgd", "control": None, "lr": 0.1, "options": options})
-    LearnerSpec(name='lcgd', control=None, options='{"readout":"attention"}', rate=0.1)
+    >>> learning_of({"learner": "lcgd/redraw", "control": "redraw", "lr": 0.1, "options": '{"draw":2}'})
+    LearnerSpec(name='lcgd', control='redraw', options='{"draw":2}', rate=0.1)
     """
-    options = json.loads(columns["options"] or "{}")
-    own = {key: value for key, value in options.items() if key not in SITTING}
-    return LearnerSpec.of(columns["learner"], own, columns["control"], columns.get("lr"))
-
-
-def sitting_options(columns: Mapping[str, Any]) -> str:
-    """The options of a row that are its sitting's, as JSON."""
-    options = json.loads(columns["options"] or "{}")
-    return json.dumps({key: options[key] for key in SITTING if key in options}, sort_keys=True)
+    control = columns["control"]
+    name = columns["learner"] if control is None else columns["learner"].removesuffix(f"/{control}")
+    return LearnerSpec(name, control, columns["options"] or "{}", columns.get("lr"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dualscope.core.canonical import canonical, fingerprint
 from dualscope.core.words import (
@@ -21,6 +21,7 @@ from dualscope.core.words import (
     Precision,
     ReadAt,
     Role,
+    Subset,
     Variant,
 )
 
@@ -34,18 +35,11 @@ DEFINITIONS = 5
 CHECKPOINT = re.compile(r"(?:.*[-_])?(?:checkpoint|global_?step|step)[-_]?(\d{1,15})(?:[-_].*)?")
 """How trainings name their checkpoints' folders, and hubs their revisions: checkpoint-500, step1000."""
 UNSEEN = ("adapter", "adapter_mode", "called")  # of a model: its name and the weights' hash know of them
-ALIASES: dict[str, tuple[str, Control]] = {
-    "gd-redraw": ("gd", "redraw"),
-    "gd-reorder": ("gd", "reorder"),
-    "gd-random-labels": ("gd", "random-labels"),
-    "gd-other-task": ("gd", "other-task"),
-    "random-update": ("gd", "random-update"),
-    "in-context-redraw": ("in-context", "redraw"),
-    "icl-redraw": ("in-context", "redraw"),
-    "in-context-reorder": ("in-context", "reorder"),
-    "icl-reorder": ("in-context", "reorder"),
-}
-"""What learners under a control were called before controls were for every learner."""
+
+
+def under_control(learner: str, control: str | None) -> str:
+    """How a learner under a control is written. Names of learners and controls have no slash."""
+    return learner if control is None else f"{learner}/{control}"
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,9 @@ class LearnerSpec:
 
     >>> lcgd = LearnerSpec.of("lcgd", {"readout": "attention"}, rate=0.1)
     >>> lcgd.label, lcgd.under("random-labels").label
-    ('lcgd[readout=attention]', 'lcgd[readout=attention] under random-labels')
+    ('lcgd[readout=attention]', 'lcgd[readout=attention]/random-labels')
+    >>> lcgd.under("random-labels").written
+    'lcgd/random-labels'
     """
 
     name: str
@@ -80,8 +76,12 @@ class LearnerSpec:
     def label(self) -> str:
         """What people read. Nothing is ever read back out of it."""
         inside = ",".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
-        under = f" under {self.control}" if self.control else ""
-        return f"{self.name}[{inside}]{under}" if inside else f"{self.name}{under}"
+        return under_control(f"{self.name}[{inside}]" if inside else self.name, self.control)
+
+    @property
+    def written(self) -> str:
+        """The name that rows and the command line have: a learner under a control has one of its own."""
+        return under_control(self.name, self.control)
 
     def under(self, control: Control | None) -> LearnerSpec:
         """The same learner under a control; None: as it is without one."""
@@ -246,24 +246,92 @@ class EpisodeSpec:
     def key(self) -> str:
         return fingerprint(self.facts)
 
-    def without_demonstrations(self) -> EpisodeSpec:
-        """What zero-shot is asked: the same for all shots, orders and labels, because it sees no demonstrations.
 
-        Abstract labels are the queries' labels too.
-        """
-        labels: DemoLabels = "abstract" if self.demo_labels == "abstract" else "gold"
-        return EpisodeSpec(
-            self.model,
-            self.task,
-            self.data,
-            self.seed,
-            shots=0,
-            demo_labels=labels,
-            queries=self.queries,
-            read_at=self.read_at,
-            chat=self.chat,
-            queries_from=self.queries_from,
+T = TypeVar("T", EpisodeSpec, "Setting")
+
+
+def without_demonstrations(spec: T) -> T:
+    """What zero-shot is asked: the same for all shots, orders and labels, because it sees no demonstrations.
+
+    Abstract labels stay: they are the queries' labels too.
+    """
+    unseen = ("shots", "order", "demo_labels", "corrupt", "balanced", "gd_demonstrations", "gd_order")
+    plain: dict[str, Any] = {f.name: f.default for f in fields(spec) if f.name in unseen} | {"shots": 0}
+    if spec.demo_labels == "abstract":
+        plain["demo_labels"] = "abstract"
+    return replace(spec, **plain)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cells of one verdict have in common: the model, how it is read, and how the demonstrations are shown.
+
+    >>> Setting("tiny", 16).holds({"model": "tiny", "shots": 16, "role": "hypothesis"})
+    True
+    >>> flipped = Setting("tiny", 16, "flipped")
+    >>> flipped.holds({"model": "tiny", "shots": 0, "role": "baseline"}), flipped.flipped
+    (True, ('icl', 'gd'))
+    """
+
+    model: str
+    shots: int | None = None
+    demo_labels: DemoLabels = "gold"
+    corrupt: Corrupt = "both"
+    queries_from: str | None = None
+    """Another task that the queries are of."""
+    dtype: Precision = "float32"
+    read_at: ReadAt = "prompt-end"
+    chat: bool = False
+    balanced: bool = False
+    gd_demonstrations: GdDemonstrations = "same"
+    gd_order: GdOrder = "same"
+    subset: Subset = "all"
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Setting:
+        """That of a row; what is not said is as usual."""
+        return cls(
+            **{
+                field.name: columns[field.name]
+                for field in fields(cls)
+                if columns.get(field.name) is not None
+            }
         )
+
+    @property
+    def flipped(self) -> tuple[str, ...]:
+        """Whose demonstrations had flipped labels: `icl`, `gd`."""
+        if self.demo_labels != "flipped":
+            return ()
+        return ("icl", "gd") if self.corrupt == "both" else (self.corrupt,)
+
+    @property
+    def reading(self) -> Setting:
+        """The same whatever the demonstrations' number and labels: one model in one page's charts."""
+        return replace(self, shots=None, demo_labels="gold", corrupt="both", queries_from=None)
+
+    @property
+    def in_words(self) -> str:
+        """The demonstrations, for people: ``16 shots, flipped labels``."""
+        labels = "" if self.demo_labels == "gold" else f", {self.demo_labels} labels"
+        return f"{self.shots} shots{labels}" + (
+            f", asked about {self.queries_from}" if self.queries_from else ""
+        )
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """How the model is read and taught, as far as that is not as usual."""
+        kept = {field.name: getattr(self.reading, field.name) for field in fields(self)}
+        return {
+            name: value for name, value in kept.items() if name != "model" and value != getattr(Setting, name)
+        }
+
+    def holds(self, columns: Mapping[str, Any]) -> bool:
+        """Whether a row is of this setting; one of zero-shot is of all in which it is asked the same."""
+        other = Setting.of(columns)
+        if columns["role"] == "baseline":
+            return without_demonstrations(other) == without_demonstrations(self)
+        return other == self
 
 
 @dataclass(frozen=True)
@@ -286,7 +354,7 @@ class CellSpec:
     beside: tuple[LearnerSpec, ...] = ()
     """Other learners that its metrics need: null contexts, the other gradient learner of ``alpha``."""
     metrics: tuple[str, ...] | None = None
-    subset: Literal["all", "f2t"] = "all"
+    subset: Subset = "all"
     per_head: bool = False
     per_query: bool = False
     code: str = ""
@@ -313,15 +381,6 @@ class CellSpec:
     def columns(self, shots_used: int | None) -> CellColumns:
         """The columns that say which cell a row belongs to."""
         episode, model = self.episode, self.episode.model
-        unusual = {
-            name: getattr(episode, name)
-            for name in ("balanced", "read_at", "gd_demonstrations", "gd_order", "chat")
-            if getattr(episode, name) != getattr(EpisodeSpec, name)
-        }
-        if model.dtype != ModelSpec.dtype:
-            unusual["dtype"] = model.dtype
-        if self.subset != CellSpec.subset:
-            unusual["subset"] = self.subset
         return {
             "model": model.name,
             "variant": model.variant,
@@ -331,14 +390,21 @@ class CellSpec:
             "order": episode.order,
             "shots": episode.shots,
             "shots_used": 0 if self.role == "baseline" else shots_used,
-            "learner": self.learning.name,
+            "learner": self.learning.written,
             "control": self.learning.control,
             "role": self.role,
             "lr": self.learning.rate,
             "demo_labels": episode.demo_labels,
             "corrupt": episode.corrupt,
             "queries_from": None if episode.queries_from is None else episode.queries_from[0],
-            "options": canonical({**unusual, **self.learning.settings}),
+            "options": self.learning.options,
+            "dtype": model.dtype,
+            "read_at": episode.read_at,
+            "chat": episode.chat,
+            "balanced": episode.balanced,
+            "gd_demonstrations": episode.gd_demonstrations,
+            "gd_order": episode.gd_order,
+            "subset": self.subset,
             "intervention": None if self.intervention is None else self.intervention.kind,
             "family": self.family,
         }

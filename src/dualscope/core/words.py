@@ -24,6 +24,8 @@ drawn, they have another one again, as in the published code."""
 Precision = Literal["float64", "float32", "tf32", "bfloat16", "float16"]
 AskedPrecision = Literal["auto"] | Precision
 """``auto``: float64 for a small model on a CPU, else float32."""
+Subset = Literal["all", "f2t"]
+"""Which queries metrics of attention are over; ``f2t``: those that both learners turn from wrong to right."""
 AdapterMode = Literal["merged", "active"]
 """Whether a LoRA adapter is added to the weights, or stays a path of its own beside them."""
 

@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dualscope.core.canonical import canonical, fingerprint
+from dualscope.core.canonical import fingerprint
 from dualscope.core.errors import InputError
-from dualscope.core.rows import SUMMARY_KEYS, SummaryRow, learning_of, sitting_options
-from dualscope.core.spec import LearnerSpec
+from dualscope.core.rows import SUMMARY_KEYS, SummaryRow, learning_of
+from dualscope.core.spec import LearnerSpec, Setting
 from dualscope.export.names import Curve, metric_name
-from dualscope.findings.evidence import Setting
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report import write_report
 from dualscope.report.source import ReportedRun
@@ -172,19 +171,13 @@ def _curves(table: pa.Table, own: str | None) -> tuple[dict[str, Curve], dict[st
 
 def _asked(columns: Mapping[str, Any]) -> tuple[Setting, str, LearnerSpec]:
     """Which answer of a verdict is about a learner."""
-    setting = {name: columns[name] for name in ("model", "shots", "demo_labels", "corrupt", "queries_from")}
-    return (
-        Setting(options=canonical(json.loads(sitting_options(columns))), **setting),
-        columns["task"],
-        learning_of(columns),
-    )
+    return Setting.of(columns), columns["task"], learning_of(columns)
 
 
 def _answers(verdicts: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str, LearnerSpec], str]:
     found = {}
     for verdict in verdicts:
-        about = verdict["setting"]
-        setting = Setting(**{**about, "options": canonical(json.loads(about["options"]))})
+        setting = Setting.of(verdict["setting"])
         for answer in verdict["answers"]:
             found[setting, answer["task"], LearnerSpec.from_facts(answer["learning"])] = answer["answer"]
     return found

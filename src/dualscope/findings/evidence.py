@@ -11,9 +11,9 @@ import numpy as np
 from dualscope.core.errors import InputError
 from dualscope.core.estimate import Estimate
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.rows import learning_of, sitting_options
+from dualscope.core.rows import learning_of
 from dualscope.core.shares import SHARES
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
 from dualscope.core.statistics import ratio
 from dualscope.core.words import Role
 
@@ -39,31 +39,6 @@ class EvidenceKey(NamedTuple):
     learning: LearnerSpec
     metric: str
     reference: LearnerSpec | str | None = None
-
-
-@dataclass(frozen=True, order=True)
-class Setting:
-    """What all cells of one verdict have in common."""
-
-    model: str
-    shots: int | None = None
-    demo_labels: str = "gold"
-    corrupt: str = "both"
-    options: str = "{}"
-    queries_from: str | None = None
-    """Another task that the queries are of."""
-
-    @property
-    def flipped(self) -> tuple[str, ...]:
-        """Whose demonstrations had flipped labels: `icl`, `gd`."""
-        if self.demo_labels != "flipped":
-            return ()
-        return ("icl", "gd") if self.corrupt == "both" else (self.corrupt,)
-
-    def asks_like(self, other: Setting) -> bool:
-        """Whether zero-shot is asked the same there: abstract labels are the queries' labels too."""
-        abstract = [one.demo_labels == "abstract" for one in (self, other)]
-        return (self.model, self.queries_from, abstract[0]) == (other.model, other.queries_from, abstract[1])
 
 
 @dataclass
@@ -165,14 +140,12 @@ class Evidence:
         Zero-shot sees no demonstrations, so its cells count in every setting of its model with the same queries.
         """
         pairs = [(columns, table) for columns, table in cells]
-        settings = sorted({setting_of(c) for c, _ in pairs if c["role"] != "baseline"}, key=repr)
+        settings = sorted({Setting.of(c) for c, _ in pairs if c["role"] != "baseline"}, key=repr)
         found = {setting: cls(flipped=setting.flipped) for setting in settings}
         for columns, table in pairs:
-            same = setting_of(columns)
-            alone = columns["role"] == "baseline"
-            shared = [s for s in settings if s.asks_like(same)] if alone else [same]
-            for setting in shared:
-                found[setting].add_table(columns, table)
+            for setting in settings:
+                if setting.holds(columns):
+                    found[setting].add_table(columns, table)
         return found
 
     def add_table(self, cell: Mapping[str, Any], table: pa.Table) -> None:
@@ -207,14 +180,3 @@ def _parts(key: EvidenceKey) -> tuple[EvidenceKey, ...]:
     if key.metric not in SHARES:
         return (key,)
     return tuple(key._replace(metric=part) for part in SHARES[key.metric])
-
-
-def setting_of(cell: Mapping[str, Any]) -> Setting:
-    return Setting(
-        str(cell["model"]),
-        cell.get("shots"),
-        cell.get("demo_labels") or "gold",
-        cell.get("corrupt") or "both",
-        sitting_options(cell),
-        cell.get("queries_from"),
-    )

@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from dualscope.core.rows import SummaryRow, learning_of, sitting_options
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec
+from dualscope.core.rows import SummaryRow, learning_of
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
 from dualscope.core.words import CONTROL_ROLES, Control
 from dualscope.findings.answer import each_text
 from dualscope.findings.summary import ALL_TASKS
@@ -147,17 +146,18 @@ def rankings(rows: Iterable[SummaryRow]) -> list[Ranking]:
 
 def sentences(rows: Iterable[SummaryRow]) -> list[str]:
     """For every model and setting in which hypotheses stand side by side: which one explains most of each task."""
-    settings: dict[tuple[Any, ...], list[SummaryRow]] = {}
+    settings: dict[Setting, list[SummaryRow]] = {}
     for row in rows:
         if row["role"] != "baseline" and row["task"] != ALL_TASKS:
-            key = (row["model"], row["shots"], row["demo_labels"], row["queries_from"], sitting_options(row))
-            settings.setdefault(key, []).append(row)
+            settings.setdefault(Setting.of(row), []).append(row)
     found = []
-    for (model, shots, *_), own in settings.items():
+    for setting, own in settings.items():
         ranked = [ranking for ranking in rankings(own) if len(ranking.hypotheses) > 1]
         if ranked:
             best = "; ".join(ranking.in_short() for ranking in ranked)
-            found.append(f"What explains most of in-context learning in {model}, {shots} shots: {best}.")
+            found.append(
+                f"What explains most of in-context learning in {setting.model}, {setting.shots} shots: {best}."
+            )
     return found
 
 

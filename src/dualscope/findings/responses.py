@@ -13,10 +13,9 @@ import numpy as np
 from dualscope.core.canonical import fingerprint
 from dualscope.core.response_products import OWN, ComparedPart, Part, parts_of, plant_name, weighted
 from dualscope.core.rows import Row, learning_of
-from dualscope.core.spec import IN_CONTEXT, PLAIN, LearnerSpec
+from dualscope.core.spec import IN_CONTEXT, PLAIN, LearnerSpec, Setting
 from dualscope.core.statistics import holm
 from dualscope.core.words import Family, Level, Role
-from dualscope.findings.evidence import Setting, setting_of
 from dualscope.findings.response_rule import (
     FLOOR,
     FOUND,
@@ -159,7 +158,7 @@ def response_verdicts(run: RunFolder, cells: Sequence[StoredCell], keep: bool = 
         return list(known["verdicts"])
     groups: dict[tuple[Setting, str], dict[str, TaskResponses]] = {}
     for cell in judged:
-        key = setting_of(cell.columns), str(cell.columns["variant"])
+        key = Setting.of(cell.columns), str(cell.columns["variant"])
         task = str(cell.columns["task"])
         own = groups.setdefault(key, {}).setdefault(task, TaskResponses(task))
         episode = (int(cell.columns["seed"]), int(cell.columns["order"]), cell.columns["init_seed"])

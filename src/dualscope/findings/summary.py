@@ -28,7 +28,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"
 SAME_OVER_TASKS = {*SUMMARY_KEYS, "metric", "reference"} - {"task", "lr"}
-RULES = 3  # grows with how intervals are made, so that a stored summary of older rules is made anew
+RULES = 4  # grows with how intervals are made, so that a stored summary of older rules is made anew
 FILE, STAMP = "summary.csv", "summary_of.json"
 
 
@@ -216,6 +216,8 @@ def _parse(text: str) -> list[SummaryRow]:
             row[name] = float(row[name]) if row[name] is not None else (None if name == "lr" else math.nan)
         for name in ("shots", "seeds", "queries"):
             row[name] = int(row[name])
+        for name in ("chat", "balanced"):
+            row[name] = row[name] == "True"
         row["each"] = tuple(map(float, (row["each"] or "").split()))
         rows.append(cast("SummaryRow", row))
     return rows

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
-from dualscope.core.spec import ALIASES, LearnerSpec
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control, Role
 from dualscope.descent.log import Log
 from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered
@@ -157,27 +157,26 @@ def identify(
     control: str | None = None,
     rate: float | None = None,
 ) -> LearnerSpec:
-    """Who is meant: aliases resolved, options checked, those that are the defaults left out.
+    """Who is meant: aliases resolved, a control split off, options checked, those that are the defaults left out.
 
     >>> identify("ft", {"epochs": 1}, rate=0.1)
     LearnerSpec(name='gd', control=None, options='{}', rate=0.1)
-    >>> identify("gd-redraw", {"draw": 2}).label
-    'gd[draw=2] under redraw'
+    >>> identify("gd/redraw", {"draw": 2}).label
+    'gd[draw=2]/redraw'
     >>> identify("gd", {"epoch": 2})
     Traceback (most recent call last):
     dualscope.core.errors.InputError: learner 'gd': option 'epoch': extra inputs are not permitted, found 2. ...
     """
-    if name in ALIASES:
-        name, alias = ALIASES[name]
-        if control not in (None, alias):
-            raise InputError(f"learner '{name}' cannot be under two controls: {alias} and {control}")
-        control = alias
+    name, _, under = name.partition("/")
+    if under and control not in (None, under):
+        raise InputError(f"learner '{name}' cannot be under two controls: {under} and {control}")
+    control = under or control
     name = LEARNERS.canonical(name)
     known: Control | None = None
     if control is not None:
         known = COMBINATORS.canonical(control)  # type: ignore[assignment]
-    own, under = settings_of(name, known, options or {})
-    return LearnerSpec.of(name, {**own.changed(), **under.changed()}, known, rate)
+    own, theirs = settings_of(name, known, options or {})
+    return LearnerSpec.of(name, {**own.changed(), **theirs.changed()}, known, rate)
 
 
 def settings_of(name: str, control: Control | None, options: Mapping[str, Any]) -> tuple[Options, Options]:

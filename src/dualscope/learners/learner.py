@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
-from dualscope.core.spec import ALIASES, LearnerSpec
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Family, Role
 from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
@@ -202,10 +202,9 @@ class _Learners(Registry[type[Learner[Any]]]):
     """Learners know their own name, because their errors and logs speak of it."""
 
     def add(self, name: str, item: type[Learner[Any]], aliases: tuple[str, ...] = ()) -> type[Learner[Any]]:
-        if name in ALIASES:
-            learner, control = ALIASES[name]
+        if "/" in name:
             raise InputError(
-                f"learner '{name}' is the name of {learner} under {control}; choose another name"
+                f"learner '{name}': what stands behind a slash is a control; choose a name without one"
             )
         if isabstract(item):
             raise InputError(f"learner '{name}' has no method learn(bench, lr, options)")

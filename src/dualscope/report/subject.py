@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualscope.core.rows import SummaryRow, learning_of, sitting_options
-from dualscope.core.spec import LearnerSpec
+from dualscope.core.rows import SummaryRow, learning_of
+from dualscope.core.spec import LearnerSpec, Setting, without_demonstrations
 from dualscope.core.words import VARIANTS
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
@@ -18,8 +16,6 @@ from dualscope.report.charts.palette import Palette
 from dualscope.report.source import Document, ReportedRun
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
-UNSEEN = ("balanced", "gd_demonstrations")
-"""Options about demonstrations: zero-shot sees none, so its rows do not name them."""
 OWN_REFERENCE = ("in-context", "zero-shot", None)
 
 
@@ -29,91 +25,75 @@ class LabelledRow(SummaryRow):
     label: str
 
 
-@dataclass(frozen=True)
-class ChartSetting:
-    """What the charts hold fixed where a study varies it."""
-
-    shots: int | None
-    demo_labels: str
-    corrupt: str
-    rates: dict[str, float | None]
-    """By task."""
-    several_rates: bool
-    queries_from: str | None = None
-
-
 class Subject:
-    """A model in a run, with the options of its sittings (read position, precision) if they are unusual."""
+    """A model in a run, read and taught in one way: of several (read positions, precisions) each is a subject."""
 
     def __init__(
-        self, source: ReportedRun, model: str, sitting: str, several_runs: bool, alone: bool = False
+        self, source: ReportedRun, reading: Setting, several_runs: bool, alone: bool = False
     ) -> None:
-        self.source, self.model, self.sitting = source, model, sitting
+        self.source, self.model, self.reading = source, reading.model, reading
         self._palette: Palette | None = None
         # A model that was read in one way only is told by its name: its precision is among the facts of the run.
-        said = {k: v for k, v in json.loads(sitting).items() if not (alone and k == "dtype")}
-        options = ", ".join(f"{key} {value}" for key, value in said.items())
+        said = {name: value for name, value in reading.unusual.items() if not (alone and name == "dtype")}
+        options = ", ".join(f"{name} {value}" for name, value in said.items())
         self.name = (
-            (f"{source.name}: " if several_runs else "") + model + (f" ({options})" if options else "")
+            (f"{source.name}: " if several_runs else "") + self.model + (f" ({options})" if options else "")
         )
 
     @cached_property
     def all_rows(self) -> list[LabelledRow]:
-        """The summary's rows of this model and sitting, each with the learner's label."""
-        return [
-            {**row, "label": label_of(row)}
-            for row in self.source.summary
-            if row["model"] == self.model and self._sits_here(row)
-        ]
+        """The summary's rows of this model and way of reading, each with the learner's label."""
+        return [{**row, "label": label_of(row)} for row in self.source.summary if self._is_read_so(row)]
 
-    def _sits_here(self, columns: Mapping[str, Any]) -> bool:
-        if columns["role"] != "baseline":
-            return sitting_options(columns) == self.sitting
-        here = {key: value for key, value in json.loads(self.sitting).items() if key not in UNSEEN}
-        return _same_json(sitting_options(columns), json.dumps(here))
+    def _is_read_so(self, columns: Mapping[str, Any]) -> bool:
+        there = Setting.of(columns).reading
+        if columns["role"] == "baseline":
+            return without_demonstrations(there) == without_demonstrations(self.reading)
+        return there == self.reading
 
     @cached_property
-    def setting(self) -> ChartSetting:
+    def setting(self) -> Setting:
+        """What most charts hold fixed where a study varies it."""
+        return Setting.of(self._taught[0]) if self._taught else self.reading
+
+    @cached_property
+    def _taught(self) -> list[LabelledRow]:
+        """The rows of learners that see demonstrations: gold labels, the task's own queries, most shots if there."""
         rows = [row for row in self.all_rows if row["role"] != "baseline" and row["task"] != ALL_TASKS]
         labels = [row["demo_labels"] for row in rows]
-        kept = "gold" if "gold" in labels or not labels else labels[0]
-        rows = [row for row in rows if row["demo_labels"] == kept]
+        rows = [row for row in rows if row["demo_labels"] == ("gold" if "gold" in labels else labels[0])]
         asked = [row["queries_from"] for row in rows]
-        about = None if None in asked or not asked else asked[0]
-        rows = [row for row in rows if row["queries_from"] == about]
-        shots = max((row["shots"] for row in rows), default=None)
-        rows = [row for row in rows if row["shots"] == shots]
-        several = False
+        rows = [row for row in rows if row["queries_from"] == (None if None in asked else asked[0])]
+        most = max((row["shots"] for row in rows), default=None)
+        return [row for row in rows if row["shots"] == most]
+
+    @cached_property
+    def several_rates(self) -> bool:
+        """Whether some learner was run at several rates on one task."""
+        rates: dict[tuple[str, str], set[float]] = {}
+        for row in self._taught:
+            if row["lr"] is not None:
+                rates.setdefault((row["task"], row["label"]), set()).add(row["lr"])
+        return any(len(own) > 1 for own in rates.values())
+
+    @cached_property
+    def rates(self) -> dict[str, float | None]:
+        """By task, the rate that charts show where there are several: that at which plain GD is most accurate."""
         rates: dict[str, float | None] = {}
-        for task in dict.fromkeys(row["task"] for row in rows):
-            own = [row for row in rows if row["task"] == task and row["lr"] is not None]
-            several |= any(
-                len({r["lr"] for r in own if r["label"] == n}) > 1 for n in {r["label"] for r in own}
-            )
+        for task in dict.fromkeys(row["task"] for row in self._taught):
+            own = [row for row in self._taught if row["task"] == task and row["lr"] is not None]
             trained = [r for r in own if r["metric"] == "accuracy" and r["variant"] == "trained"]
             plain = [r for r in trained if r["label"] == "gd"] or trained or own
             best = max(plain, key=lambda r: (r["value"], -(r["lr"] or 0)), default=None)
             rates[task] = None if best is None else best["lr"]
-        corrupt = next((row["corrupt"] for row in rows), "both")
-        return ChartSetting(shots, kept, corrupt, rates, several, about)
+        return rates
 
     def in_setting(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
-        fixed = self.setting
-        if row["queries_from"] != fixed.queries_from:
-            return False
-        if row["role"] == "baseline":  # it sees no demonstrations, yet abstract labels are the queries' too
-            return bool((row["demo_labels"] == "abstract") == (fixed.demo_labels == "abstract"))
-        if (row["shots"], row["demo_labels"], row["corrupt"]) != (
-            fixed.shots,
-            fixed.demo_labels,
-            fixed.corrupt,
-        ):
+        if not self.setting.holds(row):
             return False
         return (
-            not fixed.several_rates
-            or row["lr"] is None
-            or row["lr"] == fixed.rates.get(row["task"], row["lr"])
+            not self.several_rates or row["lr"] is None or row["lr"] == self.rates.get(row["task"], row["lr"])
         )
 
     @cached_property
@@ -145,13 +125,7 @@ class Subject:
     @cached_property
     def cells(self) -> list[StoredCell]:
         """The cells of the setting."""
-        return [
-            cell
-            for cell in self.source.cells
-            if cell.columns["model"] == self.model
-            and self._sits_here(cell.columns)
-            and self.in_setting(cell.columns)
-        ]
+        return [cell for cell in self.source.cells if self.in_setting(cell.columns)]
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -203,22 +177,15 @@ class Subject:
 
     def verdicts(self) -> list[Document]:
         """This subject's, that of the charts' setting first."""
-        found = [
-            v
-            for v in self.source.verdicts
-            if v["setting"]["model"] == self.model and _same_json(v["setting"]["options"], self.sitting)
-        ]
-        fixed = self.setting
-        names = ("shots", "demo_labels", "corrupt", "queries_from")
-        own = tuple(getattr(fixed, name) for name in names)
-        return sorted(found, key=lambda v: tuple(v["setting"][name] for name in names) != own)
+        settings = [(Setting.of(verdict["setting"]), verdict) for verdict in self.source.verdicts]
+        found = [(setting, verdict) for setting, verdict in settings if setting.reading == self.reading]
+        return [verdict for _, verdict in sorted(found, key=lambda pair: pair[0] != self.setting)]
 
 
 def label_of(columns: Mapping[str, Any]) -> str:
     """A learner with the options that are its own, and its control: ``lcgd[readout=attention]``.
 
-    >>> options = '{"read_at":"first-label","readout":"attention"}'
-    >>> label_of({"learner": "lcgd", "control": None, "options": options})
+    >>> label_of({"learner": "lcgd", "control": None, "options": '{"readout":"attention"}'})
     'lcgd[readout=attention]'
     """
     return learning_of(columns).label
@@ -230,18 +197,13 @@ def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
     for source in sources:
         if source.has_cells:
             taught = [row for row in source.summary if row["role"] != "baseline"]
-            pairs = dict.fromkeys((row["model"], sitting_options(row)) for row in taught or source.summary)
+            readings = dict.fromkeys(Setting.of(row).reading for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
-            sittings = Counter(model for model, _ in pairs)
+            models = Counter(reading.model for reading in readings)
             found += [
-                Subject(source, model, sitting, several, alone=sittings[model] == 1)
-                for model, sitting in pairs
+                Subject(source, reading, several, alone=models[reading.model] == 1) for reading in readings
             ]
     shared = Palette(learning for subject in found for learning in subject.learnings.values())
     for subject in found:
         subject._palette = shared
     return found
-
-
-def _same_json(left: str, right: str) -> bool:
-    return bool(json.loads(left) == json.loads(right))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -12,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dualscope.core.rows import SummaryRow, learning_of, sitting_options
+from dualscope.core.rows import SummaryRow, learning_of
+from dualscope.core.spec import Setting
 from dualscope.core.words import ROLES, VARIANTS
 from dualscope.findings.summary import ALL_TASKS
 
@@ -53,14 +53,14 @@ def _names(rows: Sequence[SummaryRow]) -> list[str]:
         rates.setdefault((row["task"], learning_of(row).label), set()).add(row["lr"])
     labels = {row["demo_labels"] for row in rows}
     shots = {row["shots"] for row in rows if row["shots"]}
-    sittings = [json.loads(sitting_options(row)) for row in rows]
+    unusual = [Setting.of(row).unusual for row in rows]
     varied = {
-        key for sitting in sittings for key in sitting if any(sitting[key] != x.get(key) for x in sittings)
+        name for own in unusual for name in own if any(own[name] != other.get(name) for other in unusual)
     }
     names = []
-    for row, sitting in zip(rows, sittings, strict=True):
+    for row, own in zip(rows, unusual, strict=True):
         parts = [label := learning_of(row).label]
-        if shown := [f"{key}={sitting[key]}" for key in sorted(varied & sitting.keys())]:
+        if shown := [f"{name}={own[name]}" for name in sorted(varied & own.keys())]:
             parts.append(",".join(shown))
         if len(rates[row["task"], label]) > 1 and row["lr"] is not None:
             parts.append(f"lr {row['lr']:g}")

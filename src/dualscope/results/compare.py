@@ -203,7 +203,7 @@ def compare(
     """Show a model the same demonstrations in its prompt and by gradient descent, and compare the changes.
 
     ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
-    one may stand alone. ``lcgd:random-labels`` is a learner under a control.
+    one may stand alone. ``lcgd/random-labels`` is a learner under a control.
     An `Episode` (of your own demonstrations and queries: `Episode.of`) may stand in place of the task; ``shots``,
     ``seed`` and ``queries`` are then its own. Or give ``demonstrations`` (pairs of text and label) and ``queries``
     (texts, or pairs) in place of a task, with ``labels`` and a ``template`` where you want other ones; without ``lr``

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.spec import Setting
 from dualscope.findings.titles import metric_title
 from dualscope.report.data import Data
 from dualscope.report.terminal import number
@@ -44,10 +45,10 @@ class Run(RunFolder):
     def verdict(self) -> str:
         """The answer in one sentence; a line for each model and setting where there are several."""
         said = [
-            (f"{verdict['setting']['model']}, {_setting(verdict['setting'])}", verdict["headline"])
+            (f"{verdict['setting']['model']}, {Setting.of(verdict['setting']).in_words}", verdict["headline"])
             for verdict in self.responses_verdicts
         ] or [
-            (f"{subject.name}, {_setting(verdict['setting'])}", verdict["headline"])
+            (f"{subject.name}, {Setting.of(verdict['setting']).in_words}", verdict["headline"])
             for subject in self._data.subjects
             for verdict in subject.verdicts()
         ]
@@ -114,11 +115,6 @@ class Run(RunFolder):
         )
         said = "<br>".join(map(escape, self.verdict.splitlines()))
         return f"<p>{said}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"
-
-
-def _setting(setting: Mapping[str, Any]) -> str:
-    labels = setting["demo_labels"]
-    return f"{setting['shots']} shots" + (f", {labels} labels" if labels != "gold" else "")
 
 
 def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:

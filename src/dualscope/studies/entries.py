@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from dualscope.core.options import Seed, Seeds, Strict, gathered
 from dualscope.core.words import CONTROL_ROLES, Control, Variant
@@ -54,7 +54,7 @@ class TaskEntry(Strict):
 class LearnerEntry(Strict):
     """A learner of a study: its options, its control, rates of its own, what it is compared with, on which variants.
 
-    A bare name stands for an entry; ``lcgd:random-labels`` for a learner under a control. Options may also stand beside
+    A bare name stands for an entry; ``lcgd/random-labels`` for a learner under a control. Options may also stand beside
     the other fields: ``{learner: gd, epochs: 3}``.
     """
 
@@ -64,6 +64,17 @@ class LearnerEntry(Strict):
     lr: Rates | None = None  # in place of the task's and the study's
     reference: Name = "in-context"  # the learner whose change this one's is compared with
     variants: Variants | None = None  # only these of the study's
+
+    @model_validator(mode="before")
+    @classmethod
+    def _control_behind_a_slash(cls, data: Any) -> Any:
+        named = data.get("learner") if isinstance(data, Mapping) else None
+        if not isinstance(named, str) or "/" not in named:
+            return data
+        learner, control = (part.strip() for part in named.split("/", 1))
+        if data.get("control", control) != control:
+            raise ValueError(f"{named}: under two controls, {control} and {data['control']}")
+        return {**data, "learner": learner, "control": control}
 
 
 class ControlEntry(Strict):
@@ -106,14 +117,7 @@ def entries(key: str) -> BeforeValidator:
         items = as_list(value)
         if not isinstance(items, (list, tuple)):
             return items
-        made = [_entry(key, item) if isinstance(item, str) else item for item in items]
+        made = [{key: item} if isinstance(item, str) else item for item in items]
         return tuple(gathered(item, LearnerEntry.model_fields) if key == "learner" else item for item in made)
 
     return BeforeValidator(convert)
-
-
-def _entry(key: str, text: str) -> dict[str, str]:
-    if key == "learner" and ":" in text:
-        learner, control = text.split(":", 1)
-        return {"learner": learner.strip(), "control": control.strip()}
-    return {key: text}

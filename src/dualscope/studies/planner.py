@@ -20,6 +20,7 @@ from dualscope.core.spec import (
     LearnerSpec,
     ModelSpec,
     companions,
+    without_demonstrations,
 )
 from dualscope.core.words import (
     CONTROL_ROLES,
@@ -81,7 +82,7 @@ class Planner:
             jobs.update({job.key: job for job in waiting})
             # Where queries come from the demonstrations' own split, they depend on the demonstrations.
             splits = self._data[entry.task].config.splits
-            alone = episode if splits.train == splits.evaluation else episode.without_demonstrations()
+            alone = episode if splits.train == splits.evaluation else without_demonstrations(episode)
             make = partial(
                 CellSpec,
                 metrics=metrics,

@@ -162,7 +162,7 @@ def test_the_linearised_trace_is_zero_shot_plus_the_tangent() -> None:
         "null-context",
         "zero-shot-offset",
         "dilution",
-        "random-update",
+        "gd/random-update",
     ],
 )
 def test_every_learner_that_changes_something_is_read_again(learner: str) -> None:

@@ -150,7 +150,7 @@ def test_the_ranking_draws_bars_controls_and_ceilings(section: Section) -> None:
     assert drawn["hypothesis"]["task-vector"] == pytest.approx(0.6, abs=0.03)
     assert drawn["under random-labels"]["kernel"] == pytest.approx(0.3, abs=0.03)
     assert set(drawn["under other-task"]) == {"task-vector"}
-    assert set(drawn["ceiling"]) == {"kv-distilled", "in-context under redraw"}
+    assert set(drawn["ceiling"]) == {"kv-distilled", "in-context/redraw"}
     (bars,) = [trace for trace in panel.data if trace["name"] == "hypothesis"]
     assert all(reach > 0 for reach in bars["error_x"]["array"])
     places = {row[3]: row[2] for row in chart.table.rows}

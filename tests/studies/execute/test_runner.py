@@ -81,7 +81,7 @@ def test_each_shared_trace_is_computed_once(
         "variants": ["trained", "untrained"],
         "shots": [4, 2],
         "lr": [0.1, 0.3],
-        "learners": ["gd", "lcgd", "random-update", "null-context"],
+        "learners": ["gd", "lcgd", "gd/random-update", "null-context"],
     }
     result = run_study(study, tmp_path, device="cpu")
     assert result.complete, result.failures
@@ -102,7 +102,7 @@ def test_what_is_held_does_not_grow_with_the_rates(
         return found
 
     monkeypatch.setattr(Bench, "learned", watched)
-    study = fields | {"learners": ["gd", "lcgd", "random-update", "null-context"], "seeds": 1}
+    study = fields | {"learners": ["gd", "lcgd", "gd/random-update", "null-context"], "seeds": 1}
     run_study(study | {"lr": [0.1]}, tmp_path / "one", device="cpu")
     one = max(held)
     held.clear()

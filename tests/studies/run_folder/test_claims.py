@@ -22,7 +22,7 @@ def grid(model_folder: str, task_files: tuple[str, str]) -> dict[str, Any]:
         "shots": 4,
         "queries": 12,
         "lr": [0.1],
-        "learners": ["gd", "lcgd", "random-update", "null-context"],
+        "learners": ["gd", "lcgd", "gd/random-update", "null-context"],
     }
 
 

@@ -112,7 +112,7 @@ def _shares(data: Data) -> Item:
                     rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
     if not rows:
         return Note(
-            "No ceiling was measured: in-context:redraw or in-context:reorder would give one.", "missing"
+            "No ceiling was measured: in-context/redraw or in-context/reorder would give one.", "missing"
         )
     columns = ["model", "task", "learner", "metric", "value", *(f"share of {top}" for top in CEILINGS)]
     title = "Every similarity as a share of its ceiling: in-context learning against itself"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dualscope.core.response_products import OWN, geometry_matrix, parts_of
 from dualscope.core.rows import learning_of
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
 from dualscope.findings.response_words import next_step_of
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.titles import learner_title
@@ -68,11 +68,10 @@ def _verdicts(data: Data) -> list[Found]:
 
 
 def _name(source: ReportedRun, verdict: Document, data: Data) -> str:
-    setting = verdict["setting"]
+    setting = Setting.of(verdict["setting"])
     run = f"{source.name}: " if len(data.sources) > 1 else ""
-    labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
     variant = "" if verdict["variant"] == "trained" else f", {verdict['variant']}"
-    return f"{run}{setting['model']}{variant}, {setting['shots']} shots{labels}"
+    return f"{run}{setting.model}{variant}, {setting.in_words}"
 
 
 def _tasks(verdict: Document) -> list[str]:
@@ -222,16 +221,10 @@ def _confusion(verdict: Document) -> Table | None:
 
 
 def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Iterator[StoredCell]:
-    setting = verdict["setting"]
+    setting = Setting.of(verdict["setting"])
     for cell in source.response_cells:
         own = cell.columns
-        if (own["model"], own["variant"], own["shots"], own["demo_labels"], own["intervention"]) == (
-            setting["model"],
-            verdict["variant"],
-            setting["shots"],
-            setting["demo_labels"],
-            kind,
-        ):
+        if (own["variant"], own["intervention"]) == (verdict["variant"], kind) and setting.holds(own):
             yield cell
 
 

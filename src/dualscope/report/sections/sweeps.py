@@ -57,8 +57,8 @@ def _same(subject: Subject, row: LabelledRow, *names: Fixed) -> bool:
 
 
 def _same_rate(subject: Subject, row: LabelledRow) -> bool:
-    wanted = subject.setting.rates.get(row["task"])
-    return not subject.setting.several_rates or row["lr"] in (None, wanted)
+    wanted = subject.rates.get(row["task"])
+    return not subject.several_rates or row["lr"] in (None, wanted)
 
 
 AXES = (

@@ -12,12 +12,11 @@ from dualscope.core.rows import COLUMNS
 
 _INTEGERS = {"init_seed", "seed", "order", "shots", "shots_used", "layer", "head", "step", "n"}
 _NUMBERS = {"lr", "value", "low", "high"}
+_TRUTHS = {"chat", "balanced"}
+_KINDS = ((pa.int64(), _INTEGERS), (pa.float64(), _NUMBERS), (pa.bool_(), _TRUTHS))
 CELL = "cell"  # whose a file is, noted in it
 SCHEMA = pa.schema(
-    [
-        (name, pa.int64() if name in _INTEGERS else pa.float64() if name in _NUMBERS else pa.string())
-        for name in COLUMNS
-    ]
+    [(name, next((kind for kind, names in _KINDS if name in names), pa.string())) for name in COLUMNS]
 )
 
 
