@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from benchmarks import lessons
+from benchmarks import draws, lessons
 from benchmarks.regression_claims import PARTED
 from benchmarks.regression_full import JOBS, NAMES, build
 from benchmarks.regression_ship import read_parts, seconds_of, settings_of
@@ -23,6 +23,17 @@ from dualscope.regression.experiments.variants import ARMS
 def test_a_made_up_lesson_is_learned(name: str) -> None:
     bench = Bench(random_model("tiny", "float32", "cpu"), lessons.real_lengths("mr", 2, 3, VOCABULARY))
     assert not bench.learned(name, 0.003).trace.attn_out.equal(bench.zero_shot.attn_out)
+
+
+@pytest.mark.parametrize("plant", [False, True])
+def test_draws_are_measured_at_once_and_alone(plant: bool) -> None:
+    model = random_model("tiny", "float32", "cpu")
+    lesson = draws.balanced(lessons.real_lengths("mr", 8, 3, VOCABULARY))
+    found = draws.measured(model, lesson, "gd", 8, repeats=0, plant=plant, all_alone=True)
+    assert list(found) == ["one draw", "at once", "one by one"]
+    # As many draws are read as there are, whichever way.
+    assert model.counters["zero-shot reads"] == 1 + 1 + 8 + 8
+    assert model.counters["context reads"] == plant * (1 + 8 + 8)
 
 
 def test_every_kind_of_attention_is_in_one_job() -> None:

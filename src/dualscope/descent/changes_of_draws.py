@@ -32,36 +32,34 @@ class DrawsProjection(Projection):
     def __init__(self, parts: Sequence[Part], model: Model, draws: int, watch: bool = False) -> None:
         super().__init__(parts, {}, watch)
         self.draws = draws
-        self.weights = self._zeros(self._weights, model) if self._weights else None  # [draws, out of all, in]
-        self.biases = self._zeros(self._biases, model) if self._biases else None  # [draws, out of all]
-        self.outs = [self._out(part, model) for part in self._weights]
-        own = [self.weights, self.biases]
-        self.changes: Mapping[str, Tensor] = {
-            part.name: piece
-            for some, whole in zip((self._weights, self._biases), own, strict=True)
-            if whole is not None
-            for part, piece in zip(some, whole.split([self._out(p, model) for p in some], 1), strict=True)
-        }
-
-    def _zeros(self, parts: Sequence[Part], model: Model) -> Tensor:
-        first = self._own(parts[0], model)
-        total = sum(self._out(part, model) for part in parts)
-        shape = (self.draws, total, *first.shape[1:])
-        return torch.zeros(shape, dtype=wide(model.dtype), device=first.device)
+        self.outs = [len(self._own(part, model)) for part in self._weights]
+        device, dtype = self._own(parts[0], model).device, wide(model.dtype)
+        changes: dict[str, Tensor] = {}
+        self.weights: Tensor | None = (
+            None  # [draws, in, out of all roles]: no product but one needs it transposed
+        )
+        self.biases: Tensor | None = None  # [draws, out of all roles]
+        if self._weights:
+            width = self._own(self._weights[0], model).shape[1]
+            self.weights = torch.zeros(draws, width, sum(self.outs), dtype=dtype, device=device)
+            pieces = self.weights.mT.split(self.outs, 1)
+            changes |= {part.name: piece for part, piece in zip(self._weights, pieces, strict=True)}
+        if self._biases:
+            outs = [len(self._own(part, model)) for part in self._biases]
+            self.biases = torch.zeros(draws, sum(outs), dtype=dtype, device=device)
+            pieces = self.biases.split(outs, 1)
+            changes |= {part.name: piece for part, piece in zip(self._biases, pieces, strict=True)}
+        self.changes: Mapping[str, Tensor] = changes
 
     @staticmethod
     def _own(part: Part, model: Model) -> Tensor:
         return part.get(model.hf.get_parameter(part.parameter).detach())
 
-    @classmethod
-    def _out(cls, part: Part, model: Model) -> int:
-        return len(cls._own(part, model))
-
-    def _rows(self, values: Tensor) -> Tensor:
+    def rows(self, values: Tensor) -> Tensor:
         """[sequences of all draws, tokens, ...] -> [draws, tokens of all its sequences, ...]."""
         return values.reshape(self.draws, -1, values.shape[-1])
 
-    def weight(self, dtype: torch.dtype) -> Tensor:
+    def _added(self, dtype: torch.dtype) -> Tensor:
         assert self.weights is not None
         return self.weights.to(dtype)
 
@@ -69,21 +67,21 @@ class DrawsProjection(Projection):
     def add_(self, output: Tensor, x: Tensor) -> None:
         rows = output.view(self.draws, -1, output.shape[-1])
         if self._weights:
-            inputs, weight = self._rows(x), self.weight(x.dtype)
+            inputs, weight = self.rows(x), self._added(x.dtype)
             if (whole := self._slice(self._weights)) is not None:
-                rows[..., whole].baddbmm_(inputs, weight.mT)
+                rows[..., whole].baddbmm_(inputs, weight)
             else:
-                added = torch.bmm(inputs, weight.mT).split(self.outs, -1)
+                added = torch.bmm(inputs, weight).split(self.outs, -1)
                 for part, share in zip(self._weights, added, strict=True):
                     view = part.view_output(rows)
                     view += share.reshape(view.shape)
         for part in self._biases:
             view = part.view_output(rows)
             change = self.changes[part.name].to(x.dtype)
-            view += change.view(self.draws, 1, *view.shape[2:])
+            view += change.reshape(self.draws, 1, *view.shape[2:])
 
     def backward(self, errors: Tensor) -> Tensor:
-        through = torch.bmm(self.of_weights(errors), self.weight(errors.dtype))
+        through = torch.bmm(self.of_weights(errors), self._added(errors.dtype).mT)
         return through.view(*errors.shape[:-1], -1)
 
     def of_weights(self, errors: Tensor) -> Tensor:
@@ -96,11 +94,11 @@ class DrawsProjection(Projection):
 
     def _pieces(self, parts: Sequence[Part], errors: Tensor) -> Tensor:
         if (whole := self._slice(parts)) is not None:
-            return self._rows(errors)[..., whole]
+            return self.rows(errors)[..., whole]
         return torch.cat([self.share(part, errors) for part in parts], -1)
 
     def share(self, part: Part, errors: Tensor) -> Tensor:
-        return self._rows(super().share(part, errors))
+        return self.rows(super().share(part, errors))
 
 
 def projections_of_draws(
@@ -140,9 +138,9 @@ class DrawsBeside(Weights):
 
     projections: Sequence[DrawsProjection] = ()
 
-    def __init__(self, model: Model, slots: Sequence[Slot], draws: int) -> None:
+    def __init__(self, model: Model, slots: Sequence[Slot], draws: int, measures: bool = False) -> None:
         super().__init__(model, slots)
-        self.draws = draws
+        self.draws, self.measures = draws, measures  # whether anybody will look at the norms of steps
 
     def __enter__(self) -> DrawsBeside:
         with ExitStack() as stack:
@@ -174,8 +172,9 @@ class DrawsBeside(Weights):
         for projection, (inputs, _), errors in zip(own, seen, found, strict=False):
             errors = errors.to(dtype)
             if projection.weights is not None:
-                rows = inputs.reshape(self.draws, -1, inputs.shape[-1]).to(dtype)
-                gradient[f"{projection.path}.weight"] = Outer(projection.of_weights(errors), rows)
+                # As the weights are kept here: inputs^T errors.
+                rows = projection.rows(inputs).to(dtype)
+                gradient[f"{projection.path}.weight"] = Outer(rows, projection.of_weights(errors))
             if projection.biases is not None:
                 gradient[f"{projection.path}.bias"] = Outer(projection.of_biases(errors), None)
             projection.seen = None
@@ -192,10 +191,11 @@ class DrawsBeside(Weights):
 
     @torch.no_grad()
     def norms(self, values: Gradient) -> Tensor:
-        """The norm of each layer's share of every draw, [draws, layers]."""
-        squares = torch.zeros(
-            self.draws, self.model.n_layers, dtype=wide(self.model.dtype), device=self.model.device
-        )
+        """The norm of each layer's share of every draw, [draws, layers]; NaN where nobody will look at it."""
+        shape, dtype = (self.draws, self.model.n_layers), wide(self.model.dtype)
+        if not self.measures:
+            return torch.full(shape, torch.nan, dtype=dtype, device=self.model.device)
+        squares = torch.zeros(shape, dtype=dtype, device=self.model.device)
         layers = tuple(layer_of(name) for name in values)
         squares.index_add_(1, self._index(layers), _squares_of_draws(list(values.values())).to(squares.dtype))
         return squares.sqrt()

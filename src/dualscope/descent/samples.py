@@ -104,12 +104,15 @@ class SideBySide(Filled):
 
     @classmethod
     def of(cls, drawn: Sequence[Sample], device: torch.device) -> SideBySide:
-        """Of the same step of every draw, put together where they are and then taken to the device at once."""
-        shape = len(drawn), max(one.width for one in drawn)
+        """Of the same step of every draw, put together where they are and then taken to the device at once.
+
+        Without each sequence's last token: it predicts nothing, and nothing before can see it.
+        """
+        shape = len(drawn), max(one.width for one in drawn) - 1
         tokens, wanted = (torch.zeros(shape, dtype=torch.int64) for _ in range(2))
         weights = torch.zeros(shape, dtype=torch.float64)
         for row, one in enumerate(drawn):
-            tokens[row, : one.width] = one.tokens
+            tokens[row, : one.width - 1] = one.tokens[:-1]
             wanted[row, one.rows] = one.targets
             weights[row, one.rows] = 1 / len(one.targets)
         if device.type == "mps":  # it has no float64
