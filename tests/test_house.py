@@ -13,6 +13,7 @@ ACROSS = {
     "commands/test_hypotheses.py": "what learners refuse, as the command line says it",
     "commands/test_local_path.py": "what is only written to this machine, over all commands",
     "commands/test_per_head.py": "rows of single heads, from the command line to the report",
+    "learners/test_new_learner.py": "a learner of one file, from the list to the verdict",
     "learners/test_constructed.py": "models built so that one hypothesis is the truth",
     "models/test_pretended.py": "the second device that other tests pretend",
     "models/test_tiny.py": "the factory that other tests build on",

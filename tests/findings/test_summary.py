@@ -1,6 +1,7 @@
 """A run in a few numbers: shares are ratios of sums over seeds, and every seed's value is kept."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS, SummaryRow
+from dualscope.core.spec import Setting
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import recalled, summarise
 from dualscope.studies.run_folder.storage import RunFolder
@@ -25,7 +27,7 @@ def summary_of(folder: Path, wholes: list[float], lefts: list[float], order: int
     run = RunFolder.create(folder)
     cells = []
     for seed, (whole, left) in enumerate(zip(wholes, lefts, strict=True)):
-        columns: Any = {**BASE, "seed": seed, "order": order}
+        columns: Any = {**asdict(Setting("tiny")), **BASE, "seed": seed, "order": order}
         share = 1 - left / whole if whole >= 0.02 else math.nan
         numbers = {"explained": share, "kl_icl": left, "kl_icl_zero_shot": whole, "accuracy": left}
         rows: Any = [

@@ -74,7 +74,7 @@ def test_gd_that_was_taught_something_else_decides(control: str, level: float, a
         put(made, "sst2", "trained", seed, control, "sim_aou", QUERIES, np.full(len(QUERIES), level))
     word, said = only(verdict(made))
     assert word == answer
-    assert control.removeprefix("gd-") in said
+    assert control.removeprefix("gd/") in said
 
 
 def test_controls_of_several_rates_decide_too() -> None:

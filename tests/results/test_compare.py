@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualscope import Model, Task, compare, run_study
+from dualscope import METRICS, Model, Task, compare, run_study
 from dualscope.core.errors import InputError
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import ALL_TASKS, recalled, summarise
@@ -97,9 +97,14 @@ def _same(value: object) -> object:
 def test_own_demonstrations_and_results_that_show_themselves() -> None:
     shown = [("a fine film", "Positive"), ("a dull plot", "Negative"), ("superb", "Positive")]
     model = Model.load("embedded", device="cpu")
-    found = compare(model, demonstrations=shown, queries=["a bore", "a miracle"], learners=["gd"])
-    assert repr(found) == "Comparison of in-context, gd on 2 queries of examples, 3 shots"
-    assert "accuracy" not in {row["metric"] for row in found.rows}  # nobody said what is right
+    learners = ["gd", "gd/random-labels"]
+    found = compare(model, demonstrations=shown, queries=["a bore", "a miracle"], learners=learners)
+    assert repr(found) == "Comparison of in-context, gd, gd/random-labels on 2 queries of examples, 3 shots"
+    measured = {row["metric"] for row in found.rows}
+    assert not {name for name in measured if METRICS[name].needs_gold}  # no query says what is right
+    assert {"accuracy", "null_learned", "icl_learned"} <= {
+        name for name in METRICS if METRICS[name].needs_gold
+    }
     assert found.lr is not None
     assert found.verdict.startswith("Undecided: one episode is one seed. Likeness to in-context learning: gd")
     assert "<th>gd</th>" in found._repr_html_()

@@ -11,6 +11,7 @@ from dualscope.core.estimate import Interval
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import sign_test
 
+SHOWN = "shown"  # the kind of a control that decides nothing
 PRIMARY = "sim_aou"
 EXPLAINED = "explained"  # of learners that have no attention outputs of every layer to compare
 ALPHA = 0.05
@@ -18,20 +19,6 @@ SMALL = 0.02
 SEEDS = 5  # with fewer, not even all of them together say what most draws show
 
 ComparisonOutcome = Literal["above", "not above", "unclear"]
-ControlKind = Literal[
-    "untrained",
-    "random-update",
-    "mismatched",
-    "position",
-    "dilution",
-    "null context",
-    "likeness to a null",
-    "random labels",
-    "other task",
-    "beyond dilution",
-    "shown",
-]
-"""What a control takes away from the learner; `shown` decides nothing."""
 Word = Literal["above the controls", "not above", "not testable", "inconclusive"]
 
 
@@ -50,7 +37,8 @@ class AgainstControl:
     """Of a difference as small as this where the truth is `SMALL`, after the correction for the controls too."""
     seeds_needed: int | None = None
     """How many seeds would show a difference of this size; None: no number that anybody would run."""
-    kind: ControlKind = "shown"
+    kind: str = SHOWN
+    """What the control takes away from the learner, as those say that decide."""
     teaches: bool = False
     """A control that beats zero-shot here: it is no null, and does not decide."""
 

@@ -12,13 +12,13 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
 from dualscope.core.words import CONTROL_ROLES, Control
 from dualscope.findings.answer import each_text
 from dualscope.findings.summary import ALL_TASKS
+from dualscope.findings.titles import described
 
 NULLS: tuple[Control, ...] = tuple(name for name, role in CONTROL_ROLES.items() if role == "null")
 BESIDE = (
     *("explained_mismatched", "explained_next_token", "explained_raw", "agreement", "agreement_kappa"),
     *("topk_overlap", "accuracy", "sim_aou", "sim_aou_above"),
 )
-EXACT = "context-patch"  # an identity of every model: it is never ranked
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
     return Ranking(
         task,
         tuple(sorted((standing(w) for w in plain if w in defined), key=lambda s: -s.value)),
-        tuple(standing(who) for who in tops if who in defined and who.name != EXACT),
+        tuple(standing(who) for who in tops if who in defined and described(who.name).ranked),
         tuple(who.label for who in plain if who not in defined),
     )
 

@@ -12,13 +12,12 @@ from dualscope.findings.answer import (
     HOW_TO_MEASURE,
     AgainstControl,
     Answer,
-    ControlKind,
     Word,
     short,
 )
-from dualscope.findings.titles import LEARNERS, learner_title
+from dualscope.findings.titles import learner_title
 
-INSTEAD: dict[ControlKind, str] = {
+INSTEAD: dict[str, str] = {
     "untrained": "the same on untrained weights",
     "random-update": "a random change of the same size",
     "mismatched": "the change that belongs to another query",
@@ -84,7 +83,7 @@ def _below(answers: Sequence[Answer]) -> str:
         than = "more like" if more else "as much like"
         end = "than like" if more else "as like"
         return (
-            f"{title} is {than} {LEARNERS['null-context']} ({short(other)}) {end} in-context learning "
+            f"{title} is {than} {INSTEAD['null context']} ({short(other)}) {end} in-context learning "
             f"({short(own)})"
         )
     what = INSTEAD.get(kind, chosen[0][1].control)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from dualscope.core import words
 from dualscope.core.estimate import Interval
@@ -16,24 +16,19 @@ from dualscope.findings.answer import (
     EXPLAINED,
     PRIMARY,
     SEEDS,
+    SHOWN,
     SMALL,
     AgainstControl,
     Answer,
-    ControlKind,
     Word,
     sentences_of,
 )
 from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.findings.headline import headline, sentence
 from dualscope.findings.rule import RULE
+from dualscope.findings.titles import described
 
 CEILING = IN_CONTEXT.under("redraw")
-ALWAYS: dict[str, ControlKind] = {"zero-shot-offset": "position", "dilution": "dilution"}
-"""Nulls that always decide, since they hold no demonstration: what people call them, by the learner's name."""
-WRONGLY_TAUGHT: dict[words.Control, ControlKind] = {
-    "random-labels": "random labels",
-    "other-task": "other task",
-}
 
 
 @dataclass(frozen=True)
@@ -86,19 +81,27 @@ def _measure(evidence: Evidence, task: str, learning: LearnerSpec) -> str | None
     return next((m for m in wanted if EvidenceKey(task, "trained", learning, m) in evidence), None)
 
 
+def wrongly_taught() -> dict[words.Control, str]:
+    """Controls that teach something wrong: each takes away what it says, unless its demonstrations teach after all."""
+    from dualscope.learners import COMBINATORS
+
+    kinds = {name: COMBINATORS[name].decides for name in get_args(words.Control)}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
 @dataclass(frozen=True)
 class ControlEvidence:
     """What a learner is compared with, and whether that decides."""
 
     name: str
     key: EvidenceKey
-    kind: ControlKind = "shown"
+    kind: str = SHOWN
     taught: LearnerSpec | None = None  # who must not have learned anything for it to be a null
     always: bool = True  # it decides whether or not it learned
 
     @property
     def decides(self) -> bool:
-        return self.kind != "shown"
+        return self.kind != SHOWN
 
 
 class _Judge:
@@ -147,14 +150,15 @@ class _Judge:
         if like:
             yield ControlEvidence("mismatched", own._replace(metric="sim_aou_mismatched"), "mismatched")
         for null in self._nulls(task):
-            always = ALWAYS.get(null.name)
+            always = described(null.name).decides
             kind, name = always or "null context", always or f"{null.label} itself"
             yield ControlEvidence(name, own._replace(learning=null), kind, null, always is not None)
         for null in self.evidence.references(task, learning, "sim_aou_to_null") if like else ():
-            name = f"likeness to {ALWAYS.get(null.name) or null.label}"
+            always = described(null.name).decides
             key = own._replace(metric="sim_aou_to_null", reference=null)
-            yield ControlEvidence(name, key, "likeness to a null", null, null.name in ALWAYS)
-        for control, kind in WRONGLY_TAUGHT.items():
+            name = f"likeness to {always or null.label}"
+            yield ControlEvidence(name, key, "likeness to a null", null, always is not None)
+        for control, kind in wrongly_taught().items():
             under = learning.under(control)
             yield ControlEvidence(control, own._replace(learning=under), kind, under, always=False)
         if like:

@@ -1,5 +1,8 @@
 """Ways to learn from demonstrations, by name, on any model."""
 
+from importlib import import_module
+from pkgutil import walk_packages
+
 from dualscope.core.halving import RateChoice
 from dualscope.core.options import Options
 from dualscope.descent.delta import Delta
@@ -67,3 +70,6 @@ __all__ = [
     "identify",
     "role_of",
 ]
+
+for _module in walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)  # a learner is one file here: it is named nowhere else

@@ -38,6 +38,10 @@ class Chance(Options):
 class Combinator(ABC):
     """Runs a learner in such a way that what it learned, or that it learned, is not the reason for the result."""
 
+    title: ClassVar[str]  # what sentences say a learner under it is with
+    decides: ClassVar[str | None] = (
+        None  # what it takes away, in a word, where it decides unless it teaches something
+    )
     options: ClassVar[type[Options]] = Options
     needs_other: ClassVar[bool] = False  # a lesson of another task
 
@@ -77,6 +81,7 @@ COMBINATORS: Registry[type[Combinator]] = Registry("control")
 class Redraw(OnAlteredLesson):
     """The same learner from another draw of demonstrations: how alike can anything be?"""
 
+    title = "other demonstrations"
     options = Again
 
     def alter(self, bench: Bench, own: Again) -> Lesson:
@@ -87,6 +92,7 @@ class Redraw(OnAlteredLesson):
 class Reorder(OnAlteredLesson):
     """The same demonstrations in another order."""
 
+    title = "another order"
     options = Again
 
     def alter(self, bench: Bench, own: Again) -> Lesson:
@@ -97,6 +103,9 @@ class Reorder(OnAlteredLesson):
 class RandomLabels(OnAlteredLesson):
     """The same demonstrations with labels drawn at random."""
 
+    title = "random labels"
+    decides = "random labels"
+
     def alter(self, bench: Bench, own: Options) -> Lesson:
         return relabelled(bench.lesson, bench.model.max_positions)
 
@@ -105,6 +114,8 @@ class RandomLabels(OnAlteredLesson):
 class OtherTask(OnAlteredLesson):
     """Another task's demonstrations."""
 
+    title = "another task's demonstrations"
+    decides = "other task"
     needs_other = True
 
     def alter(self, bench: Bench, own: Options) -> Lesson:
@@ -115,6 +126,7 @@ class OtherTask(OnAlteredLesson):
 class LabelsInPlaces(OnAlteredLesson):
     """The same labels in the same places behind other inputs: what copying labels by their place would do."""
 
+    title = "its labels in the same places behind other inputs"
     options = Again
 
     def alter(self, bench: Bench, own: Again) -> Lesson:
@@ -125,6 +137,7 @@ class LabelsInPlaces(OnAlteredLesson):
 class RandomUpdate(Combinator):
     """A random change of what the learner changes, of the same norms."""
 
+    title = "a random change of the same size"
     options = Chance
 
     def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:

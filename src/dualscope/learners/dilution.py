@@ -25,6 +25,8 @@ class Dilution(Learner[Options]):
     label (`read_at: first-label`) they are made one token earlier, and are zero-shot's.
     """
 
+    title = "attention diluted as the context dilutes it"
+    decides = "dilution"
     role = "null"
     changes_model = False
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from dualscope.core.description import Colour, Description, Mark
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.core.registry import Registry
@@ -139,12 +140,24 @@ class Learner(ABC, Generic[O]):
     """
 
     name: ClassVar[str] = ""  # set by the registry's decorator below
+    title: ClassVar[str] = ""  # what sentences call it; its name where nothing is said
+    colour: ClassVar[Colour | None] = None  # in charts; one of the others where nothing is said
+    mark: ClassVar[Mark | None] = None  # in charts
+    decides: ClassVar[str | None] = (
+        None  # of a null that always decides in the verdict: what it takes away, in a word
+    )
+    ranked: ClassVar[bool] = True  # whether it stands beside other ceilings
     role: ClassVar[Role] = "hypothesis"  # what it is to the question
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
     family: ClassVar[Family | None] = None  # what kind of mechanism it proposes; None: one of its own
     can_be_planted: ClassVar[bool] = True  # the model that it changed can be read after any context
     changes_model: ClassVar[bool] = True  # weights or activations; else there is no random update of its size
+
+    @classmethod
+    def description(cls) -> Description:
+        """What it says of itself for people."""
+        return Description(cls.title or cls.name, cls.colour, cls.mark, cls.decides, cls.ranked)
 
     @abstractmethod
     def learn(self, bench: Bench, lr: float | None, options: O) -> Learned:

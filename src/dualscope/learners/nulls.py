@@ -27,6 +27,8 @@ class NullContextOptions(Options):
 class NullContext(Learner[NullContextOptions]):
     """A context of exactly the same length that does not teach the task."""
 
+    title = "a context that teaches nothing"
+    colour = "@olive"
     role = "null"
     changes_model = False
     options = NullContextOptions
@@ -78,6 +80,9 @@ def filled(lesson: Lesson, other: Lesson) -> tuple[int, ...]:
 class ZeroShotOffset(Learner[Options]):
     """No context, but BOS and query moved to where the query stands in context: what position alone does."""
 
+    title = "the query moved to its position in context"
+    colour = "@olive"
+    decides = "position"
     role = "null"
     changes_model = False
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class ZeroShot(Learner[Options]):
     """BOS and the query: where every change is measured from."""
 
+    title = "no demonstrations"
+    colour = "@grey"
     role = "baseline"
     changes_model = False
 
@@ -29,6 +31,8 @@ class ZeroShot(Learner[Options]):
 class InContext(Learner[Options]):
     """BOS, every demonstration and a separator, then the query."""
 
+    title = "in-context learning"
+    colour = "@green"
     role = "reference"
     changes_model = False
 

@@ -122,11 +122,12 @@ def _gradients(case: Case) -> list[Result]:
 
 
 _add = family(_family, lambda case: case.is_pair and case.has_attention, COSINE)
-_add("sim_am", "cos(c.attn_scores, g.attn_scores)", "likeness of the attention maps")
+_add("sim_am", "cos(c.attn_scores, g.attn_scores)", "likeness of the attention maps", title="Attention maps")
 _add(
     "sim_am_delta",
     "cos(c.attn_scores - z.attn_scores, g.attn_scores - z.attn_scores)",
     "likeness of the changes of the attention maps",
+    title="Changes of attention maps",
 )
 _add("sim_am_centered", "sim_am, each row less its mean", "likeness of the maps up to what softmax ignores")
 _add(

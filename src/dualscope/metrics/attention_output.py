@@ -219,6 +219,7 @@ _add(
     "sim_aou",
     "cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)",
     "likeness of the two changes: the primary metric",
+    title="Attention outputs",
 )
 _add(
     "sim_aou_above",
@@ -230,6 +231,7 @@ _add(
     "sim_aou_norm",
     "sim_aou of attn_out scaled to unit norm",
     "the older, biased metric: independent random updates score above 0",
+    title="Attention outputs, scaled first",
 )
 _add("sim_aou_random", "cos(c - z, r), r ~ N(0, 1)", "baseline: a random direction in place of GD's update")
 _add(
@@ -248,6 +250,7 @@ _add(
     "sim_aou_centered",
     "cos of the changes, each less its mean over queries",
     "likeness of what is not a drift common to all queries",
+    title="Attention outputs, less the shared drift",
 )
 _add(
     "sim_aou_mismatched",
@@ -263,6 +266,7 @@ _add(
     "sim_aou_orthogonal",
     "cos of the changes, z - b_o's direction taken out of both",
     "likeness of what is not the zero-shot output shrunk or stretched",
+    title="Attention outputs, beyond dilution",
 )
 _add(
     "sim_aou_direct",
@@ -271,6 +275,7 @@ _add(
     default=False,  # costs another pass over the queries
     wants=["direct"],
     applies=lambda case: case.is_pair and "direct_attn_out" in case.trace.extras,
+    title="Attention outputs, own layer only",
 )
 _null = lambda case: case.is_pair and case.has_attention and bool(case.nulls)  # noqa: E731
 _add(

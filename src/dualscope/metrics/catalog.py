@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from importlib import import_module
+from pkgutil import walk_packages
 
 from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.metric import METRICS, Metric
@@ -34,10 +35,6 @@ def _rank(metric: Metric) -> int:
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 
 
-METRICS.arrange(_rank)
-DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
-
-
 def bounds_of(name: str) -> Bounds:
     """Between what a metric's numbers lie; of one that is not loaded (a plugin's) nothing is known."""
     return METRICS[name].within if name in METRICS else ANYWHERE
@@ -63,3 +60,9 @@ def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[
     for name in ["default"] if names is None else names:
         found.update(dict.fromkeys(groups.get(name) or (METRICS.canonical(name),)))
     return tuple(found)
+
+
+for _module in walk_packages(import_module("dualscope.metrics").__path__, "dualscope.metrics."):
+    import_module(_module.name)  # a metric is one file here: it needs no line in the list above
+METRICS.arrange(_rank)
+DEFAULT = tuple(name for name in METRICS if METRICS[name].default)

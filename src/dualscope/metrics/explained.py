@@ -222,6 +222,7 @@ _add(
     "explained",
     "1 - sum K(g) / sum K(z), K(x) = min over t, b of KL(p_icl || softmax(t log p_x + b)), 0 <= t <= 20",
     "share of ICL's change of the label probabilities that the learner makes too, beyond temperature and biases",
+    title="Explained of the predictions",
 )
 _add(
     "explained_mismatched",
@@ -311,4 +312,5 @@ family(_orders, lambda case: not case.is_baseline and len(_reordered(case)) >= O
     "std over reorderings of the right label's probability",
     "how much the order of the demonstrations matters to the learner",
     default=False,
+    needs_gold=True,
 )

@@ -34,6 +34,10 @@ class Metric:
     reads_twice: bool = False  # needs a few queries in another order of summation, which is another learning
     within: Bounds = ANYWHERE
     """Between what its numbers lie by their definition: intervals are cut there."""
+    title: str = ""
+    """What charts and tables call it; its name where nothing is said."""
+    needs_gold: bool = False
+    """It asks whether an answer is right: nothing for queries without a label."""
     per_head: bool = False
     """Of single heads alone, and among the default ones where rows of heads are asked for."""
 
@@ -73,6 +77,8 @@ def family(
         wants: Iterable[str] = (),
         applies: Applies = applies,
         within: Bounds = within,
+        title: str = "",
+        needs_gold: bool = False,
     ) -> Metric:
         found = Metric(
             name,
@@ -85,6 +91,8 @@ def family(
             by_subset,
             reads_twice=reads_twice,
             within=within,
+            title=title,
+            needs_gold=needs_gold,
         )
         return METRICS.add(name, found)
 
@@ -92,13 +100,20 @@ def family(
 
 
 def simple_metric(
-    name: str, formula: str, about: str, applies: Applies | None = None, within: Bounds = ANYWHERE
+    name: str,
+    formula: str,
+    about: str,
+    applies: Applies | None = None,
+    within: Bounds = ANYWHERE,
+    title: str = "",
+    needs_gold: bool = False,
 ) -> Callable[[OfCase], OfCase]:
     """Registers a function of a case as a metric: the short way, for ``--plugin`` and notebooks.
 
     The function returns one number per query, [queries], [queries, layers] or [queries, layers, heads]; rows,
     aggregation and intervals follow from that. ``within`` says between what those numbers lie; an interval over seeds
-    ends there.
+    ends there. A metric that asks whether answers are right says ``needs_gold=True``: `compare` leaves it out where the
+    queries have no labels.
 
     >>> @simple_metric("confidence", "max_k p_k", "the largest label probability", within=(0, 1))
     ... def confidence(case):
@@ -116,7 +131,18 @@ def simple_metric(
         asked = applies or always
         METRICS.add(
             name,
-            Metric(name, about, formula, compute, asked, default=False, written_as=function, within=within),
+            Metric(
+                name,
+                about,
+                formula,
+                compute,
+                asked,
+                default=False,
+                written_as=function,
+                within=within,
+                title=title,
+                needs_gold=needs_gold,
+            ),
         )
         return function
 

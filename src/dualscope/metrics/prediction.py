@@ -125,13 +125,14 @@ def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 
 _add = family(_alone, always, SHARE, by_subset=False)
-_add("accuracy", "|C| / queries", "share of queries predicted correctly")
+_add("accuracy", "|C| / queries", "share of queries predicted correctly", title="Accuracy", needs_gold=True)
 _add(
     "accuracy_at_layer",
     "accuracy of argmax unembed(norm(residual_l))",
     "accuracy read off each layer's residual (early exit)",
     wants=["exits"],
     applies=lambda case: case.trace.label_logprobs_at_layer is not None,
+    needs_gold=True,
 )
 _add(
     "predicted_share",
@@ -144,6 +145,7 @@ _add(
     "what the gradient learner gained over zero-shot",
     applies=lambda case: case.is_gradient or not case.has_attention,
     within=COSINE,
+    needs_gold=True,
 )
 _add(
     "icl_learned",
@@ -151,6 +153,7 @@ _add(
     "what the context gained over zero-shot",
     applies=lambda case: case.is_reference,
     within=COSINE,
+    needs_gold=True,
 )
 _add(
     "null_learned",
@@ -158,6 +161,7 @@ _add(
     "what a control that should teach nothing gained: where its interval is above 0, it is not a null here",
     applies=lambda case: case.own.role == "null",
     within=COSINE,
+    needs_gold=True,
 )
 _add(
     "changed",
@@ -170,28 +174,46 @@ _add(
     "rec2ftp",
     "|(C_icl & C_gd) - C_zs| / |C_gd - C_zs|",
     "of what GD newly gets right, the share ICL gets right too",
+    title="Newly right together",
+    needs_gold=True,
 )
-_add("jaccard", "|D_icl & D_gd| / |D_icl | D_gd|", "overlap of the queries whose prediction changed")
-_add("jaccard_correct", "jaccard of the changes to a correct label", "overlap of the changes for the better")
+_add(
+    "jaccard",
+    "|D_icl & D_gd| / |D_icl | D_gd|",
+    "overlap of the queries whose prediction changed",
+    title="Changed together",
+)
+_add(
+    "jaccard_correct",
+    "jaccard of the changes to a correct label",
+    "overlap of the changes for the better",
+    title="Changed together, rightly",
+    needs_gold=True,
+)
 _add(
     "jaccard_incorrect",
     "jaccard of the changes to an incorrect label",
     "overlap of the changes to a wrong label",
+    title="Changed together, wrongly",
+    needs_gold=True,
 )
 _add(
     "jaccard_same",
     "|changed by both to the same label| / |D_icl | D_gd|",
     "overlap that asks for the same new label (the published code)",
+    title="Changed to the same label",
 )
 _add(
     "jaccard_corrected",
     "(J - J_e) / (1 - J_e), J_e = e / (|D_icl| + |D_gd| - e), e = |D_icl| |D_gd| / queries",
     "jaccard above what sets of these sizes share by chance",
     within=(-math.inf, 1.0),
+    title="Changed together, above chance",
 )
 _add(
     "label_change_correlation",
     "corr(c.logp_k - z.logp_k, g.logp_k - z.logp_k), mean over classes and per-class mean over queries removed",
     "do label preferences move alike, query by query",
     within=COSINE,
+    title="Label probabilities move together",
 )

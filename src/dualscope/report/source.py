@@ -21,7 +21,7 @@ from dualscope.findings import summary
 from dualscope.findings.responses import response_verdicts
 from dualscope.findings.stored import StoredCell, verdicts
 from dualscope.studies import choices
-from dualscope.studies.provenance import known
+from dualscope.studies.provenance import describe_learners, known
 from dualscope.studies.rates import chosen
 from dualscope.studies.run_folder.cell_files import Broken
 from dualscope.studies.run_folder.storage import RunFolder
@@ -46,6 +46,7 @@ class ReportedRun:
         if not self.has_cells and not self.has_regression:
             RunFolder.open(place)  # says what is wrong, where it is no run at all
             raise InputError(f"{place}: no cell of this run is finished, so there is nothing to report yet")
+        describe_learners(self.run)
         self.name = name or str(folder).rstrip("/").rpartition("/")[2]
 
     @property

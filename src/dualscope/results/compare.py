@@ -34,19 +34,6 @@ SHOWN = (
 TABLE = ("learner", "metric", "reference", "value", "low", "high", "n")
 
 
-RIGHT_OR_WRONG = frozenset(
-    {
-        *("accuracy", "accuracy_at_layer", "gd_learned", "icl_learned", "rec2ftp"),
-        *("jaccard_correct", "jaccard_incorrect", "partition_same_right", "partition_same_wrong"),
-        *("partition_different_icl_right", "partition_different_gd_right", "partition_different_wrong"),
-        *("partition_only_icl_right", "partition_only_icl_wrong"),
-        *("partition_only_gd_right", "partition_only_gd_wrong"),
-        *("null_learned", "influence", "response_influence", "order_sensitivity"),
-    }
-)
-"""Metrics that ask whether an answer is right: nothing for queries without a label."""
-
-
 class ComparedRow(MetricRow):
     """A metric's row, and whose it is: the learner by its label."""
 
@@ -314,7 +301,7 @@ def compare(
         ]
     for kind in asked_for:
         rows += _responses(bench, kind, draws, roles)
-    kept = rows if labelled else [row for row in rows if row["metric"] not in RIGHT_OR_WRONG]
+    kept = rows if labelled else [row for row in rows if not METRICS[row["metric"]].needs_gold]
     return Comparison(lesson, learned, lr, tuple(kept))
 
 
@@ -349,8 +336,7 @@ def _cell(value: float | None) -> str:
 def _asked(entry: str | Mapping[str, Any]) -> tuple[str, str | None, dict[str, Any]]:
     """Name, control and options of what a person asked for."""
     if isinstance(entry, str):
-        name, *control = entry.split(":", 1)
-        return name, control[0] if control else None, {}
+        return entry, None, {}
     rest = dict(entry)
     return rest.pop("learner"), rest.pop("control", None), {**rest.pop("options", {}), **rest}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.canonical import fingerprint
+from dualscope.core.description import ELSEWHERE, Description
 from dualscope.core.spec import EpisodeSpec
 from dualscope.core.words import Precision
 from dualscope.studies.plan import Plan
@@ -63,6 +64,15 @@ def record(
             "names": resolver.memory,
         },
     )
+
+
+def describe_learners(run: RunFolder) -> None:
+    """What the run says of its learners, for findings and pages where the code of a plugin is not loaded."""
+    for entry in known(run).get("names", {}).values():
+        said = entry.get("description") if isinstance(entry, dict) else None
+        learning = entry.get("learning") if isinstance(entry, dict) else None
+        if isinstance(said, dict) and isinstance(learning, dict) and isinstance(learning.get("name"), str):
+            ELSEWHERE[learning["name"]] = Description.from_facts(said)
 
 
 def note_devices(run: RunFolder, cells: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.canonical import canonical
+from dualscope.core.description import ELSEWHERE, Description
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control, Family, Role
 from dualscope.models.footprint import TrainingDemand
@@ -33,6 +34,8 @@ class Resolved:
     """How it trains the model, where it does."""
     family: Family | None = None
     can_be_planted: bool = False
+    description: Description | None = None
+    """What the learner says of itself: pages are made where a plugin's code is not."""
     refused: str = ""
     """Why the learner cannot be under its control, where it cannot."""
 
@@ -62,9 +65,13 @@ class Resolver:
             self.memory[key] = self._ask(name, options or {}, control)
         known = dict(self.memory[key])
         how = known.pop("training", None)
+        said = Description.from_facts(known.pop("description", None) or {"title": name})
+        if known["code"]:
+            ELSEWHERE[known["learning"]["name"]] = said
         return Resolved(
             LearnerSpec(**known.pop("learning")),
             training=None if how is None else TrainingDemand(**how),
+            description=said,
             **known,
         )
 
@@ -118,6 +125,7 @@ class Resolver:
                 open=canonical(own.changed()) if kind().is_open(own) else None,
                 training=kind().training(own),
                 family=kind.family,
+                description=kind.description(),
                 can_be_planted=not cannot_be_planted(learning),
                 refused=unchanged(learning.name)
                 if control == "random-update" and not kind.changes_model

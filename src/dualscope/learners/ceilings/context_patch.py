@@ -18,6 +18,7 @@ class ContextPatchLearner(Learner[Options]):
     """In-context learning itself, written as a change of the MLP's weights for each query: exact, decides nothing."""
 
     role = "ceiling"
+    ranked = False  # an identity of every model
 
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         if bench.lesson.read_at != "prompt-end":

@@ -31,6 +31,8 @@ class AllOptions(Options):
 class GdAll(Learner[AllOptions]):
     """SGD on all weights: embeddings, norms, feed-forward layers and attention."""
 
+    title = "gradient descent on all weights"
+    colour = "@navy"
     options = AllOptions
     family = "gradient"
     needs_rate = True

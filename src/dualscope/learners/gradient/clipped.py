@@ -37,6 +37,8 @@ class ClippedOptions(LcgdOptions):
 class LcgdClipped(Learner[ClippedOptions]):
     """LCGD whose gradient is clipped at every step."""
 
+    title = "layer-causal gradient descent, clipped"
+    colour = "@orange"
     options = ClippedOptions
     family = "gradient"
     needs_rate = True

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Gd(Learner[DescentOptions]):
     """SGD on the keys' and values' weights, one demonstration a step, one pass."""
 
+    title = "gradient descent"
+    colour = "@blue"
     options = DescentOptions
     family = "gradient"
     needs_rate = True

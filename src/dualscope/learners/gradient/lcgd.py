@@ -53,6 +53,8 @@ class LcgdOptions(LocalOptions):
 class Lcgd(Learner[LcgdOptions]):
     """Every layer learns from its own loss alone: its output through the final norm and unembedding."""
 
+    title = "layer-causal gradient descent"
+    colour = "@vermilion"
     options = LcgdOptions
     family = "gradient"
     needs_rate = True

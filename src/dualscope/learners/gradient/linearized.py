@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class GdLinearized(Learner[DescentOptions]):
     """GD on f + J.delta, the model linearised in its weights, and the trace of that."""
 
+    title = "linearised gradient descent"
+    colour = "@sky"
     options = DescentOptions
     family = "gradient"
     can_be_planted = False  # its trace is of the linearised model

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class LcgdMatched(Learner[LocalOptions]):
     """LCGD whose every step has, in every layer, the norm of plain GD's step there."""
 
+    title = "layer-causal gradient descent with plain steps' sizes"
+    colour = "@purple"
     options = LocalOptions
     family = "gradient"
     needs_rate = True
@@ -38,6 +40,8 @@ class LcgdMatched(Learner[LocalOptions]):
 class GdMatched(Learner[LocalOptions]):
     """GD whose every step has, in every layer, the norm of LCGD's step there."""
 
+    title = "gradient descent with layer-causal steps' sizes"
+    colour = "@sky"
     options = LocalOptions
     family = "gradient"
     needs_rate = True

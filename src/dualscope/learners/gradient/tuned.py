@@ -52,6 +52,7 @@ class TunedOptions(Options):
 class GdTuned(Learner[TunedOptions]):
     """GD whose rate, epochs, loss, parameters and optimiser are those that learn best."""
 
+    title = "gradient descent at its best"
     options = TunedOptions
     family = "gradient"
 

@@ -48,6 +48,7 @@ class FunctionVectorOptions(Options):
 class FunctionVector(Learner[FunctionVectorOptions]):
     """What a few heads write at the end of the context and a query, on average, added to the query's residual."""
 
+    title = "a function vector"
     options = FunctionVectorOptions
     family = "vector"
 

@@ -36,6 +36,7 @@ class KernelOptions(Options):
 class Kernel(Learner[KernelOptions]):
     """A softmax over the demonstrations by the likeness of their hidden states; predictions only."""
 
+    title = "a kernel over the demonstrations"
     options = KernelOptions
     family = "shallow"
     changes_model = False

@@ -32,6 +32,8 @@ class ProbeOptions(Options):
 class Probe(Learner[ProbeOptions]):
     """Softmax regression by GD on each layer's residual stream; predictions only, the model does not change."""
 
+    title = "a linear probe"
+    colour = "@olive"
     options = ProbeOptions
     family = "shallow"
     changes_model = False

@@ -30,6 +30,7 @@ class TaskVectorOptions(Options):
 class TaskVector(Learner[TaskVectorOptions]):
     """The residual after one layer, of the context with dummy queries, in the query's own place without a context."""
 
+    title = "a task vector"
     options = TaskVectorOptions
     family = "vector"
 

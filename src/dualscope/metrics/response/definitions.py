@@ -85,10 +85,12 @@ _define(
     "what one demonstration teaches (draws of `flip-one`)",
     default=False,
     within=SIZE,
+    needs_gold=True,
 )
 _define(
     "response_influence",
     "correlation of both influence matrices, less the mean over queries",
     "did each demonstration teach the same as in ICL?",
     default=False,
+    needs_gold=True,
 )

@@ -1,27 +1,12 @@
-"""One colour a learner and one mark a variant, the same in every chart; safe for colour-blind readers.
-
-A colour is a name; the page's style sheet has it twice, for light and for dark.
-"""
+"""One colour a learner and one mark a variant, the same in every chart; safe for colour-blind readers."""
 
 from collections.abc import Iterable
 
+from dualscope.core.description import COLOURS, MARKS, Colour
 from dualscope.core.spec import LearnerSpec
+from dualscope.findings.titles import described
 
-COLOURS = {
-    "in-context": "@green",
-    "zero-shot": "@grey",
-    "gd": "@blue",
-    "lcgd": "@vermilion",
-    "lcgd-clipped": "@orange",
-    "lcgd-matched": "@purple",
-    "gd-matched": "@sky",
-    "gd-linearized": "@sky",
-    "gd-all": "@navy",
-    "probe": "@olive",
-    "null-context": "@olive",
-    "zero-shot-offset": "@olive",
-}
-SPARE = ("@orange", "@purple", "@sky", "@olive", "@navy")
+SPARE: tuple[Colour, ...] = ("@orange", "@purple", "@sky", "@olive", "@navy")
 PUBLISHED = "@purple"
 SYMBOLS = {
     "trained": "circle",
@@ -36,19 +21,18 @@ OTHERS = (
 )  # fmt: skip
 
 
-MARKS = ("circle", "square", "triangle-up", "diamond", "star", "hexagon", "cross")
-NOBODY = "@grey"
+GREY: Colour = "@grey"
 
 
-def colour(learning: LearnerSpec) -> str:
-    """The colour that a learner has where nobody else wants it; a random update is nobody's.
+def colour(learning: LearnerSpec) -> Colour:
+    """A learner's own colour, or one of those that no learner has of its own; a random update is grey.
 
     >>> colour(LearnerSpec("gd")), colour(LearnerSpec("mine")) in SPARE
     ('@blue', True)
     """
     if learning.control == "random-update":
-        return NOBODY
-    return COLOURS.get(learning.name) or SPARE[sum(learning.name.encode()) % len(SPARE)]
+        return GREY
+    return described(learning.name).colour or SPARE[sum(learning.name.encode()) % len(SPARE)]
 
 
 class Palette:
@@ -68,7 +52,7 @@ class Palette:
             by_label.values(), key=lambda who: (who.options != "{}", who.control is not None, who.label)
         )
         wanted = {colour(learning) for learning in order if learning.options == "{}"}
-        every = list(dict.fromkeys(name for name in (*SPARE, *COLOURS.values()) if name != NOBODY))
+        every = list(dict.fromkeys(name for name in (*SPARE, *COLOURS) if name != GREY))
         free = [name for name in every if name not in wanted]
         self._styles: dict[str, tuple[str, str]] = {}
         twins: dict[str, int] = {}
@@ -79,14 +63,15 @@ class Palette:
                 twins[learning.name] = twin + 1
                 if shade in {taken for taken, _ in self._styles.values()}:
                     shade = free.pop(0) if free else every[twin % len(every)]
-            self._styles[learning.label] = (shade, MARKS[twin % len(MARKS)])
+            mark = described(learning.name).mark if twin == 0 else None
+            self._styles[learning.label] = (shade, mark or MARKS[twin % len(MARKS)])
 
     def colour(self, label: str) -> str:
         """What is no learner of the page is grey."""
-        return self._styles.get(label, (NOBODY, MARKS[0]))[0]
+        return self._styles.get(label, (GREY, MARKS[0]))[0]
 
     def mark(self, label: str) -> str:
-        return self._styles.get(label, (NOBODY, MARKS[0]))[1]
+        return self._styles.get(label, (GREY, MARKS[0]))[1]
 
     def symbol(self, label: str, variant: str = "trained") -> str:
         """Filled on the trained model; hollow on another variant, which has its own shape where the label has none."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dualscope.core.description import MARKS
 from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT
 from dualscope.findings.answer import PRIMARY
 from dualscope.report.charts.chart import Chart, Panel, plain, short, whiskers, with_interval
-from dualscope.report.charts.palette import MARKS
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table

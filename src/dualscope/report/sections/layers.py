@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.answer import PRIMARY
-from dualscope.findings.titles import learner_title, metric_title
+from dualscope.findings.titles import described, learner_title, metric_title
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
 from dualscope.report.charts.curves import band, curve, curves, line_panel, line_rows, line_span, pick
@@ -117,14 +117,14 @@ def _controls(subject: Subject, lines: Mapping[Key, Line], task: str, metric: st
     for index, null in enumerate(_nulls(subject)):
         line = pick(lines, task, "trained", null, metric, (IN_CONTEXT.label,))
         if line is not None:
-            title = learner_title(subject.learnings[null])
+            title, said = learner_title(subject.learnings[null]), described(subject.learnings[null].name)
             found.append(
                 (
                     title,
                     line,
-                    "@olive",
+                    said.colour or "@olive",
                     ("solid", "dashdot", "longdash", "dot")[index % 4],
-                    OTHERS[index % len(OTHERS)],
+                    said.mark or OTHERS[index % len(OTHERS)],
                 )
             )
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dualscope.core.rows import ExperimentRow
@@ -179,7 +179,7 @@ def _panel(
     marks: list[ExperimentRow],
     title: str,
     figure: Document,
-    looks: dict[str, tuple[str, str]],
+    looks: Mapping[str, tuple[str, str]],
 ) -> Panel:
     series = list(dict.fromkeys(row["series"] for row in rows))
     along = any(row["x"] is not None for row in rows)
