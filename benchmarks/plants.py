@@ -24,42 +24,53 @@ import pyarrow.parquet as pq
 import torch
 from torch.multiprocessing import Pool, set_start_method
 
+from benchmarks.tables import table
 from dualscope import Bench, Episode, Model, Task, make_lesson
 from dualscope.core.folder import Folder
 from dualscope.core.response_products import parts_of, plant_name, table_of
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import holm
-from dualscope.findings.response_rule import FOUND, OverSeeds, decide
+from dualscope.findings.response_rule import FLOOR, FOUND, IGNORED, OverSeeds, decide
 from dualscope.findings.response_test import EpisodePair, repairing_test
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import identify
 from dualscope.learners.response_bench import ResponseBench
 from dualscope.metrics.response.measured_response import ResponseMeter
+from dualscope.metrics.response.responses_of_draws import Responses, answer_vectors, learned_share
 
-PLANTED = ("gd", "lcgd", "gd-all", "task-vector")
+PLANTED = ("gd", "lcgd", "gd-all", "task-vector", "task-vector above")
+"""What is planted. ``above``: the vector put in after the layer that ``--layer`` names, in place of the one that was
+chosen on spare examples."""
 RIVALS = ("probe", "kernel")
 STUDIES, SEEDS = 200, 5
 Pairs = dict[tuple[str, str, str], list[EpisodePair | None]]
 """By plant, hypothesis and part: a pair an episode."""
+Learned = dict[str, list[float]]
+"""By plant, an episode: the part of the answers' change that depends on the labels, of the learner or its plant (the
+smaller)."""
 KINDS = ("answers", "outputs")
 
 
-def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> Pairs:
+def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> tuple[Pairs, Learned]:
     """Every episode of a task, ``asked.jobs`` at once; what an earlier call has left in the folder is taken."""
     found: Pairs = {}
+    learned: Learned = {}
     with Pool(asked.jobs) as pool:
         files = pool.imap(_Episode(asked, name, rates), range(asked.episodes), chunksize=1)
         tables = [pq.read_table(file) for file in files]
-    for table in tables:
+    for stored in tables:
+        for plant in PLANTED:
+            row = stored["plant"].to_pylist().index(plant)
+            learned.setdefault(plant, []).append(stored["learned"][row].as_py())
         for plant, hypothesis in product(PLANTED, (*PLANTED, *RIVALS)):
-            chosen = pc.and_(pc.equal(table["plant"], plant), pc.equal(table["hypothesis"], hypothesis))
-            parts, levels = parts_of(table.filter(chosen))
+            chosen = pc.and_(pc.equal(stored["plant"], plant), pc.equal(stored["hypothesis"], hypothesis))
+            parts, levels = parts_of(stored.filter(chosen))
             for kind in KINDS:
                 own = tuple(part for part in parts if part.part == kind)
                 found.setdefault((plant, hypothesis, kind), []).append(
                     EpisodePair(own, levels) if own else None
                 )
-    return found
+    return found, learned
 
 
 @dataclass(frozen=True)
@@ -83,73 +94,122 @@ class _Episode:
         )
         bench = Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
         meter = ResponseMeter(ResponseBench(bench))
-        learners = {name: who(name, self.rates) for name in (*PLANTED, *RIVALS)}
+        learners = {name: who(name, self.rates, asked.layer) for name in (*PLANTED, *RIVALS)}
         tables = []
         for plant in PLANTED:
             reference = meter.planted(learners[plant])
+            learned = min(_learned(meter, meter.of(learners[plant])), _learned(meter, reference))
             for name, learning in learners.items():
                 parts = meter._compared(plant_name(plant), reference, meter.of(learning), False)
-                table = table_of(parts, reference.levels)
-                for column, value in (("plant", plant), ("hypothesis", name)):
-                    table = table.append_column(column, pa.array([value] * len(table)))
-                tables.append(table)
+                stored = table_of(parts, reference.levels)
+                for column, value in (("plant", plant), ("hypothesis", name), ("learned", learned)):
+                    stored = stored.append_column(column, pa.array([value] * len(stored)))
+                tables.append(stored)
         Folder(asked.out).write_by(file.name, lambda aside: pq.write_table(pa.concat_tables(tables), aside))
         print(f"{task.name} seed {seed}", flush=True)
         return file
 
 
-def who(name: str, rates: dict[str, float]) -> LearnerSpec:
-    return identify(name, rate=rates.get(name, rates["gd"]) if LEARNERS[name].needs_rate else None)
+def who(name: str, rates: dict[str, float], layer: int) -> LearnerSpec:
+    name, _, above = name.partition(" ")
+    rate = rates.get(name, rates["gd"]) if LEARNERS[name].needs_rate else None
+    return identify(name, {"layer": layer} if above else {}, rate=rate)
+
+
+def family_of(name: str) -> str | None:
+    return LEARNERS[name.partition(" ")[0]].family
+
+
+def _learned(meter: ResponseMeter, responses: Responses) -> float:
+    """The learned share of the answers: what does not respond to labels cannot be looked for."""
+    start = answer_vectors(meter.start.label_logprobs)
+    return learned_share(responses.answers, start, responses.levels)
 
 
 def values_of(pairs: Pairs, plant: str, name: str, kind: str) -> np.ndarray:
     return np.array([np.nan if pair is None else pair.plain for pair in pairs[plant, name, kind]])
 
 
-def studied(pairs: Pairs, kind: str) -> list[dict[str, Any]]:
-    """Of each plant: how often it is strongest on its own, and how often which family is called what."""
-    families = {name: LEARNERS[name].family for name in (*PLANTED, *RIVALS)}
-    names = [n for n in (*PLANTED, *RIVALS) if np.isfinite(values_of(pairs, "gd", n, kind)).any()]
+def studied(pairs: Pairs, learned: Learned, kind: str) -> list[dict[str, Any]]:
+    """Of each plant: how often it is strongest on its own, and how often which hypothesis is called what."""
+    everyone = (*PLANTED, *RIVALS)
+    values = {(p, n): values_of(pairs, p, n, kind) for p in PLANTED for n in everyone}
+    names = [name for name in everyone if np.isfinite(values["gd", name]).any()]
     rng = np.random.default_rng(0)
     found = []
     for plant in PLANTED:
-        values = {name: values_of(pairs, plant, name, kind) for name in names}
-        own = OverSeeds.of(list(values[plant])).mean
-        strongest = np.mean(
-            [max(names, key=lambda n: values[n][i]) == plant for i in range(len(values[plant]))]
-        )
+        own = {name: values[plant, name] for name in names}
+        # The vector after another layer is the same hypothesis: it is not held against the plant.
+        rivals = [n for n in names if n == plant or n.partition(" ")[0] != plant.partition(" ")[0]]
+        strongest = np.mean([max(rivals, key=lambda n: own[n][i]) == plant for i in range(len(own[plant]))])
         words: dict[str, list[str]] = {name: [] for name in names}
         for _ in range(STUDIES):
-            seeds = rng.choice(len(values[plant]), SEEDS, replace=False)
+            seeds = rng.choice(len(own[plant]), SEEDS, replace=False)
             tests = {}
             for name in names:
                 some = [pair for i in seeds if (pair := pairs[plant, name, kind][i]) is not None]
                 tests[name] = repairing_test(some, seed=int(seeds[0]), count=199)
             adjusted = holm({name: test.p for name, test in tests.items()})
             for name in names:
-                target = (
-                    values_of(pairs, name, name, kind) if name in PLANTED else np.ones(len(values[plant]))
-                )
-                planted = OverSeeds.of(list(target[seeds])).mean
-                rivals = {o: list(values[o][seeds]) for o in names if families[o] != families[name]}
-                word = "cannot tell"
-                if name not in PLANTED or planted >= FOUND:
-                    word = decide(
-                        list(values[name][seeds]), list(target[seeds]), adjusted[name], rivals=rivals
-                    ).word
-                words[name].append(word)
+                words[name].append(_word(name, own, values, learned, seeds, adjusted[name], plant))
         found.append(
             {
                 "plant": plant,
                 "part": kind,
-                "r": {name: OverSeeds.of(list(values[name])).mean for name in names},
-                "own": own,
+                "learned": float(np.mean(learned[plant])),
+                "r": {name: OverSeeds.of(list(own[name])).mean for name in names},
                 "strongest": float(strongest),
-                "alike": {name: words[name].count("alike") / STUDIES for name in names},
-                "same family": [n for n in names if families[n] == families[plant]],
+                "words": {
+                    name: {word: found.count(word) / STUDIES for word in sorted(set(found))}
+                    for name, found in words.items()
+                },
             }
         )
     return found
+
+
+def _word(
+    name: str,
+    own: dict[str, np.ndarray],
+    values: dict[tuple[str, str], np.ndarray],
+    learned: Learned,
+    seeds: np.ndarray,
+    p: float,
+    plant: str,
+) -> str:
+    """The rule of the verdict on one study, with the plant in the place of in-context learning."""
+    if np.mean(np.array(learned[plant])[seeds]) < IGNORED:
+        return "labels ignored"
+    target = values[name, name][seeds] if name in PLANTED else np.ones(len(seeds))
+    responds = name not in PLANTED or np.mean(np.array(learned[name])[seeds]) >= FLOOR
+    if not responds or not OverSeeds.of(list(target)).mean >= FOUND:
+        return "cannot tell"
+    rivals = {other: list(own[other][seeds]) for other in own if family_of(other) != family_of(name)}
+    return decide(list(own[name][seeds]), list(target), p, rivals=rivals).word
+
+
+def shown(task: str, rows: list[dict[str, Any]]) -> str:
+    """As docs/verdict.md has it: a line a plant and part."""
+    heads = ["task", "part", "planted", "learned share", "r of its own", "next best r", "strongest in", "called alike",
+             "another family alike"]  # fmt: skip
+    lines = []
+    for row in rows:
+        plant, r = row["plant"], row["r"]
+        best = max((name for name in r if name != plant), key=lambda name: r[name])
+        alike = {name: words.get("alike", 0.0) for name, words in row["words"].items()}
+        other = max((alike[name] for name in alike if family_of(name) != family_of(plant)), default=0.0)
+        said = max(row["words"][plant], key=row["words"][plant].__getitem__)
+        own = f"{alike[plant]:.2f}" + (
+            "" if said == "alike" else f" ({said} {row['words'][plant][said]:.2f})"
+        )
+        numbers = [
+            f"{row['learned']:.3f}",
+            f"{r[plant]:.2f}",
+            f"{r[best]:.2f} ({best})",
+            f"{row['strongest']:.2f}",
+        ]
+        lines.append([task, row["part"], plant, *numbers, own, f"{other:.2f}"])
+    return table(heads, lines)
 
 
 def main() -> None:
@@ -162,6 +222,7 @@ def main() -> None:
     parser.add_argument("--shots", type=int, default=32)
     parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--rate", action="append", default=[], help="gd=1.0")
+    parser.add_argument("--layer", type=int, default=4, help="after which the upper task vector is put in")
     parser.add_argument("--out", type=Path, default=Path("plants"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="episodes at once, a core each")
@@ -173,16 +234,10 @@ def main() -> None:
     for name in asked.task or ["embedded-sst2", "embedded-agnews"]:
         began = time.perf_counter()
         task = Task.load(name, data=asked.data)
-        pairs = measured(asked, name, rates)
-        rows = [row for kind in KINDS for row in studied(pairs, kind)]
+        pairs, learned = measured(asked, name, rates)
+        rows = [row for kind in KINDS for row in studied(pairs, learned, kind)]
         (asked.out / f"{task.name}.json").write_text(json.dumps(rows, indent=1))
-        for row in rows:
-            shown = " ".join(f"{key} {value:.2f}" for key, value in row["r"].items())
-            alike = " ".join(f"{key} {value:.2f}" for key, value in row["alike"].items())
-            print(
-                f"{task.name} {row['part']:8} plant {row['plant']:11} strongest {row['strongest']:.2f} | r {shown}"
-            )
-            print(f"{'':34} alike {alike}")
+        print(shown(task.name, rows))
         print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
