@@ -1,204 +1,192 @@
-"""The figures of docs/findings.md and docs/hypotheses.md, from run folders: `python -m benchmarks.findings RUN...`.
+"""docs/findings.md, from run folders: `python -m benchmarks.findings RUN...`.
 
-A run folder is named as its study in benchmarks/studies is, which is where `dualscope run` puts it. findings.md is
-written whole; of hypotheses.md what stands behind the line that says so. Nothing in either is typed by hand.
+A run folder is named as its study in benchmarks/studies is, with what was given on the command line behind it
+(findings-smollm2-chat). Nothing on the page is typed by hand but its first paragraphs.
 """
 
+import csv
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import yaml
 
-from benchmarks.rivals import rivals
 from benchmarks.tables import found, table
-from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT
-from dualscope.findings.answer import PRIMARY
-from dualscope.report.data import Data
-from dualscope.report.subject import Subject
 
 DOCS = Path(__file__).parents[1] / "docs"
-STUDIES = Path(__file__).parent / "studies"
-MARK = "<!-- From here on written by `python -m benchmarks.findings`. -->\n"
-METRICS = (
-    "sim_aou", "sim_aou_orthogonal", "sim_aou_centered", "sim_aou_direct", "sim_am", "sim_am_centered",
-    "sim_am_delta",
-)  # fmt: skip
-SIGNS = {"above the controls": "▲", "not above": "▽", "inconclusive": "~", "not testable": "○"}
+PAGE, OPENING = DOCS / "findings.md", Path(__file__).parent / "studies" / "findings.md"
+BESIDE = ("explained", "agreement_kappa", "sim_aou")
 
-OPENING = """\
-# Findings: two small models of real text
 
-What the [verdict](verdict.md) says of two small models that learn in context from real text: a GPT-2 of 21M
-parameters with the tasks' own label words, and a Llama of 19M parameters with label words that have nothing to do with
-the task (abstract labels). They are small models: read this as an example of how the instrument is used, not as a
-result about large ones. What other hypotheses explain of the same runs stands in [Hypotheses](hypotheses.md).
+@dataclass(frozen=True)
+class Folder:
+    """What a run's folder says, without the products of its responses: they are large, and its answers are stored."""
 
-This page is written from the run folders, words and figures alike:
+    path: Path
 
-    {commands}
-    python -m benchmarks.findings {folders}
+    def json(self, name: str) -> dict[str, Any]:
+        return json.loads((self.path / name).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
-In brackets: 95 % intervals over seeds x queries.
-"""
+    @cached_property
+    def study(self) -> dict[str, Any]:
+        return yaml.safe_load((self.path / "study.yaml").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+    @cached_property
+    def verdicts(self) -> list[dict[str, Any]]:
+        order = {labels: place for place, labels in enumerate(self.study["demo_labels"])}
+        return sorted(self.json("response.json")["verdicts"], key=lambda one: order[one["setting"]["demo_labels"]])
+
+    @cached_property
+    def summary(self) -> list[dict[str, str]]:
+        with (self.path / "summary.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def value(self, task: str, labels: str, learner: str, metric: str) -> dict[str, Any] | None:
+        """A row of the summary of a trained model, with every seed's value; a baseline's has the labels that it is asked with."""
+        for row in self.summary:
+            own = (row["task"], row["learner"], row["metric"], row["control"], row["variant"], row["intervention"])
+            if own != (task, learner, metric, "", "trained", ""):
+                continue
+            if row["role"] == "baseline":
+                same = (row["demo_labels"] == "abstract") == (labels == "abstract")
+            else:
+                same = row["demo_labels"] == labels and row["reference"] in ("", "in-context")
+            if same:
+                each = [float(one) for one in row["each"].split()]
+                return {"value": float(row["value"]), "low": float(row["low"]), "high": float(row["high"]), "each": each}
+        return None
+
+    @cached_property
+    def layer_shares(self) -> dict[tuple[str, str], np.ndarray]:
+        """The learned share of in-context learning's outputs, [seeds, layers], by task and labels."""
+        kept: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
+        columns = ["task", "demo_labels", "seed", "learner", "control", "metric", "reference", "layer", "value"]
+        for file in sorted((self.path / "cells").glob("*.parquet")):
+            if file.stat().st_size and "metric" in pq.read_schema(file).names:
+                for row in pq.read_table(file, columns=columns, filters=[("metric", "=", "learned_share_aou")]).to_pylist():
+                    plain = row["learner"] == "in-context" and row["control"] is None and row["reference"] is None
+                    if plain and row["layer"] is not None:
+                        own = kept.setdefault((row["task"], row["demo_labels"]), {})
+                        own.setdefault(row["seed"], {})[row["layer"]] = row["value"]
+        return {
+            key: np.array([[layers[n] for n in sorted(layers)] for _, layers in sorted(seeds.items())])
+            for key, seeds in kept.items()
+        }
 
 
 def main() -> None:
-    folders = [Path(name) for name in sys.argv[1:]]
+    folders = [Folder(Path(name)) for name in sys.argv[1:]]
     if not folders:
         sys.exit("usage: python -m benchmarks.findings RUN...")
-    data = Data(folders)
-    studies = [(folder.name, subject) for folder, subject in zip(folders, data.subjects, strict=True)]
-    commands = [
-        f"dualscope run benchmarks/studies/{name}.yaml --model MODELS/{subject.model} --data DATA"
-        for name, subject in studies
-    ]
-    opening = OPENING.format(
-        commands="\n    ".join(commands), folders=" ".join(f"runs/{name}" for name, _ in studies)
-    )
-    (DOCS / "findings.md").write_text(
-        "\n".join([opening, *(_verdict_page(subject) for _, subject in studies)]), encoding="utf-8"
-    )
-    page = DOCS / "hypotheses.md"
-    before, mark, _ = page.read_text(encoding="utf-8").partition(MARK)
-    if not mark:
-        sys.exit(f"{page}: the line {MARK.strip()} is missing")
-    told = [(subject, _setting(subject)) for _, subject in studies]
-    page.write_text(before + MARK + "\n" + rivals(told, commands), encoding="utf-8")
+    parts = [OPENING.read_text(encoding="utf-8"), *(line for one in folders for line in _run(one))]
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _verdict_page(subject: Subject) -> str:
-    parts = [f"## {subject.model}\n", _setting(subject)]
-    for verdict in subject.verdicts()[:1]:
-        parts += [f"**{verdict['headline']}**\n", _answers(verdict["answers"], subject.tasks)]
-        said = "\n".join(f"- `{learner}`: {text}" for learner, text in verdict["said"])
-        parts += [f"Every learner in a sentence:\n\n{said}\n", *_controls(verdict["answers"], subject.tasks)]
-    return "\n".join([*parts, _accuracies(subject), *_likenesses(subject)])
-
-
-def _setting(subject: Subject) -> str:
-    """What was measured, and where: from the run's own record."""
-    record, setting = subject.source.provenance, subject.setting
-    rates = {rate for rate in setting.rates.values() if rate is not None}
-    return (
-        f"{str(record.get('at', ''))[:10]}, {record.get('dtype', '')} on {', '.join(_devices(subject))}; "
-        f"{setting.shots} shots, {setting.demo_labels} labels; {', '.join(_seeds(subject))}; "
-        f"{len(subject.cells)} cells; learning rate of the gradient learners: "
-        f"{', '.join(f'{rate:g}' for rate in sorted(rates))}.{_absent(subject)}\n"
-    )
-
-
-def _devices(subject: Subject) -> list[str]:
-    """What the cells were computed on, by their own notes."""
-    notes = map(subject.source.run.notes, (cell.id for cell in subject.cells))
-    return sorted({one["device"].partition(":")[0] for one in notes})
-
-
-def _seeds(subject: Subject) -> Iterable[str]:
-    """How many of each task, of how many the study asks for; where some learners or controls have fewer, that too."""
-    asked = _study(subject)["seeds"]
-    for task in subject.tasks:
-        learners: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
-        for cell in subject.cells:
-            columns = cell.columns
-            if (columns["task"], columns["variant"]) == (task, "trained") and columns["role"] != "baseline":
-                own = f"{columns['learner']} {columns['control']} {columns['options']}"
-                learners[columns["control"] is None].setdefault(own, set()).add(columns["seed"])
-        counts, under = (
-            sorted({len(seeds) for seeds in learners[plain].values()}) for plain in (True, False)
-        )
-        fewer = f" (of some controls {under[0]})" if under and under[0] < counts[0] else ""
-        yield f"{task}: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} of {asked} seeds{fewer}"
-
-
-def _absent(subject: Subject) -> str:
-    """Learners of the study as the repository has it that the run has nothing of."""
-    asked = {entry if isinstance(entry, str) else entry["learner"] for entry in _study(subject)["learners"]}
-    missing = sorted(asked - {cell.columns["learner"] for cell in subject.cells})
-    return f" Asked for and not computed: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
-
-
-def _study(subject: Subject) -> dict[str, Any]:
-    """As the repository has it."""
-    read: dict[str, Any] = yaml.safe_load(
-        (STUDIES / f"{subject.source.name}.yaml").read_text(encoding="utf-8")
-    )
-    return read
-
-
-def _answers(answers: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
-    """Every learner by task: the answer, its value, and the control that decided."""
-    lines = []
-    for learner in dict.fromkeys(a["learner"] for a in answers):
-        own = {a["task"]: a for a in answers if a["learner"] == learner}
-        measure = next(iter(own.values()))["measure"]
-        lines.append([f"`{learner}`", f"`{measure}`", *(_answer(own.get(task)) for task in tasks)])
-    return table(["learner", "by", *tasks], lines)
-
-
-def _answer(answer: Mapping[str, Any] | None) -> str:
-    if answer is None:
-        return ""
-    said = f"{SIGNS[answer['answer']]} {answer['answer']}, {found(answer['value'])}"
-    decided = [c for c in answer["comparisons"] if c["control"] == answer["decided_by"]]
-    if not decided or answer["answer"] == "not testable":
-        return said
-    (control,) = decided
-    value = control["difference"] if control["kind"] == "beyond dilution" else control["control_value"]
-    return f"{said}; {control['control']} {found(value)}"
-
-
-def _controls(answers: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> Iterable[str]:
-    """What each control scores, learner by learner, for those that are judged by their attention outputs."""
+def _run(folder: Folder) -> Iterable[str]:
+    study, record = folder.study, folder.json("provenance.json")
+    rates = study["lr"] if isinstance(study["lr"], str) else ", ".join(f"{rate:g}" for rate in study["lr"])
+    yield f"## {folder.verdicts[0]['setting']['model']}{', as a conversation' if study['chat'] else ''}\n"
     yield (
-        f"What each control scores in `{PRIMARY}`, beside the learner itself. *Beyond dilution* is the learner's "
-        "likeness with the direction that dilution moves along taken out. A control in brackets beats zero-shot here: "
-        "it teaches, and does not decide.\n"
+        f"{record['at'][:10]}, {record['dtype']} on {record.get('device', '')}; {study['shots'][0]} shots, "
+        f"{_count(study['seeds'])} seeds; learning rate of the gradient learners: {rates} "
+        f"(`{folder.path.name}`).\n"
     )
+    for verdict in folder.verdicts:
+        labels = verdict["setting"]["demo_labels"]
+        tasks = list(dict.fromkeys(answer["task"] for answer in verdict["answers"]))
+        yield f"### {labels} labels\n\n**{verdict['headline']}**\n"
+        yield _scale(folder, verdict["answers"], tasks, labels)
+        told = [task for task in tasks if not _same(verdict["answers"], task, "labels ignored")]
+        if told:
+            yield _hypotheses([a for a in verdict["answers"] if a["task"] in told], told)
+        if labels == folder.verdicts[0]["setting"]["demo_labels"]:
+            yield _beside(folder, verdict["answers"], tasks, labels)
+
+
+def _count(seeds: Any) -> int:
+    return seeds if isinstance(seeds, int) else len(seeds)
+
+
+def _same(answers: Sequence[Mapping[str, Any]], task: str, word: str) -> bool:
+    return {answer["answer"] for answer in answers if answer["task"] == task} == {word}
+
+
+def _scale(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequence[str], labels: str) -> str:
+    """Whether the labels matter at all, and what in-context learning's response is made of."""
+    lines = []
     for task in tasks:
-        own = [a for a in answers if a["task"] == task and a["measure"] == PRIMARY]
-        if own:
-            names = dict.fromkeys(c["control"] for a in own for c in a["comparisons"])
-            lines = [["the learner itself", *(found(a["value"]) for a in own)]]
-            lines += [[name, *(_control(a, name) for a in own)] for name in names]
-            yield table([f"{task}", *(f"`{a['learner']}`" for a in own)], lines)
-
-
-def _control(answer: Mapping[str, Any], name: str) -> str:
-    for control in answer["comparisons"]:
-        if control["control"] == name:
-            beyond = control["kind"] == "beyond dilution"
-            value = found(control["difference"] if beyond else control["control_value"])
-            return f"({value})" if control["teaches"] else value
-    return ""
-
-
-def _accuracies(subject: Subject) -> str:
-    learners = [ZERO_SHOT.label, IN_CONTEXT.label]
-    learners += [name for name in subject.learners if name not in learners]
-    lines = [
-        [f"`{learner}`", *(found(subject.get(task, learner, "accuracy")) for task in subject.tasks)]
-        for learner in learners
-    ]
-    return table(["accuracy, trained", *subject.tasks], lines)
-
-
-def _likenesses(subject: Subject) -> Iterable[str]:
-    """Every measure of attention, trained beside untrained."""
-    for metric in METRICS:
-        lines = []
-        for learner in subject.learners:
-            cells = [
-                found(subject.get(task, learner, metric, variant, [IN_CONTEXT.label]))
-                for task in subject.tasks
-                for variant in subject.variants
+        first = {where: next(a for a in answers if a["task"] == task and a["where"] == where) for where in ("answers", "inside")
+                 if any(a["task"] == task and a["where"] == where for a in answers)}  # fmt: skip
+        own = first["answers"]
+        shares = folder.layer_shares.get((task, labels))
+        layers = "" if shares is None else _layers(shares)
+        lines.append(
+            [
+                task,
+                found(folder.value(task, labels, "zero-shot", "accuracy")).partition("<br>")[0],
+                found(folder.value(task, labels, "in-context", "accuracy")).partition("<br>")[0],
+                f"{100 * own['learned']:.1f} %",
+                layers,
+                *(" / ".join(_number(one[key]) for one in first.values()) for key in ("reliability", "places")),
             ]
-            if any(cells):
-                lines.append([f"`{learner}`", *cells])
-        if lines:
-            heads = [f"{task}, {variant}" for task in subject.tasks for variant in subject.variants]
-            yield table([f"`{metric}`", *heads], lines)
+        )
+    heads = ["task", "zero-shot", "in-context", "learned share of the answers", "of the outputs, lowest to highest layer",
+             "ICL in another order, answers / inside", "same labels behind other inputs"]  # fmt: skip
+    return table(heads, lines)
+
+
+def _layers(shares: np.ndarray) -> str:
+    """A few layers from bottom to top, in per cent."""
+    mean = np.nanmean(shares, axis=0) if np.isfinite(shares).any() else shares.mean(0)
+    chosen = sorted({round(place) for place in np.linspace(0, len(mean) - 1, 6)})
+    return ", ".join(f"{layer}: {100 * mean[layer]:.1f}" for layer in chosen) + " %"
+
+
+def _hypotheses(answers: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
+    """Every hypothesis: its answer, r with every seed's, and what it would be if it were the truth."""
+    lines = []
+    for where in ("answers", "inside"):
+        own = [answer for answer in answers if answer["where"] == where]
+        for learner in dict.fromkeys(answer["learner"] for answer in own):
+            cells = []
+            for task in tasks:
+                match = [a for a in own if (a["task"], a["learner"]) == (task, learner)]
+                cells.append(_answer(match[0]) if match else "")
+            lines.append([f"`{learner}`", where, *cells])
+    return table(["hypothesis", "part", *tasks], lines)
+
+
+def _answer(answer: Mapping[str, Any]) -> str:
+    value = answer["value"]
+    interval = found({**value, "each": value["seeds"]}) or "–"
+    target = "" if answer["target"] is None else f" (if it were: {_number(answer['target'])})"
+    head, _, each = interval.partition("<br>")
+    return f"*{answer['answer']}* {head}{target}" + (f"<br>{each}" if each else "")
+
+
+def _beside(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequence[str], labels: str) -> str:
+    """The papers' likeness of the whole change, and what is explained of the answers."""
+    learners = [*dict.fromkeys(answer["learner"] for answer in answers), "null-context", "dilution"]
+    lines = []
+    for learner in learners:
+        name = learner.partition(" ")[0]
+        cells = [
+            found(folder.value(task, labels, name, metric)).partition("<br>")[0] for task in tasks for metric in BESIDE
+        ]
+        if any(cells) and [f"`{name}`", *cells] not in lines:
+            lines.append([f"`{name}`", *cells])
+    heads = [f"{task}, {metric}" for task in tasks for metric in ("explained", "kappa", "`sim_aou`")]
+    return "The whole change, labels or not:\n\n" + table(["learner", *heads], lines)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or not np.isfinite(value) else found({"value": value})
 
 
 if __name__ == "__main__":

@@ -41,6 +41,9 @@ from dualscope.metrics.response.responses_of_draws import Responses, answer_vect
 PLANTED = ("gd", "lcgd", "gd-all", "task-vector", "task-vector above")
 """What is planted. ``above``: the vector put in after the layer that ``--layer`` names, in place of the one that was
 chosen on spare examples."""
+OPTIONS = {"gd-all": {"loss": "label"}}
+"""All weights learn the inputs first, whatever the labels say: with the loss on all tokens the share that labels have in
+its change is below the floor."""
 RIVALS = ("probe", "kernel")
 STUDIES, SEEDS = 200, 5
 Pairs = dict[tuple[str, str, str], list[EpisodePair | None]]
@@ -113,7 +116,8 @@ class _Episode:
 def who(name: str, rates: dict[str, float], layer: int) -> LearnerSpec:
     name, _, above = name.partition(" ")
     rate = rates.get(name, rates["gd"]) if LEARNERS[name].needs_rate else None
-    return identify(name, {"layer": layer} if above else {}, rate=rate)
+    options = {"layer": layer} if above else OPTIONS.get(name, {})
+    return identify(name, options, rate=rate)
 
 
 def family_of(name: str) -> str | None:
