@@ -40,7 +40,9 @@ class Folder:
     @cached_property
     def verdicts(self) -> list[dict[str, Any]]:
         order = {labels: place for place, labels in enumerate(self.study["demo_labels"])}
-        return sorted(self.json("response.json")["verdicts"], key=lambda one: order[one["setting"]["demo_labels"]])
+        return sorted(
+            self.json("response.json")["verdicts"], key=lambda one: order[one["setting"]["demo_labels"]]
+        )
 
     @cached_property
     def summary(self) -> list[dict[str, str]]:
@@ -48,29 +50,51 @@ class Folder:
             return list(csv.DictReader(file))
 
     def value(self, task: str, labels: str, learner: str, metric: str) -> dict[str, Any] | None:
-        """A row of the summary of a trained model, with every seed's value; a baseline's has the labels that it is asked with."""
+        """A row of the summary of a trained model, with every seed's value."""
         for row in self.summary:
-            own = (row["task"], row["learner"], row["metric"], row["control"], row["variant"], row["intervention"])
+            own = (
+                row["task"],
+                row["learner"],
+                row["metric"],
+                row["control"],
+                row["variant"],
+                row["intervention"],
+            )
             if own != (task, learner, metric, "", "trained", ""):
                 continue
-            if row["role"] == "baseline":
+            if (
+                row["role"] == "baseline"
+            ):  # it sees no demonstrations, yet abstract labels are the queries' too
                 same = (row["demo_labels"] == "abstract") == (labels == "abstract")
             else:
                 same = row["demo_labels"] == labels and row["reference"] in ("", "in-context")
             if same:
-                each = [float(one) for one in row["each"].split()]
-                return {"value": float(row["value"]), "low": float(row["low"]), "high": float(row["high"]), "each": each}
+                numbers = {name: float(row[name]) for name in ("value", "low", "high")}
+                return {**numbers, "each": [float(one) for one in row["each"].split()]}
         return None
 
     @cached_property
     def layer_shares(self) -> dict[tuple[str, str], np.ndarray]:
         """The learned share of in-context learning's outputs, [seeds, layers], by task and labels."""
         kept: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
-        columns = ["task", "demo_labels", "seed", "learner", "control", "metric", "reference", "layer", "value"]
+        columns = [
+            "task",
+            "demo_labels",
+            "seed",
+            "learner",
+            "control",
+            "metric",
+            "reference",
+            "layer",
+            "value",
+        ]
         for file in sorted((self.path / "cells").glob("*.parquet")):
             if file.stat().st_size and "metric" in pq.read_schema(file).names:
-                for row in pq.read_table(file, columns=columns, filters=[("metric", "=", "learned_share_aou")]).to_pylist():
-                    plain = row["learner"] == "in-context" and row["control"] is None and row["reference"] is None
+                rows = pq.read_table(file, columns=columns, filters=[("metric", "=", "learned_share_aou")])
+                for row in rows.to_pylist():
+                    plain = (
+                        row["learner"] == "in-context" and row["control"] is None and row["reference"] is None
+                    )
                     if plain and row["layer"] is not None:
                         own = kept.setdefault((row["task"], row["demo_labels"]), {})
                         own.setdefault(row["seed"], {})[row["layer"]] = row["value"]
@@ -121,8 +145,8 @@ def _scale(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequence
     """Whether the labels matter at all, and what in-context learning's response is made of."""
     lines = []
     for task in tasks:
-        first = {where: next(a for a in answers if a["task"] == task and a["where"] == where) for where in ("answers", "inside")
-                 if any(a["task"] == task and a["where"] == where for a in answers)}  # fmt: skip
+        here = [answer for answer in answers if answer["task"] == task]
+        first = {answer["where"]: answer for answer in reversed(here)}
         own = first["answers"]
         shares = folder.layer_shares.get((task, labels))
         layers = "" if shares is None else _layers(shares)
@@ -133,11 +157,21 @@ def _scale(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequence
                 found(folder.value(task, labels, "in-context", "accuracy")).partition("<br>")[0],
                 f"{100 * own['learned']:.1f} %",
                 layers,
-                *(" / ".join(_number(one[key]) for one in first.values()) for key in ("reliability", "places")),
+                *(
+                    " / ".join(_number(first[w][key]) for w in ("answers", "inside") if w in first)
+                    for key in ("reliability", "places")
+                ),
             ]
         )
-    heads = ["task", "zero-shot", "in-context", "learned share of the answers", "of the outputs, lowest to highest layer",
-             "ICL in another order, answers / inside", "same labels behind other inputs"]  # fmt: skip
+    heads = [
+        "task",
+        "zero-shot",
+        "in-context",
+        "learned share of the answers",
+        "of the outputs, lowest to highest layer",
+        "ICL in another order, answers / inside",
+        "same labels behind other inputs",
+    ]
     return table(heads, lines)
 
 
@@ -177,7 +211,9 @@ def _beside(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequenc
     for learner in learners:
         name = learner.partition(" ")[0]
         cells = [
-            found(folder.value(task, labels, name, metric)).partition("<br>")[0] for task in tasks for metric in BESIDE
+            found(folder.value(task, labels, name, metric)).partition("<br>")[0]
+            for task in tasks
+            for metric in BESIDE
         ]
         if any(cells) and [f"`{name}`", *cells] not in lines:
             lines.append([f"`{name}`", *cells])

@@ -42,8 +42,8 @@ PLANTED = ("gd", "lcgd", "gd-all", "task-vector", "task-vector above")
 """What is planted. ``above``: the vector put in after the layer that ``--layer`` names, in place of the one that was
 chosen on spare examples."""
 OPTIONS = {"gd-all": {"loss": "label"}}
-"""All weights learn the inputs first, whatever the labels say: with the loss on all tokens the share that labels have in
-its change is below the floor."""
+"""All weights learn the inputs first, whatever the labels say: with the loss on all tokens labels have hardly a share
+in its change."""
 RIVALS = ("probe", "kernel")
 STUDIES, SEEDS = 200, 5
 Pairs = dict[tuple[str, str, str], list[EpisodePair | None]]
