@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dualscope.core.response_products import (
+    SCHEMA,
     ComparedPart,
     Copying,
     Products,
@@ -140,3 +141,11 @@ def test_a_table_of_something_else_is_refused() -> None:
     )
     with pytest.raises(pa.ArrowInvalid, match="2 products are no square"):
         parts_of(broken)
+
+
+def test_products_that_are_missing_are_said() -> None:
+    table = pa.table(
+        {name: pa.nulls(1, field) for name, field in zip(SCHEMA.names, SCHEMA.types, strict=True)}
+    )
+    with pytest.raises(pa.ArrowInvalid, match="products are missing"):
+        parts_of(table.replace_schema_metadata({"levels": "[]"}))

@@ -43,6 +43,18 @@ def test_another_family_that_comes_clearly_closer_denies_alike() -> None:
     assert decide(mine, target, 0.001, rivals={"probe": [math.nan] * 5}).word == "alike"
 
 
+def test_a_closer_rival_is_held_to_an_interval_that_holds_for_all_rivals() -> None:
+    mine, target = [0.65] * 5, [0.7] * 5
+    apart = np.array([0.02, 0.08, 0.05, 0.1, 0.0])  # t = 3.3 over 5 seeds: past .975, not past 1 - .025 / 10
+    apart = 0.06 + (apart - apart.mean())
+    near = list(np.tanh(fisher(mine) + apart))
+    t = apart.mean() / (apart.std(ddof=1) / math.sqrt(5))
+    assert 2.776 < t < 5.6
+    assert decide(mine, target, 0.001, rivals={"near": near}).word == "partly alike"
+    far = {f"far {i}": [0.1] * 5 for i in range(9)}
+    assert decide(mine, target, 0.001, rivals={"near": near, **far}).word == "alike"
+
+
 def test_how_many_seeds_would_do() -> None:
     wide = decide(seeds(0.7, 0.6, n=4), seeds(0.8, 0.3, n=4, seed=2), 0.3, z=0.1)
     assert wide.word == "cannot tell"

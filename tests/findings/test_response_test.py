@@ -46,6 +46,21 @@ def test_each_re_pairing_alone_is_too_easy() -> None:
     assert rejected["queries"] <= 8
 
 
+def test_the_p_value_is_the_larger_of_the_two() -> None:
+    rng = np.random.default_rng(3)
+    here, weights = world(rng), rng.standard_normal(QUERIES)
+    other = 0.2 * weights + rng.standard_normal(QUERIES)  # the same label, hardly in the same queries
+    both = [here.labels[:, -1:] * own for own in (weights, other)]
+    known = pair_of(both[0], both[1], [rng.standard_normal(both[0].shape) for _ in range(4)])
+    ways: tuple[Way, ...] = ("draws", "queries")
+    p = []
+    for number, way in enumerate(ways):
+        values = known.repaired(COUNT, np.random.default_rng([0, 22, number]), way)
+        p.append((1 + (values >= known.value - 1e-12).sum()) / (COUNT + 1))
+    assert max(p) > 2 * min(p)
+    assert repairing_test([known], count=COUNT).p == pytest.approx(max(p))
+
+
 def test_the_p_value_is_that_of_all_pairings_within_levels() -> None:
     """Against the plain enumeration of every permutation within levels."""
     pair = episodes("related", 1, 1)[0]

@@ -33,13 +33,14 @@ def responses(
     seeds: int = 5,
     own: float = 0.6,
     rival: float | None = None,
+    who: LearnerSpec = PROBE,
 ) -> TaskResponses:
     """A task in which learners have these true correlations with in-context learning, before noise."""
     rng = np.random.default_rng(0)
     task = TaskResponses("sst2")
 
     def keep(learning: LearnerSpec, seed: int, role: Role, parts: list[ComparedPart], share: float) -> None:
-        family = {"gd": "gradient", "probe": "shallow"}.get(learning.name)
+        family = {"gd": "gradient", "lcgd": "gradient", "probe": "shallow"}.get(learning.name)
         shares = {("learned_share", None): share, ("learned_share", plant_name("gd")): share}
         cell = CellResponse(role, family, LEVEL_OF, parts, shares)  # type: ignore[arg-type]
         task.cells.setdefault(learning, {})[seed, 0, None] = cell
@@ -53,7 +54,7 @@ def responses(
             parts.append(part(plant, rng, here, plant_name("gd")))
         keep(GD, seed, "hypothesis", parts, own)
         if rival is not None:
-            keep(PROBE, seed, "hypothesis", [part(rival, rng, here)], own)
+            keep(who, seed, "hypothesis", [part(rival, rng, here)], own)
     return task
 
 
@@ -108,6 +109,27 @@ def test_gradient_descent_comes_first_and_a_closer_rival_is_named() -> None:
     assert "80 % of what the context does to the answers" in found.headline
     ranking = list(found.rankings["sst2"])
     assert ranking == ["probe", "gd"]
+
+
+def test_a_closer_learner_of_the_same_family_does_not_deny_alike() -> None:
+    words = [
+        judged(gd=0.8, plant=0.85, rival=0.99, who=who).answers[0].answer
+        for who in (PROBE, LearnerSpec("lcgd", rate=1.0))
+    ]
+    assert words == ["partly alike", "alike"]
+
+
+def test_of_several_rates_the_headline_takes_the_one_whose_plant_is_found_best() -> None:
+    """And no task is left out of it: on the second task there is one rate alone."""
+    both, single = responses(gd=0.5), replace_task(responses(gd=0.0), "subj")
+    other = responses(gd=0.95, plant=0.8)
+    slow = replace(GD, rate=0.1)
+    both.cells[slow] = other.cells[GD]
+    found = verdict_of(Setting("model", 16), "trained", [both, single], count=499)
+    assert [answer.learner for answer in found.answers] == ["gd lr=1", "gd lr=0.1", "gd"]
+    assert "on sst2" in found.headline
+    assert "move partly as in-context learning's do on sst2" in found.headline
+    assert "move differently from in-context learning's on subj" in found.headline
 
 
 def test_holm_counts_tasks_and_hypotheses() -> None:

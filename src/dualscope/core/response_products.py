@@ -196,7 +196,9 @@ def parts_of(table: pa.Table) -> tuple[list[ComparedPart], tuple[Level | None, .
     return found, tuple(levels)
 
 
-def _square(values: Sequence[float]) -> np.ndarray:
+def _square(values: Sequence[float] | None) -> np.ndarray:
+    if values is None:
+        raise pa.ArrowInvalid("not a cell's responses: products are missing")
     side = math.isqrt(len(values))
     if side * side != len(values):
         raise pa.ArrowInvalid(f"not a cell's responses: {len(values)} products are no square")

@@ -44,8 +44,6 @@ class AgainstControl:
 
     @property
     def outcome(self) -> ComparisonOutcome:
-        if self.difference.seeds < SEEDS:
-            return "unclear"
         if self.difference.mean < SMALL and self.p_below < ALPHA and _mostly(self.difference, below=SMALL):
             return "not above"
         above = self.difference.mean > 0 and self.p_corrected < ALPHA and _mostly(self.difference)
@@ -58,7 +56,10 @@ class AgainstControl:
 
 
 def _mostly(difference: Interval, below: float | None = None) -> bool:
-    """Whether the seeds show that most draws are above 0, or below a number: a mean of skewed seeds need not."""
+    """Whether the seeds show that most draws are above 0, or below a number: a mean of skewed seeds need not.
+
+    Fewer than `SEEDS` seeds never do.
+    """
     values = difference.each if below is None else [below - value for value in difference.each]
     return sign_test(values) < ALPHA
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dualscope.findings.answer import short
@@ -71,8 +72,7 @@ def headline(answers: Sequence[ResponseAnswer]) -> str:
     own = [answer for answer in answers if answer.where == "answers"]
     if not own:
         return "No answer: no learner's response was measured."
-    first = own[0].learner
-    mine = [answer for answer in own if answer.learner == first]
+    mine = _of_the_first(own)
     silent = [answer for answer in mine if answer.answer in ("labels ignored", "labels copied")]
     said = [
         _silent(group)
@@ -83,6 +83,18 @@ def headline(answers: Sequence[ResponseAnswer]) -> str:
     if heard:
         said.append(_heard(heard, own, [a for a in answers if a.where == "inside"]))
     return " ".join(said)
+
+
+def _of_the_first(answers: Sequence[ResponseAnswer]) -> list[ResponseAnswer]:
+    """The first hypothesis on every task; of several rates the one whose plant is found best."""
+    first = answers[0].learning
+    found: dict[str, ResponseAnswer] = {}
+    for answer in answers:
+        if replace(answer.learning, rate=first.rate) == first:
+            best = found.setdefault(answer.task, answer)
+            if answer.plant > best.plant or math.isnan(best.plant):
+                found[answer.task] = answer
+    return list(found.values())
 
 
 def _silent(answers: Sequence[ResponseAnswer]) -> str:
@@ -109,7 +121,8 @@ def _heard(
     )
     body = " ".join(_moved(group, title, tasks) for group in _by_word(mine))
     rival = _rival(mine, [a for a in answers if a.task in tasks])
-    deep = [a for a in inside if a.task in tasks and a.learner == mine[0].learner]
+    chosen = {(answer.task, answer.learner) for answer in mine}
+    deep = [a for a in inside if (a.task, a.learner) in chosen]
     below = " ".join(_inside(group, tasks) for group in _by_word(deep))
     return " ".join(part for part in (start, body, rival, below) if part)
 
@@ -151,10 +164,11 @@ def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
 
 def _rival(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer]) -> str:
     """The hypothesis that comes closest, where it is another one and clearly higher on average."""
-    names = dict.fromkeys(answer.learner for answer in answers)
+    own = mine[0].learning.name
+    names = dict.fromkeys(answer.learner for answer in answers if answer.learning.name != own)
     value = {n: _mean([a.value.mean for a in answers if a.learner == n]) for n in names}
-    best = max(value, key=lambda name: value[name])
-    if best == mine[0].learner or not value[best] > value[mine[0].learner] + 0.05:
+    best = max(value, key=lambda name: value[name], default=None)
+    if best is None or not value[best] > _mean([a.value.mean for a in mine]) + 0.05:
         return ""
     chosen = next(answer for answer in answers if answer.learner == best)
     title = learner_title(chosen.learning)

@@ -200,7 +200,7 @@ def verdict_of(
         adjusted = holm({str(i): draft.test.p for i, draft in enumerate(own)})
         answers += [draft.answer(adjusted[str(i)], own) for i, draft in enumerate(own)]
     # Plain gradient descent first: it is what the question names.
-    answers.sort(key=lambda one: (one.task, one.where, one.learner != PLAIN, one.family != "gradient"))
+    answers.sort(key=lambda one: (one.task, one.where, one.learning.label != PLAIN, one.family != "gradient"))
     return ResponseVerdict(
         setting,
         variant,
