@@ -118,6 +118,10 @@ TOGETHER: dict[str, LearnerSpec] = {
     "lcgd, token by token": LearnerSpec.of(
         "lcgd", {"readout": "attention", "space": "labels", "granularity": "token"}, rate=0.3
     ),
+    "gd-all": LearnerSpec("gd-all", rate=0.03),
+    "gd-linearized": LearnerSpec("gd-linearized", rate=0.3),
+    "lcgd-matched": LearnerSpec("lcgd-matched", rate=0.3),
+    "gd-matched": LearnerSpec("gd-matched", rate=0.3),
     "in-context": IN_CONTEXT,
     "in-context, labels in places": LearnerSpec("in-context", "places"),
 }
@@ -177,7 +181,7 @@ def test_draws_at_once_are_draws_one_by_one(name: str, family: str, labels: str)
 @pytest.mark.parametrize(
     "family", ["gemma2", "mistral", "bloom", "falcon", "xglm", "gpt_neox", "phi3", "mpt"]
 )
-@pytest.mark.parametrize("name", ["gd", "lcgd", "in-context"])
+@pytest.mark.parametrize("name", ["gd", "lcgd", "gd-all", "gd-linearized", "in-context"])
 def test_other_architectures_draws_at_once(name: str, family: str) -> None:
     here = tiny_bench(family, shots=8, balanced=True, task=tiny_task(n=200))
     responding, learning = ResponseBench(here, draws=8), TOGETHER[name]

@@ -7,19 +7,19 @@ draw whose training diverges leaves the others as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from dualscope.descent.delta import Delta
 from dualscope.descent.gradients import Gradient, Outer
 from dualscope.descent.parameters import Slot, layer_of, wide
 from dualscope.descent.trainable import Weights
-from dualscope.descent.updates import Projection, beside
+from dualscope.descent.updates import Projection, beside, even_tangents
 from dualscope.models.parts import Part
 
 if TYPE_CHECKING:
@@ -111,6 +111,14 @@ def projections_of_draws(
     return [DrawsProjection(own, model, draws, watch) for own in by_module.values()]
 
 
+class DrawsChange(Protocol):
+    """What a learner changed on every draw: what a change of one is where it is alone."""
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        """Inside ``with`` a batch of as many sequences of every draw is computed by as many changed models."""
+        ...
+
+
 @dataclass(frozen=True)
 class ChangesOfDraws:
     """What every draw's training has changed."""
@@ -123,11 +131,6 @@ class ChangesOfDraws:
         """Inside, a batch of as many sequences of every draw is computed by as many changed models."""
         with beside(model, self.projections):
             yield
-
-    def delta(self, draw: int) -> Delta:
-        """One draw's change."""
-        changes = (projection.changes.items() for projection in self.projections)
-        return Delta({name: change[draw] for some in changes for name, change in some})
 
 
 class DrawsBeside(Weights):
@@ -156,9 +159,12 @@ class DrawsBeside(Weights):
                 for kind, change in (("weight", projection.weights), ("bias", projection.biases)):
                     if change is not None:
                         self.changes[f"{projection.path}.{kind}"] = change
-            stack.enter_context(beside(self.model, self.projections))
+            self._hook(stack)
             self._stack = stack.pop_all()
         return self
+
+    def _hook(self, stack: ExitStack) -> None:
+        stack.enter_context(beside(self.model, self.projections))
 
     def gradient(
         self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
@@ -202,14 +208,51 @@ class DrawsBeside(Weights):
 
     def update_norms(self) -> Tensor:
         """How far each layer's slots moved in every draw, relative to their size before, [draws, layers]."""
+        if not self.measures:
+            return self.norms({})
         before: Gradient = {
             slot.name: slot.get(self.model.hf.get_parameter(slot.parameter).detach()) for slot in self.slots
         }
         return self.norms({**self.changes}) / super().norms(before)
 
-    def of_draws(self) -> ChangesOfDraws:
+    def of_draws(self) -> DrawsChange:
         """The changes so far; they go on changing with these weights."""
         return ChangesOfDraws(self.projections, self.draws)
+
+
+class DrawsTangent(DrawsBeside):
+    """The same where no weight moves: what the model computes carries its derivative along each draw's change."""
+
+    def _hook(self, stack: ExitStack) -> None:
+        pass
+
+    @contextmanager
+    def along_change(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(forward_ad.dual_level())
+            for projection in self.projections:
+                module = self.model.hf.get_submodule(projection.path)
+                stack.enter_context(module.register_forward_hook(_carrying(projection), prepend=True))
+            stack.enter_context(even_tangents(self.model))
+            yield
+
+
+def _carrying(projection: DrawsProjection) -> Callable[..., Tensor]:
+    """A forward hook: the output as it is, its derivative with dW_k x added."""
+
+    def hook(_module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        inputs = forward_ad.unpack_dual(args[0]).primal.detach()
+        primal, tangent = forward_ad.unpack_dual(output)
+        added = torch.zeros_like(primal, requires_grad=False)
+        projection.add_(added, inputs)
+        if torch.is_grad_enabled():
+            # In the lowest layer that learns nothing before has a gradient; the graph begins here.
+            primal = primal if primal.requires_grad else primal.detach().requires_grad_()
+            projection.seen = (inputs, primal)
+        found: Tensor = forward_ad.make_dual(primal, added if tangent is None else tangent + added)
+        return found
+
+    return hook
 
 
 def _squares_of_draws(values: Sequence[Tensor | Outer]) -> Tensor:

@@ -21,7 +21,7 @@ class Adjusted:
     """A step's gradient, perhaps cut, and how much each layer's is to be scaled."""
 
     gradient: Gradient
-    factors: Tensor | None = None  # [layers]; None: as it is
+    factors: Tensor | None = None  # [layers] or [draws, layers]; None: as it is
     cut: bool = False  # entry by entry, so that no scaling could have done it
     clipped: Tensor | None = None  # [layers] 1 where the layer was cut, on the device
 
@@ -82,8 +82,10 @@ def _scaled(value: Tensor | Outer, name: str, factors: Tensor) -> Tensor | Outer
     if layer is None:
         return value
     device = value.errors.device if isinstance(value, Outer) else value.device
-    factor = factors[layer].to(device)
-    return value.scaled(factor) if isinstance(value, Outer) else value.to(factors.dtype) * factor
+    factor = factors[..., layer].to(device)  # a number, or one for each draw
+    if isinstance(value, Outer):
+        return value.scaled(factor)
+    return value.to(factors.dtype) * (factor if not factor.ndim else factor.view(-1, *[1] * (value.ndim - 1)))
 
 
 # Runs the model on the samples of one step and takes it.

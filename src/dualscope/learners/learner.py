@@ -15,6 +15,7 @@ from dualscope.core.options import Options
 from dualscope.core.registry import Registry
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Family, Role
+from dualscope.descent.changes_of_draws import DrawsChange
 from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
 from dualscope.models.footprint import TrainingDemand
@@ -67,14 +68,6 @@ class Learned:
     def delta(self) -> Delta | None:
         """The change of the weights, where they are what changed."""
         return self.change if isinstance(self.change, Delta) else None
-
-
-class DrawsChange(Protocol):
-    """What a learner changed on every draw: what `Change` is of one of them."""
-
-    def applied(self, model: Model) -> AbstractContextManager[None]:
-        """Inside ``with`` a batch of as many sequences of every draw is computed by as many changed models."""
-        ...
 
 
 @dataclass(frozen=True)

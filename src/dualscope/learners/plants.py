@@ -20,8 +20,9 @@ from dualscope.models.reading.prefix import encoded_together
 from dualscope.tasks.tokens import pieces_of
 
 if TYPE_CHECKING:
+    from dualscope.descent.changes_of_draws import DrawsChange
     from dualscope.learners.bench import Bench
-    from dualscope.learners.learner import Change, DrawsChange
+    from dualscope.learners.learner import Change
     from dualscope.models.model import Model
     from dualscope.models.trace import Trace
     from dualscope.tasks.example import Example

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -9,13 +10,14 @@ from pydantic import Field
 from dualscope.core.errors import InputError
 from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.parameters import Slot, Whole, is_low
-from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
 from dualscope.learners.gradient.gd import gd_step
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 from dualscope.models.footprint import TrainingDemand
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
 
 
 class AllOptions(Options):
@@ -41,12 +43,19 @@ class GdAll(Learner[AllOptions]):
         return TrainingDemand(everything=True)
 
     def learn(self, bench: Bench, lr: float | None, options: AllOptions) -> Learned:
-        model = bench.model
+        slots, common = self._slots(bench.model), DescentOptions(**options.model_dump())
+        return descend(bench, bench.lesson.training, self.rate(lr), common, gd_step, slots=slots)
+
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: AllOptions
+    ) -> LearnedDraws | None:
+        slots, common = self._slots(benches[0].model), DescentOptions(**options.model_dump())
+        return descend_draws(benches, self.rate(lr), common, gd_step, slots=slots)
+
+    def _slots(self, model: Model) -> list[Slot]:
         if is_low(model):
             raise InputError(
                 f"gd-all cannot train {model.name} in {model.precision}: small updates of norms and embeddings would "
                 "be swallowed; load it with --dtype float32"
             )
-        slots: list[Slot] = [Whole(name) for name, _ in model.hf.named_parameters()]
-        common = DescentOptions(**options.model_dump())
-        return descend(bench, bench.lesson.training, self.rate(lr), common, gd_step, slots=slots)
+        return [Whole(name) for name, _ in model.hf.named_parameters()]

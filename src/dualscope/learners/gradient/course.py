@@ -13,7 +13,7 @@ from pydantic import Field
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.adam import Adam
-from dualscope.descent.changes_of_draws import DrawsBeside
+from dualscope.descent.changes_of_draws import DrawsBeside, DrawsTangent
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
 from dualscope.descent.manners import Manner, checkpointed, manners
@@ -21,11 +21,13 @@ from dualscope.descent.parameters import Slot, Whole
 from dualscope.descent.recorder import Recorder
 from dualscope.descent.samples import Sample, SideBySide, ordered, samples, side_by_side
 from dualscope.descent.trainable import weights_for
-from dualscope.learners.gradient.tangent_read import read_along
+from dualscope.descent.whole_weights_of_draws import WholeDraws, is_known_whole
+from dualscope.learners.gradient.tangent_read import read_along, read_draws_along
 from dualscope.learners.learner import Learned, LearnedDraws
 from dualscope.models import footprint
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
+from dualscope.models.parts import Part
 from dualscope.models.reading.memory import release
 
 if TYPE_CHECKING:
@@ -96,11 +98,14 @@ class Course:
 
     @contextmanager
     def run_draws(
-        self, benches: Sequence[Bench], batches: Sequence[Sequence[SideBySide]]
+        self, benches: Sequence[Bench], batches: Sequence[Sequence[SideBySide]], measures: bool
     ) -> Iterator[tuple[DrawsBeside, Log, tuple[str, ...]]]:
         """The same for several draws at once: ``batches`` are theirs, side by side."""
         model = benches[0].model
-        with DrawsBeside(model, self._slots(model), len(benches)) as weights:
+        slots = self._slots(model)
+        parts = all(isinstance(slot, Part) for slot in slots)
+        kind = DrawsTangent if self.tangent else DrawsBeside if parts else WholeDraws
+        with kind(model, slots, len(benches), measures) as weights:
             yield weights, *self._train(weights, batches, frozenset(), frozenset())
 
     def _slots(self, model: Model) -> Sequence[Slot]:
@@ -215,20 +220,29 @@ def descend_draws(
     options: DescentOptions,
     step: Step,
     adjust: Adjust = unchanged,
+    *,
+    slots: Sequence[Slot] | None = None,
     by_token: bool = False,
+    measures: bool = False,
     reads: bool = True,
+    tangent: bool = False,
 ) -> LearnedDraws | None:
     """Train on the demonstrations of several draws at once, and read the queries; None where one by one is the way.
 
-    The weights are shared by all draws, and each draw's change acts beside them. Without ``reads`` there is no trace.
+    The weights are shared by all draws, and each draw's change acts beside them. ``measures``: the log says how large
+    steps were. Without ``reads`` there is no trace.
     """
     model = benches[0].model
-    course = Course((), lr, options, step, adjust, by_token=by_token)
+    course = Course((), lr, options, step, adjust, slots, by_token, tangent)
     drawn = [course.batches(bench, bench.lesson.training, torch.device("cpu")) for bench in benches]
     batches = side_by_side(drawn, model.device)
-    if batches is None or not model.takes_draws:
+    if batches is None or not model.takes_draws or (slots is not None and not is_known_whole(model)):
         return None
-    with course.run_draws(benches, batches) as (weights, log, given_up):
+    with course.run_draws(benches, batches, measures or adjust is not unchanged) as (weights, log, given_up):
+        traces: Sequence[Trace] = ()
+        if reads and isinstance(weights, DrawsTangent):
+            traces = read_draws_along(weights, benches[0].lesson, benches[0].zero_shot)
+        elif reads:
+            traces = model.read_draws(benches[0].lesson, len(benches))
         change = weights.of_draws()
-        traces = model.read_draws(benches[0].lesson, len(benches)) if reads else ()
     return LearnedDraws(tuple(traces), change, log, given_up)

@@ -89,13 +89,17 @@ def descend_locally_draws(
     schedule: Literal["parallel", "sequential"] = "parallel",
     granularity: Literal["demonstration", "token"] = "demonstration",
     adjust: Adjust = unchanged,
+    measures: bool = False,
     reads: bool = True,
 ) -> LearnedDraws | None:
     """The same on several draws at once."""
     if options.space == "labels":
         options = options.model_copy(update={"loss": "label"})
     step = lcgd_step(benches[0], options, sequential=schedule == "sequential")
-    return descend_draws(benches, lr, options, step, adjust, granularity == "token", reads)
+    by_token = granularity == "token"
+    return descend_draws(
+        benches, lr, options, step, adjust, by_token=by_token, measures=measures, reads=reads
+    )
 
 
 def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,9 +15,9 @@ from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Stride, stepping
 from dualscope.descent.samples import Sample
 from dualscope.descent.trainable import Weights, weights_for
-from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
 from dualscope.learners.gradient.tangent_read import read_along
-from dualscope.learners.learner import LEARNERS, Change, Learned, Learner
+from dualscope.learners.learner import LEARNERS, Change, Learned, LearnedDraws, Learner
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ class GdLinearized(Learner[DescentOptions]):
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
         training = bench.lesson.training
         return descend(bench, training, self.rate(lr), options, linearized_step, tangent=True)
+
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: DescentOptions
+    ) -> LearnedDraws | None:
+        if (
+            benches[0].model.device.type == "cuda"
+        ):  # a step is recorded there, and made of two backward passes
+            return None
+        return descend_draws(benches, self.rate(lr), options, linearized_step, tangent=True)
 
     def read(self, bench: Bench, change: Change, options: DescentOptions, few: bool = False) -> Trace:
         assert isinstance(change, Delta), "what GD changes is weights"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,12 +10,13 @@ from torch import Tensor
 
 from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Adjust, Adjusted
-from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
 from dualscope.learners.gradient.gd import gd_step
-from dualscope.learners.gradient.lcgd import LocalOptions, descend_locally
-from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.gradient.lcgd import LocalOptions, descend_locally, descend_locally_draws
+from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 
 if TYPE_CHECKING:
+    from dualscope.descent.log import Log
     from dualscope.learners.bench import Bench
 
 
@@ -32,8 +34,18 @@ class LcgdMatched(Learner[LocalOptions]):
         rate = self.rate(lr)
         common = options.model_dump(include=set(DescentOptions.model_fields))
         return descend_locally(
-            bench, rate, options, adjust=to_steps(bench.learned("gd", rate, **common), rate)
+            bench, rate, options, adjust=to_steps(bench.learned("gd", rate, **common).log, rate)
         )
+
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: LocalOptions
+    ) -> LearnedDraws | None:
+        rate = self.rate(lr)
+        common = DescentOptions(**options.model_dump(include=set(DescentOptions.model_fields)))
+        run = descend_draws(benches, rate, common, gd_step, measures=True, reads=False)
+        if run is None:
+            return None
+        return descend_locally_draws(benches, rate, options, adjust=to_steps(run.log, rate))
 
 
 @LEARNERS.register("gd-matched")
@@ -48,13 +60,22 @@ class GdMatched(Learner[LocalOptions]):
 
     def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:
         rate = self.rate(lr)
-        adjust = to_steps(bench.learned("lcgd", rate, **options.model_dump()), rate)
+        adjust = to_steps(bench.learned("lcgd", rate, **options.model_dump()).log, rate)
         return descend(bench, bench.lesson.training, rate, options, gd_step, adjust)
 
+    def learn_draws(
+        self, benches: Sequence[Bench], lr: float | None, options: LocalOptions
+    ) -> LearnedDraws | None:
+        rate = self.rate(lr)
+        run = descend_locally_draws(benches, rate, options, measures=True, reads=False)
+        if run is None:
+            return None
+        return descend_draws(benches, rate, options, gd_step, to_steps(run.log, rate))
 
-def to_steps(model_run: Learned, lr: float) -> Adjust:
+
+def to_steps(model_run: Log, lr: float) -> Adjust:
     """Scale each layer's step to the norm that another run's step had there; a zero step stays zero."""
-    wanted = model_run.log.step_norm  # [steps, layers]
+    wanted = model_run.step_norm  # [steps, layers], of several draws at once [steps, draws, layers]
     assert wanted is not None
     at = torch.zeros(1, dtype=torch.int64, device=wanted.device)
 

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
+    from dualscope.descent.changes_of_draws import DrawsTangent
     from dualscope.descent.trainable import Weights
     from dualscope.tasks.lesson import Lesson
 
@@ -36,13 +37,24 @@ def read_along(
     model = weights.model
     with weights.along_change():
         # Logits are linearised before the softmax over the vocabulary, which would otherwise be linearised too.
-        trace = model.read(lesson, want=want, plain=True, logits_as=linearised)
-        return replace(
-            trace.map(linearised),
-            attn_out=_plus(zero_shot.attn_out, trace.attn_out),
-            attn_scores=_plus(zero_shot.attn_scores, trace.attn_scores),
-            residual=_plus(zero_shot.residual, trace.residual),
-        )
+        return _along(model.read(lesson, want=want, plain=True, logits_as=linearised), zero_shot)
+
+
+@torch.no_grad()
+def read_draws_along(weights: DrawsTangent, lesson: Lesson, zero_shot: Trace) -> list[Trace]:
+    """The same of every draw, along its own change."""
+    with weights.along_change():
+        traces = weights.model.read_draws(lesson, weights.draws, plain=True, logits_as=linearised)
+        return [_along(trace, zero_shot) for trace in traces]
+
+
+def _along(trace: Trace, zero_shot: Trace) -> Trace:
+    return replace(
+        trace.map(linearised),
+        attn_out=_plus(zero_shot.attn_out, trace.attn_out),
+        attn_scores=_plus(zero_shot.attn_scores, trace.attn_scores),
+        residual=_plus(zero_shot.residual, trace.residual),
+    )
 
 
 def _plus(start: Tensor, carrying: Tensor) -> Tensor:
