@@ -22,7 +22,7 @@ from dualscope.findings.answer import ALPHA, PRIMARY, SMALL
 from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.verdict import verdict
-from dualscope.report.source import ReportedRun
+from dualscope.report.reported_run import ReportedRun
 
 SEEDS = (3, 5, 8, 10)
 Spread = tuple[float, float, float]  # seeds, queries, both together

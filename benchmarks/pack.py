@@ -130,7 +130,7 @@ def asked(place: Path) -> int:
 def findings(place: Path) -> int:
     """Summary and verdicts, as `run` makes them at its end, and keeps them."""
     from dualscope.findings import stored, summary
-    from dualscope.report.source import ReportedRun
+    from dualscope.report.reported_run import ReportedRun
 
     source = ReportedRun(place)
     rows = summary.summarise(source.run, source.cells)

@@ -7,9 +7,9 @@ from statistics import fmean
 import yaml
 
 from dualscope.regression.appearance import APPEARS
-from dualscope.regression.claims import claims
 from dualscope.regression.experiment import EXPERIMENTS
-from dualscope.regression.folder import PROVENANCE, SETTINGS, load
+from dualscope.regression.papers_claims import claims
+from dualscope.regression.results_folder import PROVENANCE, SETTINGS, load
 from dualscope.regression.shipped import shipped_runs
 
 PARTED = ("classes", "conditions", "seeds", "arms", "kinds", "sharing", "noises", "depths", "widths")

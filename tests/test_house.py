@@ -37,6 +37,12 @@ def test_a_class_name_has_one_meaning() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_a_file_name_stands_once() -> None:
+    """Who knows the idea finds its file: no two files of the package are called alike."""
+    names = Counter(path.stem for path in FILES if not path.stem.startswith("__"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_tests_are_called_as_what_they_test() -> None:
     own = {path.relative_to(SOURCE).with_suffix("") for path in FILES}
     own |= {path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_dir()}

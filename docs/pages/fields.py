@@ -94,9 +94,9 @@ Exactly one of:
 
 
 def page() -> str:
-    from dualscope.studies.config import Study
     from dualscope.studies.entries import ControlEntry, LearnerEntry, TaskEntry
-    from dualscope.tasks.config import GeneratorSource, HubSource, SourceConfig, Splits, TaskConfig
+    from dualscope.studies.study import Study
+    from dualscope.tasks.task_config import GeneratorSource, HubSource, SourceConfig, Splits, TaskConfig
 
     return PAGE.format(
         study_example=STUDY,

@@ -31,11 +31,11 @@ from dualscope.commands import (
     validate,
 )
 from dualscope.commands import list as listing
-from dualscope.commands.given_twice import SaysWhatCounts
+from dualscope.commands.given_twice import NotesRepeatedOptions
 from dualscope.commands.resumable import ended_like_interrupted, exit_code
-from dualscope.core.called import called
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, is_out_of_memory
-from dualscope.core.strangers import printable, reason
+from dualscope.core.untrusted_files import printable, reason
 
 app = typer.Typer(
     name="dualscope",
@@ -85,7 +85,7 @@ def help_of(command: Callable[..., Any]) -> str:
     return "\n\n".join(part if part.startswith(" ") else " ".join(part.split()) for part in parts)
 
 
-class Command(SaysWhatCounts):
+class Command(NotesRepeatedOptions):
     """A command that ends an interruption in words: Typer itself would say "Aborted" and exit with 1."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -11,7 +11,7 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.models import Model
 from dualscope.models import load as loading
-from dualscope.models.heads import output_projection, written_by_heads
+from dualscope.models.head_outputs import output_projection, written_by_heads
 from tests.models.tiny import tiny_model
 from tests.studies.conftest import write_task
 

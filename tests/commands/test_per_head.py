@@ -10,7 +10,7 @@ import pytest
 
 from dualscope.report.charts.chart import Tabs
 from dualscope.report.data import Data
-from dualscope.report.sections import heads
+from dualscope.report.sections import heads_section as heads
 from dualscope.studies.run_folder.storage import RunFolder
 
 

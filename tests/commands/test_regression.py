@@ -12,7 +12,7 @@ from dualscope.commands.regression import Name
 from dualscope.core.errors import InputError
 from dualscope.regression import EXPERIMENTS, Results, load, save
 from dualscope.regression.architectures.gpt2 import Gpt2Learner
-from dualscope.regression.folder import check_place
+from dualscope.regression.results_folder import check_place
 
 
 def test_the_command_knows_every_experiment() -> None:

@@ -104,7 +104,7 @@ def test_shards_are_summed_up_together(cli: Callable[..., Any], arguments: list[
 def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
     cli: Callable[..., Any], arguments: list[Any], tmp_path: Path
 ) -> None:
-    from dualscope.report.source import ReportedRun
+    from dualscope.report.reported_run import ReportedRun
 
     asked = (*arguments, "--variant", "trained")
     said = {}

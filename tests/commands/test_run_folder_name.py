@@ -6,8 +6,8 @@ import pytest
 
 from dualscope.commands.run_folder_name import free_folder, holds_another, run_name
 from dualscope.core.errors import InputError
-from dualscope.studies.config import Study
 from dualscope.studies.learner_options import with_options
+from dualscope.studies.study import Study
 
 
 def test_the_name_says_what_is_run() -> None:

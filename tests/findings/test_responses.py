@@ -14,7 +14,7 @@ from dualscope.core.response_products import ComparedPart, plant_name
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
 from dualscope.core.words import LEVELS, Role
 from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
-from dualscope.results.run import Run, run_study
+from dualscope.results.opened_run import Run, run_study
 
 GD, PROBE = LearnerSpec("gd", rate=1.0), LearnerSpec("probe")
 LEVEL_OF = tuple(level for level in LEVELS for _ in range(DRAWS // 2))

@@ -19,9 +19,9 @@ from dualscope.core.config_file import read_config, read_yaml
 from dualscope.core.errors import InputError
 from dualscope.models.files.digest import model_digest
 from dualscope.models.load import load_tokenizer
-from dualscope.studies.config import Study
-from dualscope.studies.execute.estimate import shape_of
+from dualscope.studies.execute.cost import shape_of
 from dualscope.studies.plan import parse_shard
+from dualscope.studies.study import Study
 from dualscope.tasks import Task, TaskConfig
 from dualscope.tasks.sources import read_rows
 from tests.hostile.inputs import data_files

@@ -22,7 +22,7 @@ from dualscope.studies.run_folder import packing
 from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.studies.children import CONTEXT, finish, rows
-from tests.studies.run_folder.test_pack import MODELS, NAMES, made, row, told
+from tests.studies.run_folder.test_packed_cells import MODELS, NAMES, made, row, told
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 CALLS = {"a rename": (os, "replace"), "a creation": (os, "link"), "a deletion": (Path, "unlink")}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.studies.run_folder.test_pack import made
+from tests.studies.run_folder.test_packed_cells import made
 
 PROGRAM = [sys.executable, "-m", "dualscope"]
 

@@ -17,8 +17,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.models.model import Model
 from dualscope.tasks import Task
-from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.sources import DataRow
+from dualscope.tasks.task_config import TaskConfig
 from tests.models.tiny import WORDS, tiny_tokenizer
 
 LAYER, LAYERS, WIDTH, HEADS = 1, 4, 48, 4

@@ -8,8 +8,8 @@ import torch
 from dualscope.learners import Bench
 from dualscope.models.model import Model
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
-from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.sources import DataRow
+from dualscope.tasks.task_config import TaskConfig
 from tests.models.tiny import tiny_model
 
 

@@ -13,7 +13,7 @@ from dualscope.learners import LEARNERS, Bench, identify
 from dualscope.metrics.measured import measure_cell
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 from dualscope.theory.identity import Draw
-from dualscope.theory.vonoswald import gd_layer, gd_steps, prediction, tokens_of
+from dualscope.theory.linear_attention_step import gd_layer, gd_steps, prediction, tokens_of
 from tests.learners.constructed import LAYER, other_task, vector_model, vector_task
 
 SHOTS, FIRST_LABEL = 9, 6  # two in three, as the task's own rule has it

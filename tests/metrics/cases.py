@@ -13,7 +13,7 @@ from dualscope.descent.delta import Delta
 from dualscope.descent.log import Log
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.case import Case
-from dualscope.metrics.rows import compute
+from dualscope.metrics.measured_rows import compute
 from dualscope.metrics.values import PerQuery
 from dualscope.models.trace import Trace
 

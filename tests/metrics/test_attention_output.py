@@ -12,7 +12,7 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
 from dualscope.metrics.case import Case
-from dualscope.metrics.rows import compute
+from dualscope.metrics.measured_rows import compute
 from dualscope.metrics.values import PerQuery
 from tests.metrics.cases import (
     HEADS,

@@ -5,8 +5,8 @@ import sys
 
 from dualscope.core.statistics import ANYWHERE
 from dualscope.metrics.catalog import FAMILIES, METRICS, bounds_of
+from dualscope.metrics.measured_rows import measure
 from dualscope.metrics.replay import REPLAYS
-from dualscope.metrics.rows import measure
 from tests.metrics.cases import random_case
 
 NAMES = "from dualscope.metrics.catalog import METRICS; print(' '.join(METRICS))"

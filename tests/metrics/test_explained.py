@@ -20,7 +20,7 @@ from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.calibration import calibration
 from dualscope.metrics.case import Case
 from dualscope.metrics.explained import distribution, divergence, next_tokens, order_sensitivity
-from dualscope.metrics.rows import measure
+from dualscope.metrics.measured_rows import measure
 from dualscope.models.trace import Trace
 
 

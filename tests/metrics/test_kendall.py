@@ -19,7 +19,7 @@ from dualscope.metrics.demonstrations import (
     shifted,
 )
 from dualscope.metrics.kendall import tau_b
-from dualscope.metrics.rows import compute, measure
+from dualscope.metrics.measured_rows import compute, measure
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 from tests.metrics.cases import HEADS, LAYERS, WIDTH, case_of, gradient, random_trace, result
 from tests.models.lessons import random_lesson

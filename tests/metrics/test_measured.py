@@ -9,9 +9,9 @@ import torch
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.learners import Bench, Learned, Result, identify
 from dualscope.metrics import METRICS, Case, measure
-from dualscope.metrics.heads import measure_heads
+from dualscope.metrics.single_heads import measure_heads
 from dualscope.models import Model
-from dualscope.theory.vonoswald import gd_layer, gd_steps, tokens_of
+from dualscope.theory.linear_attention_step import gd_layer, gd_steps, tokens_of
 from tests.learners.setting import tiny_bench
 from tests.metrics.cases import case_of, gradient, random_trace
 from tests.models.lessons import random_lesson

@@ -11,7 +11,7 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.learners.learner import Result
 from dualscope.metrics.measured import measure_cell
-from dualscope.metrics.rows import compute
+from dualscope.metrics.measured_rows import compute
 from dualscope.metrics.weight_change import similarity
 from dualscope.models.context_patch import ContextPatch
 from dualscope.models.files.low_rank import matrix

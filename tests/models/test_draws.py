@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dualscope.models import variants
+from dualscope.models import model_variants as variants
 from dualscope.models.draws import LARGE, PIECE, Draws, PiecewiseDraws, Weights, drawn
 from tests.models.tiny import tiny_model
 

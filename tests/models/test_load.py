@@ -14,7 +14,7 @@ from dualscope.learners import Bench
 from dualscope.models import Model, hardware
 from dualscope.models.files import source
 from dualscope.models.files.digest import digest_of_files
-from tests.models.files.test_convert import pickled
+from tests.models.files.test_conversion import pickled
 from tests.models.lessons import random_lesson
 from tests.models.tiny import random_model, tiny_model
 from tests.models.unlisted import REFUSED, unlisted_model

@@ -13,9 +13,9 @@ from sklearn.linear_model import Lasso, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
+from dualscope.regression.baselines.fitted_network import fit_networks
 from dualscope.regression.baselines.lasso import lasso
 from dualscope.regression.baselines.neighbours import nearest
-from dualscope.regression.baselines.network import fit_networks
 from dualscope.regression.baselines.spectrum import (
     Spectrum,
     gradient_descent,

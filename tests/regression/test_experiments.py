@@ -20,7 +20,7 @@ from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
 from dualscope.regression.experiments.mesa import guesses
 from dualscope.regression.experiments.vonoswald import VonOswald
-from dualscope.regression.problems.data import Linear, draw_for, generators
+from dualscope.regression.problems.function_classes import Linear, draw_for, generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.prompt_training import ALL

@@ -17,17 +17,17 @@ from dualscope.regression import EXPERIMENTS, Results, load
 from dualscope.regression.appearance import LOSS_WITHIN, falls
 from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms
 from dualscope.regression.baselines.spectrum import Spectrum, ridge
-from dualscope.regression.claims import claims
 from dualscope.regression.experiments.akyurek import BAYES, LEAST_SQUARES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
 from dualscope.regression.experiments.momentum import MomentumLanguageModels
 from dualscope.regression.experiments.vonoswald import VonOswald
-from dualscope.regression.folder import PROVENANCE, SETTINGS
-from dualscope.regression.problems.data import generators
+from dualscope.regression.papers_claims import claims
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics, bayes
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 from dualscope.regression.prompt_training import ALL
+from dualscope.regression.results_folder import PROVENANCE, SETTINGS
 from dualscope.regression.shipped import SHIPPED, shipped_runs
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 

@@ -8,7 +8,9 @@ import pytest
 
 from dualscope.report.data import Data
 from dualscope.report.published import publications
-from dualscope.report.sections import layers, published, similarity
+from dualscope.report.sections import layers_section as layers
+from dualscope.report.sections import published_section as published
+from dualscope.report.sections import similarity_section as similarity
 from dualscope.report.table import Badge, Number, Table
 from tests.report.made import make_run
 

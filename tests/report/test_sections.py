@@ -12,12 +12,15 @@ from scipy.stats import t as student
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import SHARE
 from dualscope.metrics import bounds_of
+from dualscope.report.charts.by_layer import Line, combine, layer_lines
 from dualscope.report.charts.chart import Browser, Chart, Section, Tabs
 from dualscope.report.charts.drawing import colours
-from dualscope.report.charts.layers import Line, combine, layer_lines
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
-from dualscope.report.sections import SECTIONS, gradients, plugin_metrics, sweeps
+from dualscope.report.sections import SECTIONS
+from dualscope.report.sections import gradients_section as gradients
+from dualscope.report.sections import plugin_metrics_section as plugin_metrics
+from dualscope.report.sections import sweeps_section as sweeps
 from dualscope.report.ties import Marks
 from tests.report.made import make_run, usual
 

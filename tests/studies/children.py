@@ -13,7 +13,7 @@ CONTEXT.set_forkserver_preload(
         *(
             "dualscope.studies.execute.worker",
             "dualscope.learners",
-            "dualscope.metrics.rows",
+            "dualscope.metrics.measure",
             "dualscope.models.load",
         ),
         *(

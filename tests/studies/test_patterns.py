@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.studies.config import Study
 from dualscope.studies.patterns import matching
+from dualscope.studies.study import Study
 
 
 @pytest.fixture

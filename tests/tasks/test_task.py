@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from dualscope.tasks import Task
-from dualscope.tasks.config import TaskConfig
+from dualscope.tasks.task_config import TaskConfig
 from tests.models.tiny import tiny_tokenizer
 from tests.tasks.spoilt import GOOD, save_model, spoil
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.theory import Draw, bound, closed_forms, dual_of, functional, preconditioned, vonoswald
+from dualscope.theory import Draw, bound, closed_forms, dual_of, functional, preconditioned
+from dualscope.theory import linear_attention_step as vonoswald
 from dualscope.theory.bound import Population, dual_norm, evaluate, worst_weight
 from dualscope.theory.features import slope
 from tests.models.lessons import random_lesson

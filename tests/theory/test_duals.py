@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 
 from dualscope.core.errors import InputError
 from dualscope.theory import Draw
+from dualscope.theory.attention_variants import (
+    augment,
+    augmented,
+    negative,
+    regularized,
+    regularized_output,
+    regularized_published,
+)
 from dualscope.theory.features import (
     exp_kernel,
     gram_features,
@@ -37,14 +45,6 @@ from dualscope.theory.softmax_dual import (
     ffn_is_one_step,
     kernel_trick,
     token_steps,
-)
-from dualscope.theory.variants import (
-    augment,
-    augmented,
-    negative,
-    regularized,
-    regularized_output,
-    regularized_published,
 )
 
 seeds = st.integers(0, 10**6)

@@ -108,7 +108,7 @@ def test_a_broken_identity_fails_the_command(
     cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GD's step with the wrong sign: the construction no longer is that step."""
-    from dualscope.theory import vonoswald
+    from dualscope.theory import linear_attention_step as vonoswald
 
     right = vonoswald.gd_steps
     monkeypatch.setattr(

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from dualscope.training.loop import train
 from dualscope.training.settings import Settings
+from dualscope.training.training_loop import train
 
 SMALL = Settings(steps=8, short_steps=4, batch=2, length=128, layers=2, width=32, heads=2, warmup=2)
 

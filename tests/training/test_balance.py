@@ -8,8 +8,8 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.training.balance import rebalance
-from dualscope.training.loop import make_model, train
 from dualscope.training.settings import Settings
+from dualscope.training.training_loop import make_model, train
 
 SMALL = Settings(steps=2, short_steps=0, batch=2, length=64, layers=2, width=32, heads=2, warmup=1)
 

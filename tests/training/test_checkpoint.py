@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.models import Model
 from dualscope.models.files.lineage import Lineage, lineage
 from dualscope.studies.patterns import matching
-from dualscope.training.loop import train
+from dualscope.training.training_loop import train
 from tests.training.small import SMALL, small_train
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

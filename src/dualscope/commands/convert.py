@@ -12,7 +12,7 @@ def convert(
 ) -> None:
     """Turn pickled weights, or a GGUF file, into safetensors, without running what is in them."""
     from dualscope.core.folder import local_path
-    from dualscope.models.files.convert import convert as convert_model
+    from dualscope.models.files.conversion import convert as convert_model
 
     written = convert_model(name, local_path("OUT", out), offline)
     typer.echo(f"wrote {', '.join(path.name for path in written)} to {out}; use it with --model {out}")

@@ -156,7 +156,7 @@ def _similarities(model: "Model", lesson: "Lesson") -> list[Finding]:
 
 def _plugins(model: "Model", lesson: "Lesson") -> list[Finding]:
     """Every learner of a plugin on the probe episode: one that fails is a tolerance missed."""
-    from dualscope.core.strangers import reason
+    from dualscope.core.untrusted_files import reason
     from dualscope.learners import LEARNERS, Bench, identify
     from dualscope.metrics.measured import measure_cell
     from dualscope.studies.plugins import is_foreign

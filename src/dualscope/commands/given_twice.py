@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 
-class SaysWhatCounts(TyperCommand):
+class NotesRepeatedOptions(TyperCommand):
     """A command that tells which value counts where an option's others are dropped."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -36,7 +36,7 @@ def list_names(
 
     dualscope list tasks --statistics --data DIR
     """
-    from dualscope.core.called import called
+    from dualscope.core.command_hints import called
     from dualscope.core.errors import InputError
 
     if statistics:
@@ -72,7 +72,7 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _variants() -> list[tuple[str, str]]:
-    from dualscope.models.variants import ABOUT
+    from dualscope.models.model_variants import ABOUT
 
     return list(ABOUT.items())
 
@@ -80,7 +80,7 @@ def _variants() -> list[tuple[str, str]]:
 def _tasks() -> list[tuple[str, str]]:
     from dualscope.core.config_file import read_config
     from dualscope.tasks.catalog import catalog_folder, catalog_names
-    from dualscope.tasks.config import TaskConfig
+    from dualscope.tasks.task_config import TaskConfig
 
     rows = []
     for name in catalog_names():
@@ -96,7 +96,7 @@ def _show_statistics(data: Path | None, offline: bool) -> None:
     from dualscope.core.errors import InputError
     from dualscope.tasks import Task
     from dualscope.tasks.catalog import catalog_names
-    from dualscope.tasks.statistics import statistics_of
+    from dualscope.tasks.task_statistics import statistics_of
 
     table = Table(box=None, pad_edge=False)
     for name in ("task", "train", "evaluation", "classes", "uniform", "majority", "words", "longest"):

@@ -73,11 +73,11 @@ def regression(
     import shutil
     from time import monotonic
 
-    from dualscope.core.called import called
+    from dualscope.core.command_hints import called
     from dualscope.core.errors import InputError
     from dualscope.core.folder import local_path
     from dualscope.regression import EXPERIMENTS, save
-    from dualscope.regression.folder import check_place
+    from dualscope.regression.results_folder import check_place
 
     if quick and full:
         raise InputError("--quick and --full: give one of them, or none")

@@ -103,11 +103,11 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Run a study, or what is missing of it. Without options: the preset `quick`."""
-    from dualscope.studies.config import Study
     from dualscope.studies.execute.progress import Reporter
     from dualscope.studies.execute.runner import Runner
     from dualscope.studies.learner_options import with_options
     from dualscope.studies.plan import parse_shard
+    from dualscope.studies.study import Study
 
     options: dict[str, Any] = {
         "models": model,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dualscope.studies.config import Study
+    from dualscope.studies.study import Study
 
 SEVERAL = 3  # names; more are counted
 
@@ -44,8 +44,8 @@ def free_folder(name: str, study: "Study", under: str = "runs") -> str:
 def holds_another(place: str, study: "Study") -> bool:
     """Whether a folder holds a study, and not this one as it is kept: with full paths."""
     from dualscope.core.folder import Folder
-    from dualscope.studies.config import Study
     from dualscope.studies.paths import anchored
+    from dualscope.studies.study import Study
 
     if "://" in place:
         return False

@@ -18,7 +18,7 @@ def show_plan(runner: Any, as_json: bool) -> None:
     from rich.table import Table
 
     from dualscope.studies.choosing import RateJob
-    from dualscope.studies.execute.estimate import Estimator
+    from dualscope.studies.execute.cost import Estimator
     from dualscope.studies.execute.work import Work
     from dualscope.studies.provenance import episodes
     from dualscope.studies.rates import pieces_at_most

@@ -20,7 +20,7 @@ WIDE = 110
 
 def show_result(result: Any, as_json: bool, report: bool) -> None:
     """Tables, verdicts, notes, failures, and where the run and its report are."""
-    from dualscope.findings.explained import sentences
+    from dualscope.findings.ranking import sentences
     from dualscope.findings.responses import response_verdicts
     from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise

@@ -7,12 +7,12 @@ import typer
 import yaml
 
 from dualscope.commands.resumable import resumable
-from dualscope.core.called import called
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
 from dualscope.core.folder import local_path
 
 if TYPE_CHECKING:
-    from dualscope.training.loop import Progress
+    from dualscope.training.training_loop import Progress
 
 
 def train(
@@ -65,8 +65,8 @@ def train(
         raise InputError(f"--out {out}: is a run folder; give the model a folder of its own")
     kind = _attention(attention)
     from dualscope.models import hardware
-    from dualscope.training.loop import train as run
     from dualscope.training.settings import Settings
+    from dualscope.training.training_loop import train as run
 
     place = hardware.resolve(device)
     small: dict[str, Any] = (

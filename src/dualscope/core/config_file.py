@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.strangers import reading, reason, text_of
+from dualscope.core.untrusted_files import reading, reason, text_of
 
 LARGEST = 2 * 2**20  # bytes of a file that a person writes
 MOST_VALUES = 100_000

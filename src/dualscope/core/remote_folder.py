@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dualscope.core.folder import Folder
-from dualscope.core.strangers import reading
+from dualscope.core.untrusted_files import reading
 
 
 def check_reachable(folder: RemoteFolder) -> None:

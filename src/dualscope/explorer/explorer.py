@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.core.words import Control
-from dualscope.explorer.answer import LAYERED, band, chosen, likeness, predictions
-from dualscope.explorer.desk import Desk, same_queries
+from dualscope.explorer.attended_words import words_of
+from dualscope.explorer.bench_cache import BenchCache, same_queries
 from dualscope.explorer.influence import influence_of
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.pieces import unknown_words
+from dualscope.explorer.shown_result import LAYERED, band, chosen, likeness, predictions
 from dualscope.explorer.state import State
 from dualscope.explorer.watch import Cancelled, Watch, watched
-from dualscope.explorer.words import words_of
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.lesson import make_lesson
 from dualscope.tasks.task import Task
@@ -42,7 +42,7 @@ class Explorer:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self._model: Model | None = None
-        self._desks: OrderedDict[str, Desk] = OrderedDict()
+        self._desks: OrderedDict[str, BenchCache] = OrderedDict()
         self._took: dict[str, float] = {}  # seconds of the learners that are slow
 
     def model(self, name: str) -> Model:
@@ -106,7 +106,7 @@ class Explorer:
                 _tell(watch, learning, partial(influence_of, meter, learning))
         watch.tell({"event": "done", "seconds": time.perf_counter() - began})
 
-    def _sit(self, state: State) -> tuple[Desk, list[str]]:
+    def _sit(self, state: State) -> tuple[BenchCache, list[str]]:
         self.offer.check_learners((*state.learners, state.focus))
         model = self.model(state.model)
         with warnings.catch_warnings(record=True) as caught:
@@ -114,7 +114,7 @@ class Explorer:
             desk = self._desk(state, model)
         return desk, [str(warning.message) for warning in caught]
 
-    def _desk(self, state: State, model: Model) -> Desk:
+    def _desk(self, state: State, model: Model) -> BenchCache:
         from dualscope.learners.bench import Bench
         from dualscope.metrics import METRICS
 
@@ -130,14 +130,14 @@ class Explorer:
                 last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
             )
             bench = Bench(model, lesson, want=want, zero_shot=known)
-            self._desks[key] = Desk(bench, None if last is None else last.bench)
+            self._desks[key] = BenchCache(bench, None if last is None else last.bench)
         self._desks.move_to_end(key)
         while len(self._desks) > KEPT:
             self._desks.popitem(last=False)
         return self._desks[key]
 
     def _tell_of(
-        self, desk: Desk, state: State, learning: LearnerSpec, watch: Watch
+        self, desk: BenchCache, state: State, learning: LearnerSpec, watch: Watch
     ) -> dict[str, Any] | None:
         return _tell(watch, learning, lambda: {"event": "learned", **_answer(desk, state, learning)})
 
@@ -169,7 +169,7 @@ def learning_of(name: str, state: State) -> LearnerSpec:
     return identify(name, rate=state.rate if LEARNERS[name].needs_rate else None)
 
 
-def _answer(desk: Desk, state: State, learning: LearnerSpec) -> dict[str, Any]:
+def _answer(desk: BenchCache, state: State, learning: LearnerSpec) -> dict[str, Any]:
     from dualscope.metrics.measured import measure_cell
 
     began = time.perf_counter()

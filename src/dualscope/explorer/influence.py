@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
-from dualscope.explorer.answer import number
+from dualscope.explorer.shown_result import number
 
 if TYPE_CHECKING:
     from dualscope.metrics.response.measured_response import ResponseMeter

@@ -9,9 +9,9 @@ from typing import Any
 from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
 from dualscope.explorer.start import typed
-from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.mapping import to_examples
 from dualscope.tasks.sources import separated
+from dualscope.tasks.task_config import TaskConfig
 
 PLACE = Path("what was pasted")  # what an error calls it
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
-from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.task import Task
+from dualscope.tasks.task_config import TaskConfig
 
 MOST_TEXT = 4_000  # characters of one field
 MOST_DEMONSTRATIONS = 64

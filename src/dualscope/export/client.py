@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 
 
 def client(name: str) -> Any:

@@ -19,7 +19,7 @@ from dualscope.core.spec import LearnerSpec, Setting
 from dualscope.export.names import Curve, metric_name
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report import write_report
-from dualscope.report.source import ReportedRun
+from dualscope.report.reported_run import ReportedRun
 
 Param = str | int | float
 FILES = ("study.yaml", "provenance.json", "summary.csv", "verdict.json")

@@ -10,8 +10,8 @@ from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.descent.dual import Dual
 from dualscope.descent.log import Log
 from dualscope.learners.bench import Bench
-from dualscope.learners.ceilings.context_patch import ContextPatchLearner
 from dualscope.learners.ceilings.distilled import KvAligned, KvDistilled
+from dualscope.learners.ceilings.exact_patch import ContextPatchLearner
 from dualscope.learners.ceilings.static_patch import StaticPatchLearner
 from dualscope.learners.controls import COMBINATORS, identify, role_of
 from dualscope.learners.dilution import Dilution
@@ -23,7 +23,7 @@ from dualscope.learners.gradient.linearized import GdLinearized
 from dualscope.learners.gradient.matched import GdMatched, LcgdMatched
 from dualscope.learners.gradient.tuned import GdTuned
 from dualscope.learners.hidden_states.function_vector import FunctionVector
-from dualscope.learners.hidden_states.kernel import Kernel
+from dualscope.learners.hidden_states.kernel_regression import Kernel
 from dualscope.learners.hidden_states.probe import Probe
 from dualscope.learners.hidden_states.task_vector import TaskVector
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner, Result

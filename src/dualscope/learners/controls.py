@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 Known = Learner[Any]
 
 
-class Again(Options):
+class DrawOptions(Options):
     draw: int = Field(1, ge=1, description="which other draw, or which other order")
 
 
-class Chance(Options):
+class RandomUpdateOptions(Options):
     draw: int = Field(0, ge=0, description="which random draw")
 
 
@@ -82,9 +82,9 @@ class Redraw(OnAlteredLesson):
     """The same learner from another draw of demonstrations: how alike can anything be?"""
 
     title = "other demonstrations"
-    options = Again
+    options = DrawOptions
 
-    def alter(self, bench: Bench, own: Again) -> Lesson:
+    def alter(self, bench: Bench, own: DrawOptions) -> Lesson:
         return redrawn(bench.lesson, bench.model, own.draw)
 
 
@@ -93,9 +93,9 @@ class Reorder(OnAlteredLesson):
     """The same demonstrations in another order."""
 
     title = "another order"
-    options = Again
+    options = DrawOptions
 
-    def alter(self, bench: Bench, own: Again) -> Lesson:
+    def alter(self, bench: Bench, own: DrawOptions) -> Lesson:
         return reordered(bench.lesson, own.draw)
 
 
@@ -127,9 +127,9 @@ class LabelsInPlaces(OnAlteredLesson):
     """The same labels in the same places behind other inputs: what copying labels by their place would do."""
 
     title = "its labels in the same places behind other inputs"
-    options = Again
+    options = DrawOptions
 
-    def alter(self, bench: Bench, own: Again) -> Lesson:
+    def alter(self, bench: Bench, own: DrawOptions) -> Lesson:
         return with_other_inputs(bench.lesson, bench.model, bench.spare, own.draw)
 
 
@@ -138,7 +138,7 @@ class RandomUpdate(Combinator):
     """A random change of what the learner changes, of the same norms."""
 
     title = "a random change of the same size"
-    options = Chance
+    options = RandomUpdateOptions
 
     def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
         real = bench.learned(learner.name, lr, **options.model_dump())

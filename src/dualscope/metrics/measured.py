@@ -11,9 +11,9 @@ from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.explained import read_spare
-from dualscope.metrics.heads import measure_heads
+from dualscope.metrics.measured_rows import measure
 from dualscope.metrics.replay import REPLAYS, Replays, read_replays
-from dualscope.metrics.rows import measure
+from dualscope.metrics.single_heads import measure_heads
 
 if TYPE_CHECKING:
     import pyarrow as pa

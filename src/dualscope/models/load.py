@@ -10,9 +10,10 @@ import torch
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.spec import adapted_name
-from dualscope.core.strangers import json_of, reading, reason
+from dualscope.core.untrusted_files import json_of, reading, reason
 from dualscope.core.words import AdapterMode
-from dualscope.models import hardware, variants
+from dualscope.models import hardware
+from dualscope.models import model_variants as variants
 from dualscope.models.automatic import automatic_dtype
 from dualscope.models.draws import Draws
 from dualscope.models.families import max_positions

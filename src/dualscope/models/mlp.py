@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.models.capture.after_attention import first_of
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.heads import output_projection
+from dualscope.models.head_outputs import output_projection
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

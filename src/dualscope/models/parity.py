@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.core.called import called
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session

@@ -50,7 +50,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Run folders need pyarrow, which experiments do not: a machine that only computes can do without."""
     if name in ("load", "save"):
-        from dualscope.regression import folder
+        from dualscope.regression import results_folder as folder
 
         return getattr(folder, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

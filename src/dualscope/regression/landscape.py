@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.results import Results
 
 PLACES = tuple(i / 10 for i in range(-5, 16))  # 0 is the start, 1 is the end

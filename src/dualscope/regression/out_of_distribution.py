@@ -6,7 +6,7 @@ import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner
 from dualscope.regression.baselines.spectrum import Spectrum, least_squares
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import LinearFunctions, stacked
 from dualscope.regression.problems.shifts import FEWER_THAN_D, SHIFTS, UNSHIFTED
 from dualscope.regression.prompt_training import guesses_of

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dualscope.core.called import called
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
 
 SHIPPED = Path(__file__).parent / "shipped_results"

@@ -15,7 +15,7 @@ from typing import Any
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
 from dualscope.core.folder import open_regular
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.findings.titles import metric_title
 from dualscope.report.charts.chart import Browser, Chart, Judgement, Listing, Matrix, Note, Section, Tabs
 from dualscope.report.charts.legend import legend
@@ -73,7 +73,9 @@ def render(data: Data) -> str:
     """The page's text."""
     from plotly.offline import get_plotlyjs
 
-    from dualscope.report.sections import SECTIONS, response, verdict
+    from dualscope.report.sections import SECTIONS
+    from dualscope.report.sections import response_section as response
+    from dualscope.report.sections import verdict_section as verdict
 
     sections = [made for make in SECTIONS if (made := make(data)) is not None]
     if not data.side_by_side:

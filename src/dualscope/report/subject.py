@@ -13,7 +13,7 @@ from dualscope.core.words import VARIANTS
 from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.palette import Palette
-from dualscope.report.source import Document, ReportedRun
+from dualscope.report.reported_run import Document, ReportedRun
 
 FIRST = ("zero-shot", "in-context", "gd", "lcgd")
 OWN_REFERENCE = ("in-context", "zero-shot", None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dualscope.core.canonical import canonical
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError, suggest
-from dualscope.studies.config import Study
+from dualscope.studies.study import Study
 
 VALUE = "value"
 

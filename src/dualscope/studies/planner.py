@@ -34,11 +34,11 @@ from dualscope.core.words import (
 )
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
-from dualscope.studies.config import Study
 from dualscope.studies.entries import InterventionEntry, LearnerEntry, TaskEntry
 from dualscope.studies.paths import named_model
 from dualscope.studies.plan import Asked, Plan
 from dualscope.studies.resolve import Resolved, Resolver, other_task
+from dualscope.studies.study import Study
 from dualscope.tasks import Task
 from dualscope.tasks.episode import check_same_classes
 from dualscope.tasks.relabelling import expected_differences, relabellings

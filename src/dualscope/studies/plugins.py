@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import bytes_of
+from dualscope.core.untrusted_files import bytes_of
 
 GROUP = "dualscope.plugins"
 MODULE = "dualscope_plugin_"  # how the module of a file is called, before the digest of its code

@@ -15,11 +15,11 @@ from dualscope.core.config_file import check_head
 from dualscope.core.errors import InputError
 from dualscope.core.halving import FEWEST, GRID, SIZES, Round, Score, choice_of, rounds_of
 from dualscope.core.spec import ModelSpec
-from dualscope.core.strangers import reading, text_of
+from dualscope.core.untrusted_files import reading, text_of
 from dualscope.models.files.source import find
 from dualscope.studies.choosing import RateJob
-from dualscope.studies.config import Study
 from dualscope.studies.run_folder.storage import RunFolder
+from dualscope.studies.study import Study
 
 if TYPE_CHECKING:
     from dualscope.models import Model

@@ -13,8 +13,8 @@ from dualscope.core.description import ELSEWHERE, Description
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control, Family, Role
 from dualscope.models.footprint import TrainingDemand
-from dualscope.studies.config import Study
 from dualscope.studies.plugins import is_foreign, load_plugins, plugins_digest
+from dualscope.studies.study import Study
 from dualscope.tasks import Task
 
 

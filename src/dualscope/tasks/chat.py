@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.tasks import tame_template
 from dualscope.tasks.tame_template import LONGEST, SECONDS
 from dualscope.tasks.task import Task

@@ -7,8 +7,8 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.core.registry import Registry
-from dualscope.tasks.config import GeneratorSource
 from dualscope.tasks.sources import DataRow
+from dualscope.tasks.task_config import GeneratorSource
 
 # How many, and the randomness to use -> that many rows: the template's fields and "label".
 Generator = Callable[[int, np.random.Generator], list[dict[str, str | int]]]

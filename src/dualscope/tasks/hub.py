@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dualscope.core import network
 from dualscope.core.errors import InputError
-from dualscope.tasks.config import HubSource
 from dualscope.tasks.sources import DataRow
+from dualscope.tasks.task_config import HubSource
 
 
 class HubRows:

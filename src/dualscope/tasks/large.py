@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
-from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.mapping import to_example, to_label
 from dualscope.tasks.sources import iterate
+from dualscope.tasks.task_config import TaskConfig
 
 ROWS = 2**16  # at a time
 BLOCK = 2**24  # bytes at a time

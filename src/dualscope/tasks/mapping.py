@@ -5,9 +5,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.tasks.config import TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.sources import DataRow
+from dualscope.tasks.task_config import TaskConfig
 
 Typed = Example | Mapping[str, Any] | tuple[str, str | int]  # an example as a person writes it in Python
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 
 DataRow = Mapping[str, Any]  # column -> value, as the data has it
 LARGE = 64 * 2**20  # bytes from which a file's rows are not held in memory

@@ -11,12 +11,12 @@ from typing import Any
 from dualscope.core.config_file import read_config, validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.tasks.catalog import catalog_folder, catalog_names
-from dualscope.tasks.config import Splits, TaskConfig
 from dualscope.tasks.example import Example
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
 from dualscope.tasks.mapping import Typed, as_row, to_examples
 from dualscope.tasks.sources import DataFolderRows, DataRow, FileRows, MemoryRows, RowSource, is_large
+from dualscope.tasks.task_config import Splits, TaskConfig
 
 
 class Task:

@@ -17,6 +17,7 @@ dual_of         the dual of one head of a real model
 context_patch   the context as a change of the weights of a real model
 """
 
+from dualscope.theory import attention_variants as variants
 from dualscope.theory import (
     bound,
     closed_forms,
@@ -28,10 +29,9 @@ from dualscope.theory import (
     preconditioned,
     representation,
     softmax_dual,
-    variants,
-    vonoswald,
 )
-from dualscope.theory.context_patch import Patched, context_patch
+from dualscope.theory import linear_attention_step as vonoswald
+from dualscope.theory.context_as_weights import Patched, context_patch
 from dualscope.theory.dual_of import HeadDual, dual_of
 from dualscope.theory.identity import (
     IDENTITIES,

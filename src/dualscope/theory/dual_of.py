@@ -133,7 +133,7 @@ def dual_of(model: "Model", lesson: "Lesson | Episode", layer: int, head: int, q
         name = kind.described()["name"]
         raise InputError(
             f"{model.name}: '{name}' attention is no softmax over its values, so this dual is not its own; "
-            "dualscope.theory.variants has the duals of such attentions"
+            "dualscope.theory.attention_variants has the duals of such attentions"
         )
     tokens = lesson.context + lesson.own_tokens(query)
     scaling, q, keys, values, scores, output = _capture(model, tokens, layer, head)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from dualscope.theory.attention_variants import negative_output
 from dualscope.theory.features import FeatureMap
 from dualscope.theory.identity import Draw, TwoSides, identity
 from dualscope.theory.softmax_dual import Head, dual_model
-from dualscope.theory.variants import negative_output
 
 # W phi(k_i) [n, d_v] and v_i [n, d_v] -> a loss, or the values [n, d_v].
 Pairs = Callable[[Tensor, Tensor], Tensor]

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualscope.tasks.synthetic.attributes import ATTRIBUTES
+from dualscope.tasks.synthetic.generated_words import FORMATS
 from dualscope.tasks.synthetic.lexicon import LEXICON, TASK_LABELS
 from dualscope.tasks.synthetic.pairs import RELATIONS, write_pairs
 from dualscope.tasks.synthetic.sentences import Ids, write_sentences
-from dualscope.tasks.synthetic.words import FORMATS
 from dualscope.training.heldout import APART, FORBIDDEN, Mapping
 
 BOS, EOS = LEXICON.id("<bos>"), LEXICON.id("<eos>")

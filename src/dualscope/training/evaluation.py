@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from dualscope.tasks.synthetic.attributes import ATTRIBUTES
+from dualscope.tasks.synthetic.generated_words import FORMATS
 from dualscope.tasks.synthetic.lexicon import LEXICON
-from dualscope.tasks.synthetic.words import FORMATS
 from dualscope.training.corpus import LABEL_IDS, Sequence, write_batch
 from dualscope.training.heldout import Mapping, held_out_tasks
 

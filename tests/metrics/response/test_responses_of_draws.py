@@ -19,7 +19,7 @@ from dualscope.metrics.response.responses_of_draws import (
     signal_to_noise,
 )
 from dualscope.models.trace import Trace
-from dualscope.theory import vonoswald
+from dualscope.theory import linear_attention_step as vonoswald
 
 CHANCE: Level = "chance"
 HALF: Level = "half"

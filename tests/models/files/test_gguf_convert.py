@@ -21,7 +21,7 @@ from dualscope.models.files import gguf_convert
 from dualscope.models.files.digest import model_digest
 from dualscope.models.files.gguf_convert import NOTE, converted, is_whole, kept_at
 from dualscope.models.load import load_tokenizer
-from dualscope.studies.execute.estimate import shape_of
+from dualscope.studies.execute.cost import shape_of
 from tests.models.gguf_files import SIZES, tiny_llama, tokens, write_gguf
 
 Q8 = gguf.GGMLQuantizationType.Q8_0

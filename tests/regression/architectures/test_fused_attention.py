@@ -8,7 +8,7 @@ from torch.func import vmap
 from dualscope.regression.architectures import fused_attention
 from dualscope.regression.architectures.fused_attention import causal
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 
 

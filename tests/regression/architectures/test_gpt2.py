@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, make_copy, pair_tokens
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import summed_up_states_of
 

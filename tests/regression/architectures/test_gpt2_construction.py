@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dualscope.regression.architectures.gpt2_construction import causal_free_mask, embed, gpt2_of
-from dualscope.regression.problems.data import Linear
-from dualscope.theory import vonoswald
+from dualscope.regression.problems.function_classes import Linear
+from dualscope.theory import linear_attention_step as vonoswald
 
 
 @pytest.mark.parametrize(("layers", "gamma"), [(1, 0.0), (4, 0.0), (3, 0.15)])

@@ -6,7 +6,7 @@ import torch
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.baselines.dynamics import closed_forms
 from dualscope.regression.experiments.mesa import ANSWER, PRECONDITIONED, Mesa
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.processes import LinearDynamics
 from dualscope.regression.results import Results
 

@@ -9,11 +9,11 @@ from dualscope.core.spec import ModelSpec
 from dualscope.models import Model
 from dualscope.models import draws as drawing
 from dualscope.models.files.digest import model_digest
-from dualscope.models.variants import DRAWN
-from dualscope.studies.config import Study
+from dualscope.models.model_variants import DRAWN
 from dualscope.studies.execute.loaded_model import LoadedModel
 from dualscope.studies.execute.outcome import CellError
 from dualscope.studies.execute.work import WorkerSetup
+from dualscope.studies.study import Study
 
 SETUP = WorkerSetup("nowhere", Study.build({"tasks": ["embedded-sst2"]}), device="cpu", offline=True)
 

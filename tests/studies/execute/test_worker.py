@@ -124,7 +124,7 @@ def test_a_learner_that_leaves_the_model_changed_spoils_no_other_cell(
 def test_threads_follow_from_the_study_and_stay_what_they_were(
     fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from dualscope.studies.execute import jobs
+    from dualscope.studies.execute import worker_count as jobs
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(jobs, "cores", lambda: 2)

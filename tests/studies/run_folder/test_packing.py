@@ -16,7 +16,7 @@ from dualscope.studies.run_folder import packing
 from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.part_files import file_of
 from dualscope.studies.run_folder.storage import RunFolder
-from tests.studies.run_folder.test_pack import MODELS, NAMES, SLOW, made, row, told
+from tests.studies.run_folder.test_packed_cells import MODELS, NAMES, SLOW, made, row, told
 
 
 class Killed(BaseException):

@@ -9,7 +9,7 @@ import pytest
 from dualscope.studies.run_folder import packing
 from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.storage import RunFolder
-from tests.studies.run_folder.test_pack import MODELS, NAMES, made, row, told
+from tests.studies.run_folder.test_packed_cells import MODELS, NAMES, made, row, told
 
 
 def test_one_who_watches_sees_what_a_newcomer_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

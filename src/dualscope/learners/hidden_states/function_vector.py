@@ -17,7 +17,7 @@ from dualscope.learners.choice import Candidate, Choice, choose, judges
 from dualscope.learners.hidden_states.steering import Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.activation_edits import OnHeads
-from dualscope.models.heads import written_by_heads
+from dualscope.models.head_outputs import written_by_heads
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

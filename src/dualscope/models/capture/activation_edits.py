@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.models.capture.session import RowIndex, Session, at
-from dualscope.models.heads import output_projection
+from dualscope.models.head_outputs import output_projection
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

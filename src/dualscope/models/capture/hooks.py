@@ -18,7 +18,7 @@ from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.last_layer import final_rows, narrow_mlp, narrowed, widened
 from dualscope.models.capture.records import ReadRow, record_attention, record_mass, record_scores
 from dualscope.models.capture.session import RowIndex, Session, as_rows, at, scaled_at, some
-from dualscope.models.heads import output_projection
+from dualscope.models.head_outputs import output_projection
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

@@ -8,7 +8,7 @@ from typing import Any
 
 from dualscope.core import network
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import json_of, reading, reason
+from dualscope.core.untrusted_files import json_of, reading, reason
 from dualscope.core.words import AdapterMode
 from dualscope.models.files.source import weights_header
 

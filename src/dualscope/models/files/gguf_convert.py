@@ -22,7 +22,7 @@ from typing import Any
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.folder import share
-from dualscope.core.strangers import json_of, reading, reason
+from dualscope.core.untrusted_files import json_of, reading, reason
 from dualscope.models.files.digest import cache_folder, remembered
 from dualscope.models.files.gguf_file import GgufHeader, read_header
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import reading, reason
+from dualscope.core.untrusted_files import reading, reason
 
 MAGIC = b"GGUF"
 SUFFIX = ".gguf"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dualscope.core.errors import InputError
 from dualscope.core.spec import named_step
-from dualscope.core.strangers import json_of
+from dualscope.core.untrusted_files import json_of
 
 STATES = (("training.json", "steps_done"), ("trainer_state.json", "global_step"))
 """Files in which a checkpoint says at which step it was saved: ours, and that of transformers' Trainer."""

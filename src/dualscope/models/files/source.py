@@ -14,9 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualscope.core import network
-from dualscope.core.called import called
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import json_of, reason
+from dualscope.core.untrusted_files import json_of, reason
 from dualscope.models.files.gguf_file import gguf_in, is_gguf
 from dualscope.models.files.sane_config import check_numbers
 

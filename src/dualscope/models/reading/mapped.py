@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.models.reading.memory import in_words
 
 

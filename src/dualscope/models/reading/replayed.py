@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.models.capture.activation_edits import put
-from dualscope.models.heads import output_projection
+from dualscope.models.head_outputs import output_projection
 
 if TYPE_CHECKING:
     from dualscope.models.capture.session import Session

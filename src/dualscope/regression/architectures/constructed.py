@@ -6,8 +6,8 @@ import torch
 
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.comparison import half_mse
-from dualscope.regression.problems.data import TaskBatch
-from dualscope.theory import vonoswald
+from dualscope.regression.problems.function_classes import TaskBatch
+from dualscope.theory import linear_attention_step as vonoswald
 
 
 def gd_transformer(

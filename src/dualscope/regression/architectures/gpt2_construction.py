@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.models.capture.kernel import register
-from dualscope.theory.vonoswald import Layer, gd_layer
+from dualscope.theory.linear_attention_step import Layer, gd_layer
 
 if TYPE_CHECKING:
     from transformers import GPT2Model

@@ -22,7 +22,7 @@ from dualscope.regression.comparison import implied_weights
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.pooled_probe import Draw, read_by_networks
 from dualscope.regression.probes import ROWS, encoded, probed
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import (
     ALL,

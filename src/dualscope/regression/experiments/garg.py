@@ -6,9 +6,9 @@ from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, check_appeared, check_rest, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Size
+from dualscope.regression.baselines.fitted_network import fit_networks
 from dualscope.regression.baselines.lasso import lasso
 from dualscope.regression.baselines.neighbours import nearest
-from dualscope.regression.baselines.network import fit_networks
 from dualscope.regression.baselines.spectrum import Spectrum, least_squares
 from dualscope.regression.baselines.trees import boost, grow
 from dualscope.regression.comparison import errors
@@ -21,7 +21,7 @@ from dualscope.regression.out_of_distribution import (
     judge_shifts,
     note_shifts,
 )
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import (
     DecisionTrees,
     FunctionClass,

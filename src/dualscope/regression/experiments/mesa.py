@@ -18,7 +18,7 @@ from dualscope.regression.baselines.dynamics import (
 )
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.probes import ROWS, probed
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.processes import LinearDynamics
 from dualscope.regression.prompt_training import fast
 from dualscope.regression.results import Results, interval, shown

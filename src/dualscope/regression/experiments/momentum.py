@@ -67,7 +67,7 @@ class MomentumLanguageModels(Experiment):
     def _measure(
         self, results: Results, name: str, seed: int, attention: dict[str, Any] | None, place: Workplace
     ) -> None:
-        from dualscope.training.loop import train as train_model  # the loop needs more than the rest
+        from dualscope.training.training_loop import train as train_model  # the loop needs more than the rest
 
         settings = Settings(
             steps=self.steps,

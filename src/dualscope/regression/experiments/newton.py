@@ -24,7 +24,7 @@ from dualscope.regression.baselines.spectrum import (
 )
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import fit_probe, read_probe
-from dualscope.regression.problems.data import generators
+from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
 from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, states_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown

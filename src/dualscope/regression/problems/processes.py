@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dualscope.regression.problems.data import TaskBatch
+from dualscope.regression.problems.function_classes import TaskBatch
 from dualscope.regression.problems.prompts import rotations
 
 Kernel = Literal["linear", "relu", "exp"]

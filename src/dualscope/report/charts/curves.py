@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dualscope.report.charts.by_layer import Key, Line
 from dualscope.report.charts.chart import Panel, plain, short, whiskers, with_interval
-from dualscope.report.charts.layers import Key, Line
 from dualscope.report.charts.palette import DASHES, Palette
 from dualscope.report.table import Entry, Number
 

@@ -5,27 +5,27 @@ from collections.abc import Callable
 from dualscope.report.charts.chart import Section
 from dualscope.report.data import Data
 from dualscope.report.sections import (
-    accuracy,
-    alpha,
-    compared,
-    controls,
-    gradients,
-    heads,
-    hypotheses,
-    kendall,
-    layers,
-    plugin_metrics,
-    prediction,
-    provenance,
-    published,
-    queries,
-    regression,
-    response,
-    similarity,
-    specifications,
-    sweeps,
-    verdict,
+    accuracy_section as accuracy,
 )
+from dualscope.report.sections import alpha_section as alpha
+from dualscope.report.sections import compared_section as compared
+from dualscope.report.sections import controls_section as controls
+from dualscope.report.sections import gradients_section as gradients
+from dualscope.report.sections import heads_section as heads
+from dualscope.report.sections import hypotheses_section as hypotheses
+from dualscope.report.sections import kendall_section as kendall
+from dualscope.report.sections import layers_section as layers
+from dualscope.report.sections import plugin_metrics_section as plugin_metrics
+from dualscope.report.sections import prediction_section as prediction
+from dualscope.report.sections import provenance_section as provenance
+from dualscope.report.sections import published_section as published
+from dualscope.report.sections import queries_section as queries
+from dualscope.report.sections import regression_section as regression
+from dualscope.report.sections import response_section as response
+from dualscope.report.sections import similarity_section as similarity
+from dualscope.report.sections import specifications_section as specifications
+from dualscope.report.sections import sweeps_section as sweeps
+from dualscope.report.sections import verdict_section as verdict
 
 SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     response.section,

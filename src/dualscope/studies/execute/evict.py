@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.spec import CellSpec
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.models.files.digest import is_here
 from dualscope.models.files.source import CONFIG, find
 from dualscope.studies.run_folder.storage import RunFolder

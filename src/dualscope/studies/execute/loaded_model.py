@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dualscope.core.spec import ModelSpec
     from dualscope.models import Model
     from dualscope.models.draws import Draws
-    from dualscope.models.seal import Seal
+    from dualscope.models.model_fingerprint import ModelFingerprint
     from dualscope.studies.execute.work import WorkerSetup
 
 
@@ -30,7 +30,7 @@ class LoadedModel:
         self._spec: ModelSpec | None = None
         self._model: Model | None = None
         self._draws: Draws | None = None
-        self.seal: Seal | None = None
+        self.seal: ModelFingerprint | None = None
 
     def holds(self, spec: ModelSpec) -> bool:
         return self._model is not None and self._spec == spec
@@ -56,7 +56,7 @@ class LoadedModel:
 
         from dualscope.models.draws import Draws
         from dualscope.models.load import load
-        from dualscope.models.seal import Seal
+        from dualscope.models.model_fingerprint import ModelFingerprint
 
         logging.disable_progress_bar()  # the run has bars of its own
         self.drop()
@@ -77,12 +77,14 @@ class LoadedModel:
             draws=self._draws,
         )
         self._spec = spec
-        self.seal = Seal.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
+        self.seal = (
+            ModelFingerprint.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
+        )
         self._look_ahead(spec)
 
     def _look_ahead(self, spec: ModelSpec) -> None:
         """Begin to draw what the next variant of the same model will need; keep what it shares with this one."""
-        from dualscope.models.variants import DRAWN
+        from dualscope.models.model_variants import DRAWN
 
         assert self._model is not None
         assert self._draws is not None

@@ -15,13 +15,12 @@ from dualscope.models.automatic import automatic_dtype, on_cpu
 from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import choices, provenance, rates
 from dualscope.studies.choosing import RateJob
-from dualscope.studies.config import Study
+from dualscope.studies.execute.cost import Estimator
 from dualscope.studies.execute.engines import ENGINES
-from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.evict import Eviction, noting_download
-from dualscope.studies.execute.jobs import fitting_jobs, suitable_jobs, suitable_threads
 from dualscope.studies.execute.outcome import Event, Outcome, Waiting
 from dualscope.studies.execute.work import Work, WorkerSetup
+from dualscope.studies.execute.worker_count import fitting_jobs, suitable_jobs, suitable_threads
 from dualscope.studies.paths import anchored, named_model
 from dualscope.studies.plan import Plan
 from dualscope.studies.planner import Planner
@@ -29,6 +28,7 @@ from dualscope.studies.rates import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import RunFolder
+from dualscope.studies.study import Study
 
 POLL = 0.5  # seconds between looks at what another process is computing
 

@@ -114,7 +114,7 @@ def _set(settings: Mapping[str, Any]) -> None:
 
 
 def _sums(shared: Iterator[tuple[str, Any]]) -> dict[str, list[tuple[int, ...]]]:
-    from dualscope.models.seal import checksums
+    from dualscope.models.model_fingerprint import checksums
 
     return {name: [checksums(tensor) for tensor in _tensors(thing, 4)] for name, thing in shared}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec, ModelSpec
 from dualscope.studies.choices import ChoiceJob
-from dualscope.studies.config import Study
 from dualscope.studies.rates import RatePiece
+from dualscope.studies.study import Study
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from dualscope.core.errors import InputError
 from dualscope.core.spec import CellSpec, EpisodeSpec, InterventionSpec, ModelSpec
 from dualscope.models.files.lineage import lineage
 from dualscope.studies.choices import ChoiceJob
-from dualscope.studies.config import Study
 from dualscope.studies.execute.loaded_model import LoadedModel, release_memory
 from dualscope.studies.execute.outcome import (
     CellError,
@@ -30,6 +29,7 @@ from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import GIVEN_UP, RunFolder
 from dualscope.studies.run_folder.texts import store_texts
+from dualscope.studies.study import Study
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from dualscope.core.called import called
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.studies.run_folder.cell_files import (
     Broken,
     is_damage,
@@ -21,7 +21,7 @@ from dualscope.studies.run_folder.cell_files import (
     rows_of,
     schema_of,
 )
-from dualscope.studies.run_folder.pack import Pack
+from dualscope.studies.run_folder.packed_cells import Pack
 
 T = TypeVar("T")
 MENDED = f"`{called('run')}` computes what is damaged again"

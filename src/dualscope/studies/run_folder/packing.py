@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.studies.run_folder.cell_files import (
     checked_rows,
     notes_of,

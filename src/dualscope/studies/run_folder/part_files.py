@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dualscope.core.canonical import fingerprint
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.studies.run_folder.cell_files import SCHEMA, is_damage
 
 INDEX = "packed/index"

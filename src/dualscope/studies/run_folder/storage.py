@@ -14,7 +14,7 @@ from dualscope.core.errors import InputError, suggest
 from dualscope.core.folder import Folder, check_writable
 from dualscope.core.remote_folder import RemoteFolder, check_reachable
 from dualscope.core.rows import COLUMNS
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
 from dualscope.studies.run_folder.cells import WITH_RESPONSES, WITHOUT_QUERIES, Cells
 from dualscope.studies.run_folder.claims import STALE

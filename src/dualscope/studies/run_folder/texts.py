@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dualscope.core.canonical import fingerprint
-from dualscope.core.strangers import reading
+from dualscope.core.untrusted_files import reading
 from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:

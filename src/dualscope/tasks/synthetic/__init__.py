@@ -2,8 +2,8 @@
 
 from dualscope.tasks.generators import GENERATORS
 from dualscope.tasks.synthetic.attributes import ATTRIBUTES, Attribute
+from dualscope.tasks.synthetic.embedded_tasks import generate_rows, generator
 from dualscope.tasks.synthetic.lexicon import LEXICON, Lexicon
-from dualscope.tasks.synthetic.rows import generate_rows, generator
 
 for _attribute in ATTRIBUTES:
     GENERATORS.add(f"embedded-{_attribute.name}", generator(_attribute))

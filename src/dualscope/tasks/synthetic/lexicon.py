@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dualscope.tasks.synthetic.words import ARBITRARY_LABELS, CLUSTERS, FORMATS, NEUTRAL, OPPOSITES, SPECIAL
+from dualscope.tasks.synthetic.generated_words import (
+    ARBITRARY_LABELS,
+    CLUSTERS,
+    FORMATS,
+    NEUTRAL,
+    OPPOSITES,
+    SPECIAL,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dualscope import Run, run_study
-from dualscope.studies.execute.jobs import cores
 from dualscope.studies.execute.outcome import Event, Outcome
+from dualscope.studies.execute.worker_count import cores
 
 DEADLY = '''
 import os, signal

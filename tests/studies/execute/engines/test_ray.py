@@ -17,9 +17,9 @@ import pytest
 from dualscope import run_study
 from dualscope.core.owner import Owner
 from dualscope.studies import Study
+from dualscope.studies.execute.cost import Estimator
 from dualscope.studies.execute.engines import gpus
 from dualscope.studies.execute.engines import ray as engine
-from dualscope.studies.execute.estimate import Estimator
 from dualscope.studies.execute.outcome import Event, Outcome
 from tests.studies.children import files
 

@@ -16,11 +16,11 @@ from dualscope.core.environment import environment
 from dualscope.core.folder import Folder
 from dualscope.models.automatic import on_cpu
 from dualscope.studies.execute.engines.queue import Queue
-from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event
 from dualscope.studies.execute.shared_gpu import shared_gpu
 from dualscope.studies.execute.work import Work, WorkerSetup
 from dualscope.studies.execute.worker import Worker
+from dualscope.studies.execute.worker_count import computing_with
 from dualscope.studies.run_folder.claims import Claims
 
 

@@ -30,13 +30,13 @@ import psutil
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 from dualscope.studies.execute.engines import gpus
 from dualscope.studies.execute.engines.queue import Queue
-from dualscope.studies.execute.jobs import computing_with
 from dualscope.studies.execute.outcome import Event, Outcome
 from dualscope.studies.execute.work import Work, WorkerSetup
 from dualscope.studies.execute.worker import Worker
+from dualscope.studies.execute.worker_count import computing_with
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import RunFolder
 

@@ -1,0 +1,109 @@
+"""An experiment's results in a run folder: ``regression.parquet``, ``regression.yaml``, ``provenance.json``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from dualscope.core.errors import InputError
+from dualscope.core.rows import EXPERIMENT_COLUMNS
+from dualscope.regression.papers_claims import claims
+from dualscope.regression.results import Results
+from dualscope.studies.provenance import software
+from dualscope.studies.run_folder.storage import RunFolder
+
+if TYPE_CHECKING:
+    from dualscope.regression.experiment import Experiment
+
+ROWS, SETTINGS, PROVENANCE = "regression.parquet", "regression.yaml", "provenance.json"
+_WORDS = ("experiment", "panel", "series", "metric", "x_name")
+SCHEMA = pa.schema(
+    [
+        (c, pa.string() if c in _WORDS else pa.int64() if c in ("seed", "n") else pa.float64())
+        for c in EXPERIMENT_COLUMNS
+    ]
+)
+
+
+def save(
+    results: Results,
+    experiment: "Experiment",
+    place: str | Path,
+    seconds: float,
+    quick: bool = False,
+    about: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a finished experiment. The rows come last: once they are there, everything is, and is theirs.
+
+    ``quick`` is kept beside the checks, which then decide nothing: there were too few steps and seeds. ``about``:
+    what else is known of how it was computed (the machine, the date).
+    """
+    run = RunFolder.create(place)
+    run.folder.remove(ROWS)
+    run.folder.write(SETTINGS, _settings(results.experiment, experiment))
+    kept = results.as_dict()
+    told = {name: kept[name] for name in ("checks", "figures", "tables", "notes")}
+    told |= {"seconds": round(seconds, 1), "quick": quick, "claim": claims().get(results.experiment, "")}
+    run.write_json(
+        PROVENANCE, {**software(), "where": {"device": experiment.device}, **told, **(about or {})}
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd", compression_level=19
+    )
+    run.folder.write(ROWS, bytes(sink.getvalue()))
+    return Path(place)
+
+
+def _settings(name: str, experiment: "Experiment") -> bytes:
+    settings = {"experiment": name, **experiment.model_dump(mode="json")}
+    return yaml.safe_dump(settings, sort_keys=False).encode()
+
+
+WHERE = ("device", "compiled")
+"""Settings that say where, not what."""
+
+
+def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
+    """Before minutes are spent: whether the folder can be written to, and holds nothing else."""
+    run = RunFolder.create(place)
+    if run.folder.exists("study.yaml"):
+        raise InputError(f"--out {place}: holds a study's run; give a folder of its own")
+    there = _stored(run, place)
+    if there and there.get("experiment") != name:
+        raise InputError(
+            f"--out {place}: holds the experiment '{there.get('experiment')}'; give a folder of its own"
+        )
+    if run.folder.exists(ROWS):
+        for field, value in yaml.safe_load(_settings(name, experiment)).items():
+            if field not in WHERE and there.get(field) != value:
+                raise InputError(
+                    f"{place}: holds results with {field} {there.get(field)}, and {value} was asked for; "
+                    "give another folder with --out, or delete this one"
+                )
+
+
+def _stored(run: RunFolder, place: str | Path) -> dict[str, Any]:
+    """The settings in a folder; empty where there are none."""
+    if not run.folder.exists(SETTINGS):
+        return {}
+    try:
+        stored = yaml.safe_load(run.folder.read(SETTINGS))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError):
+        stored = None
+    if not isinstance(stored, dict):
+        raise InputError(
+            f"{place}/{SETTINGS}: not a table of settings in YAML; give another folder with --out, or delete this one"
+        )
+    return stored
+
+
+def load(place: str | Path) -> pa.Table:
+    """The rows of a finished experiment."""
+    path = Path(place) / ROWS
+    if not path.exists():
+        raise InputError(f"{place}: no {ROWS} there; give what `dualscope regression --out` wrote")
+    return pq.read_table(path)

@@ -1,0 +1,85 @@
+"""Which heads repeat what came before, and which carry the task: where a run has rows of single heads."""
+
+from __future__ import annotations
+
+import math
+
+from dualscope.report.charts.by_layer import Reach, combine, mean
+from dualscope.report.charts.chart import Chart, Panel, Section, Tabs, short
+from dualscope.report.charts.heat_map import heat_map
+from dualscope.report.data import Data
+from dualscope.report.subject import Subject
+from dualscope.report.table import Entry, Number, Table
+
+METRICS = {
+    "indirect_effect": (
+        "Carries the task",
+        "How much likelier the right label becomes when the mean output that a head has after the demonstrations takes "
+        "the place of its output after demonstrations with shuffled labels; mean over spare examples and seeds.",
+        "A few bright heads carry the task, and their outputs are what a function vector is made of. Where the effect "
+        "is spread over all heads, no few of them do.",
+    ),
+    "induction_score": (
+        "Repeats what came before",
+        "The attention that a head pays, at a token that was there before, to what followed it then; on random tokens, "
+        "of which some are repeated; mean over sequences and seeds.",
+        "Bright heads copy by looking up the same token (induction heads). Compare with the other figure: a head that "
+        "carries the task need not be one of them.",
+    ),
+}
+Heads = dict[tuple[int, int], Reach]
+"""By layer and head: the mean over seeds and its interval."""
+
+
+def section(data: Data) -> Section | None:
+    made = [(words[0], chart) for name, words in METRICS.items() if (chart := _chart(data, name)) is not None]
+    if not made:
+        return None
+    about = "What single heads do in in-context learning: nobody is compared here."
+    return Section("heads", "Single heads", (Tabs("heads-tabs", "A head", tuple(made)),), about)
+
+
+def _chart(data: Data, metric: str) -> Chart | None:
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        for task in subject.tasks:
+            for variant in subject.variants:
+                found = heads_of(subject, task, variant, metric)
+                if found and variant == subject.variants[0]:  # the others are in the table
+                    title = f"{task} · {subject.name}" if data.side_by_side else task
+                    panels.append(_panel(found, title, task))
+                rows += [
+                    [subject.name, task, variant, str(layer), str(head), Number(*reach)]
+                    for (layer, head), reach in sorted(found.items(), key=lambda item: -item[1][0])
+                ]
+    if not panels:
+        return None
+    title, shows, reads = METRICS[metric]
+    columns = ["model", "task", "variant", "layer", "head", metric]
+    return Chart(f"heads-{metric}", title, shows, reads, tuple(panels), Table.build(columns, rows), (metric,))
+
+
+def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
+    """Of in-context learning in the setting that charts show; several cells of a seed are one seed."""
+    from dualscope.metrics import bounds_of
+
+    found: dict[tuple[int, int], dict[int, list[Reach]]] = {}
+    for cell in subject.cells:
+        own = cell.columns
+        if (own["role"], own["task"], own["variant"]) == ("reference", task, variant):
+            for row in subject.source.heads(cell.id, metric):
+                reach = [math.nan if end is None else end for end in (row["value"], row["low"], row["high"])]
+                layer, head = row["layer"], row["head"]
+                assert layer is not None
+                assert head is not None
+                of = found.setdefault((layer, head), {})
+                of.setdefault(own["seed"], []).append((reach[0], reach[1], reach[2]))
+    bounds = bounds_of(metric)
+    return {head: combine([mean(cells) for cells in seeds.values()], bounds) for head, seeds in found.items()}
+
+
+def _panel(found: Heads, title: str, task: str) -> Panel:
+    layers, heads = (range(1 + max(place)) for place in zip(*found, strict=True))
+    grid = [[short(found[layer, head][0]) for head in heads] for layer in layers]
+    return heat_map(grid, list(map(str, layers)), list(map(str, heads)), "layer", "head", title, task)

@@ -1,0 +1,260 @@
+"""What explains in-context learning best: every hypothesis beside its own controls and the ceilings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dualscope.core.words import Control
+from dualscope.findings.ranking import NULLS, Ranking, Standing, rankings
+from dualscope.findings.summary import ALL_TASKS
+from dualscope.report.charts import choice_curves as choices
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
+from dualscope.report.data import Data
+from dualscope.report.subject import Subject
+from dualscope.report.table import Badge, Entry, Number, Table
+
+MARKS: dict[Control, str] = {"random-labels": "x", "other-task": "cross", "random-update": "triangle-up"}
+LEAST = -0.5  # shares below are drawn at the edge; the table has them as they are
+
+
+def section(data: Data) -> Section | None:
+    found = [(subject, rankings(subject.rows)) for subject in data.subjects]
+    if not any(len(ranking.hypotheses) + len(ranking.empty) > 1 for _, ranked in found for ranking in ranked):
+        return None
+    words = [
+        Note(" ".join([f"{subject.name}." if data.side_by_side else "", *ranking.words()]).strip())
+        for subject, ranked in found
+        for ranking in ranked
+        if ranking.task != ALL_TASKS and (ranking.hypotheses or ranking.empty)
+    ]
+    items: list[Item] = [*words, _ranked(data, found), *_nulls(data), _everything(found)]
+    shots = _by_shots(data)
+    items += [*([shots] if shots is not None else []), *choices.items(data)]
+    about = (
+        "The share of what the context does to the label probabilities that each hypothesis does too, beyond what a "
+        "temperature and class biases do: 1 is all of it, 0 is what zero-shot has, below 0 is further from in-context "
+        "learning than doing nothing. Of a run it is a ratio of sums over the seeds, and every seed's value stands "
+        "beside it."
+    )
+    return Section("hypotheses", "What explains it best?", tuple(items), about)
+
+
+def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
+    panels = []
+    rows: list[list[Entry]] = []
+    for subject, ranked in found:
+        for ranking in ranked:
+            if ranking.task == ALL_TASKS:
+                continue
+            if ranking.hypotheses:
+                panels.append(_panel(subject, ranking, data.side_by_side))
+            for place, one in enumerate(ranking.hypotheses, 1):
+                controls = [Number.of(one.controls.get(name)) for name in NULLS]
+                own = Number.of(one.explained)
+                beside: list[Entry] = [own.seeds or own.text, Number.of(one.mismatched)]
+                rows.append([subject.name, ranking.task, str(place), one.label, own, *beside, *controls])
+            none = [Number(None)] * len(NULLS)
+            for one in ranking.ceilings:
+                own = Number.of(one.explained)
+                beside = [own.seeds or own.text, Number.of(one.mismatched)]
+                rows.append([subject.name, ranking.task, "ceiling", one.label, own, *beside, *none])
+            rows += [
+                [subject.name, ranking.task, "–", label, Number(None), "–", Number(None), *none]
+                for label in ranking.empty
+            ]
+    return Chart(
+        "explained",
+        "Explained share, best first",
+        "A bar for each hypothesis with its interval over seeds, and a dot for each seed; the marks on it are the same "
+        "learner under its own controls; the diamonds are ceilings: fitted on in-context learning itself, or "
+        "in-context learning from other demonstrations.",
+        "A bar counts for what it has above its own marks. What is missing up to 1 is explained by nobody here; a "
+        "ceiling below 1 says how much another draw, or the best change of that kind, would miss too. Shares below "
+        f"{LEAST} are drawn at that edge; the numbers behind it have them as they are.",
+        tuple(panels),
+        Table.build(
+            [
+                *(
+                    "model",
+                    "task",
+                    "place",
+                    "hypothesis",
+                    "explained",
+                    "each seed",
+                    "by answers to other queries",
+                ),
+                *(f"under {n}" for n in NULLS),
+            ],
+            rows,
+        ),
+        ("explained", "explained_mismatched"),
+        wide=True,
+    )
+
+
+def _nulls(data: Data) -> list[Table]:
+    """What answers explain that know nothing of the demonstrations' content, where that was asked for."""
+    metrics = ("explained_null", "explained_raw_null")
+    found: dict[tuple[str, str, str], dict[str, Number]] = {}
+    for subject in data.subjects:
+        for row in subject.rows:
+            if row["metric"] in metrics and row["variant"] == "trained" and row["task"] != ALL_TASKS:
+                key = (subject.name, str(row["task"]), str(row["reference"]))
+                found.setdefault(key, {})[row["metric"]] = Number.of(row)
+    rows: list[list[Entry]] = [
+        [*key, *(numbers.get(name, Number(None)) for name in metrics)] for key, numbers in found.items()
+    ]
+    columns = ["model", "task", "answers", "explained", "explained_raw (calibration counts)"]
+    title = "Answers that know nothing of what the demonstrations say"
+    return [Table.build(columns, rows, title=title)] if rows else []
+
+
+def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
+    everyone = [*ranking.hypotheses, *ranking.ceilings]
+    names = [plain(one.label) for one in everyone]
+
+    def reach(value: Any) -> float | None:
+        number = short(value)
+        return None if number is None else max(LEAST, number)
+
+    bars = ranking.hypotheses
+    values = [reach(one.explained["value"]) for one in bars]
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": "hypothesis",
+            "x": values,
+            "y": [plain(one.label) for one in bars],
+            "marker": {"color": "@blue"},
+            "error_x": {**whiskers(values, *_ends(bars)), "color": "@axis"},
+            "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+        }
+    ]
+    dots = [(reach(value), plain(one.label)) for one in bars if len(one.each) > 1 for value in one.each]
+    if dots:
+        traces.append(
+            _marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@axis", 6)
+        )
+    tops = ranking.ceilings
+    if tops:
+        tall = [reach(one.explained["value"]) for one in tops]
+        traces.append(_marks("ceiling", tall, [plain(one.label) for one in tops], "diamond", "@green"))
+        traces[-1]["error_x"] = {**whiskers(tall, *_ends(tops)), "color": "@green"}
+    for control, symbol in MARKS.items():
+        own = [(one, one.controls[control]) for one in bars if control in one.controls]
+        if own:
+            at = [reach(row["value"]) for _, row in own]
+            traces.append(
+                _marks(f"under {control}", at, [plain(one.label) for one, _ in own], symbol, "@vermilion")
+            )
+    title = f"{ranking.task} · {subject.name}" if several else ranking.task
+    layout = {
+        "xaxis": {"title": {"text": "explained"}, "zeroline": True, "range": [LEAST - 0.05, 1.08]},
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names[::-1]},
+    }
+    return Panel(traces, layout, title, 90 + 26 * len(names), task=ranking.task)
+
+
+def _ends(standings: tuple[Standing, ...]) -> tuple[list[Any], list[Any]]:
+    return [one.explained.get("low") for one in standings], [one.explained.get("high") for one in standings]
+
+
+def _marks(
+    name: str, x: list[float | None], y: list[str], symbol: str, shade: str, size: int = 9
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "orientation": "h",
+        "name": name,
+        "x": x,
+        "y": y,
+        "marker": {"color": shade, "symbol": symbol, "size": size, "line": {"width": 1.6, "color": shade}},
+        "hovertemplate": "%{y}: %{x:.3f}<extra>" + name + "</extra>",
+    }
+
+
+def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
+    """Predictions and attention outputs side by side."""
+    rows: list[list[Entry]] = []
+    for subject, ranked in found:
+        for ranking in ranked:
+            for one in (*ranking.hypotheses, *ranking.ceilings):
+                beside = one.beside
+                attention = beside.get("sim_aou") or beside.get("sim_aou_above")
+                rows.append(
+                    [
+                        subject.name,
+                        ranking.task,
+                        one.label,
+                        Badge("ceiling", "none") if one in ranking.ceilings else "hypothesis",
+                        Number.of(beside.get("accuracy")),
+                        Number.of(beside.get("agreement")),
+                        Number.of(beside.get("agreement_kappa")),
+                        Number.of(one.explained),
+                        Number.of(beside.get("explained_next_token")),
+                        Number.of(beside.get("topk_overlap")),
+                        Number.of(attention),
+                    ]
+                )
+    columns = [
+        "model", "task", "learner", "role", "accuracy", "agreement with ICL", "above chance (kappa)", "explained",
+        "explained, next token", "top 10 shared", "sim_aou",
+    ]  # fmt: skip
+    title = "Predictions and attention outputs side by side (sim_aou of what acts at one layer: of the layers above)"
+    return Table.build(columns, rows, title=title)
+
+
+def _by_shots(data: Data) -> Chart | None:
+    """The share against the number of demonstrations, where there are several."""
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
+    for subject in data.subjects:
+        shown = subject.setting.shots
+        own = [
+            row
+            for row in subject.all_rows
+            if (row["metric"], row["reference"], row["variant"]) == ("explained", "in-context", "trained")
+            and row["role"] == "hypothesis"
+            and row["task"] != ALL_TASKS
+            and subject.in_setting({**row, "shots": shown})  # all but the shots as in the other charts
+        ]
+        if len({row["shots"] for row in own}) < 2:
+            continue
+        for task in subject.tasks:
+            traces = []
+            for label in dict.fromkeys(row["label"] for row in own if row["task"] == task):
+                mine = sorted(
+                    (row for row in own if (row["task"], row["label"]) == (task, label)),
+                    key=lambda r: r["shots"],
+                )
+                y = [short(row["value"]) for row in mine]
+                traces.append(
+                    {
+                        "type": "scatter",
+                        "mode": "lines+markers",
+                        "name": plain(label),
+                        "x": [row["shots"] for row in mine],
+                        "y": y,
+                        "line": {"color": subject.colour(label)},
+                        "marker": {"color": subject.colour(label)},
+                        "error_y": whiskers(y, [r["low"] for r in mine], [r["high"] for r in mine]),
+                    }
+                )
+                rows += [[subject.name, task, label, str(row["shots"]), Number.of(row)] for row in mine]
+            if traces:
+                title = f"{task} · {subject.name}" if data.side_by_side else task
+                layout = {"xaxis": {"title": {"text": "shots"}}, "yaxis": {"title": {"text": "explained"}}}
+                panels.append(Panel(traces, layout, title, 300, task=task))
+    if not panels:
+        return None
+    return Chart(
+        "explained-by-shots",
+        "Explained share by number of demonstrations",
+        "The explained share of each hypothesis against the number of demonstrations.",
+        "A mechanism explains as much with many demonstrations as with few.",
+        tuple(panels),
+        Table.build(["model", "task", "hypothesis", "shots", "explained"], rows),
+        ("explained",),
+    )

@@ -1,0 +1,161 @@
+"""Likeness layer by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from dualscope.core.spec import IN_CONTEXT
+from dualscope.findings.answer import PRIMARY
+from dualscope.findings.titles import described, learner_title, metric_title
+from dualscope.findings.verdict import CEILING
+from dualscope.report.charts.by_layer import Key, Line
+from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
+from dualscope.report.charts.curves import band, curve, curves, line_panel, line_rows, line_span, pick
+from dualscope.report.charts.palette import OTHERS
+from dualscope.report.data import Data
+from dualscope.report.subject import Subject
+from dualscope.report.table import Table
+
+METRICS = {
+    "sim_aou": "the changes of the attention outputs",
+    "sim_aou_centered": "the changes of the attention outputs, each less its mean over queries",
+    "sim_aou_direct": "what each layer's own update does to the attention outputs, without drift from below",
+    "sim_aou_norm": "the changes of the attention outputs scaled to unit norm (the older metric)",
+    "sim_am": "the attention maps",
+    "sim_am_delta": "the changes of the attention maps",
+}
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    made = [(name, chart) for name in METRICS if (chart := _chart(data, name)) is not None]
+    items: list[Item] = [Tabs("layer-tabs", "Likeness by layer of", tuple(made))] if made else []
+    if not made:
+        items.append(Note("No similarity per layer is in these runs.", "missing"))
+    if not any("untrained" in subject.variants for subject in data.subjects):
+        items.append(Note("The untrained baseline is missing: no untrained variant was run.", "missing"))
+    about = (
+        "The claim is about layers: each layer's attention should do what a step of gradient descent does."
+    )
+    return Section("layers", "Likeness by layer", tuple(items), about)
+
+
+def _chart(data: Data, metric: str) -> Chart | None:
+    from dualscope.report.published import layer_traces
+
+    made = []
+    clear: list[str] = []
+    for subject in data.subjects:
+        lines = data.lines(subject)
+        for task in subject.tasks:
+            learners = subject.gradient_learners
+            traces = curves(
+                lines, task, metric, learners, subject.variants, subject.palette, (IN_CONTEXT.label,)
+            )
+            if traces:
+                controls = _controls(subject, lines, task, metric)
+                traces += [
+                    curve(name, line, shade, dash, False, symbol=mark)
+                    for name, line, shade, dash, mark in controls
+                ]
+                ceiling = pick(lines, task, "trained", CEILING.label, metric, (IN_CONTEXT.label,))
+                if ceiling is not None:
+                    traces.insert(0, band("ceiling: ICL against itself", ceiling, "@green"))
+                traces += layer_traces(task, metric, learners, traces)
+                made.append((subject, task, traces))
+                if metric == PRIMARY:
+                    clear += _clear(data, subject, lines, task, [line for _, line, *_ in controls])
+    if not made:
+        return None
+    span = line_span(traces for _, _, traces in made)
+    panels = tuple(
+        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span)
+        for s, task, traces in made
+    )
+    rows = [
+        row
+        for s in data.subjects
+        for row in line_rows(
+            data.lines(s),
+            metric,
+            [*s.gradient_learners, *_nulls(s), CEILING.label],
+            s.variants,
+            s.tasks,
+            s.name,
+        )
+    ]
+    return Chart(
+        f"layers-{metric}",
+        f"{metric_title(metric)} by layer",
+        f"The cosine between {METRICS[metric]}: in-context learning against each gradient learner, mean over queries "
+        "and seeds. Bars: 95 %, from the spread over seeds and each seed's interval over queries. Dotted: the same on "
+        "untrained weights. Grey and olive: what explains in-context learning with nothing to learn from. The band is "
+        "in-context learning against itself with other demonstrations.",
+        "1 is the same direction, 0 is none in common. A layer counts for the claim only where a learner's line is "
+        "clear of every other line of the panel but another learner's. " + " ".join(clear),
+        panels,
+        Table.build(["model", "task", "learner", "variant", "layer", metric], rows),
+        (metric,),
+    )
+
+
+Drawn = tuple[str, Line, str, str, str]
+"""A control's name, line, colour, dash and mark."""
+
+
+def _controls(subject: Subject, lines: Mapping[Key, Line], task: str, metric: str) -> list[Drawn]:
+    """The deciding controls that have layers."""
+    found: list[Drawn] = []
+    if metric == PRIMARY:
+        for index, learner in enumerate(subject.gradient_learners[:2]):
+            line = pick(lines, task, "trained", learner, "sim_aou_mismatched", (IN_CONTEXT.label,))
+            if line is not None:
+                mark = ("line-ns-open", "x")[index]
+                found.append((f"{learner}, mismatched queries", line, "@grey", "dash", mark))
+    for index, null in enumerate(_nulls(subject)):
+        line = pick(lines, task, "trained", null, metric, (IN_CONTEXT.label,))
+        if line is not None:
+            title, said = learner_title(subject.learnings[null]), described(subject.learnings[null].name)
+            found.append(
+                (
+                    title,
+                    line,
+                    said.colour or "@olive",
+                    ("solid", "dashdot", "longdash", "dot")[index % 4],
+                    said.mark or OTHERS[index % len(OTHERS)],
+                )
+            )
+    return found
+
+
+def _nulls(subject: Subject) -> list[str]:
+    """Contexts and changes that teach nothing, under no control."""
+    return [
+        name
+        for name in subject.learners
+        if subject.role(name) == "null" and subject.learnings[name].control is None
+    ]
+
+
+def _clear(
+    data: Data, subject: Subject, lines: Mapping[Key, Line], task: str, controls: Sequence[Line]
+) -> Iterator[str]:
+    """For each learner: the layers where its interval is above every control's line; and the verdict beside it."""
+    answers = {(a["task"], a["learner"]): a for v in subject.verdicts()[:1] for a in v["answers"]}
+    for learner in subject.gradient_learners:
+        own = pick(lines, task, "trained", learner, PRIMARY, (IN_CONTEXT.label,))
+        untrained = pick(lines, task, "untrained", learner, PRIMARY, (IN_CONTEXT.label,))
+        answer = answers.get((task, learner))
+        if own is None or answer is None:
+            continue
+        others = [dict(zip(line.layers, line.values, strict=True)) for line in [*controls, untrained] if line]
+        free = [
+            str(layer)
+            for layer, low in zip(own.layers, own.lows, strict=True)
+            if low > max((o[layer] for o in others if o.get(layer, math.nan) == o.get(layer)), default=0.0)
+        ]
+        where = f"in layer{'s' * (len(free) > 1)} {', '.join(free)}" if free else "in no layer"
+        who = f"{subject.name}, {task}" if data.side_by_side else task
+        yield f"{who}: `{learner}` is clear of them {where}; over all layers it is {answer['answer']}."

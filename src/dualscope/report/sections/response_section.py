@@ -1,0 +1,370 @@
+"""The response: when the labels change, do learners move as in-context learning does? What the page opens with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dualscope.core.response_products import OWN, geometry_matrix, parts_of
+from dualscope.core.rows import learning_of
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
+from dualscope.findings.response_words import next_step_of
+from dualscope.findings.stored import StoredCell
+from dualscope.findings.titles import learner_title
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.heat_map import heat_map
+from dualscope.report.charts.palette import colour
+from dualscope.report.data import Data
+from dualscope.report.reported_run import Document, ReportedRun
+from dualscope.report.table import Badge, Entry, Number, Table
+
+KINDS = {
+    "alike": "yes",
+    "partly alike": "unclear",
+    "different": "no",
+    "cannot tell": "none",
+    "labels ignored": "none",
+    "labels copied": "none",
+}
+AGAIN = "ICL in another order"
+MOST_QUERIES = 40  # of an influence matrix
+Found = tuple[ReportedRun, Document]
+
+
+def section(data: Data) -> Section | None:
+    found = _verdicts(data)
+    if not found:
+        return None
+    several = len(found) > 1
+    items: list[Item] = []
+    for source, verdict in found:
+        name = _name(source, verdict, data)
+        steps = dict.fromkeys(step for answer in verdict["answers"] if (step := next_step_of(answer)))
+        items += [Note(f"{name}: {step}." if several else f"Next: {step}.", "missing") for step in steps]
+        items.append(_scale(verdict, name if several else ""))
+        items.append(_table(verdict, name if several else ""))
+        items += filter(None, (_shares(source, verdict, name if several else ""), _confusion(verdict)))
+        items += _geometry(source, verdict, name if several else "")
+    items += [item for source in data.sources for item in _influence(source)]
+    about = (
+        "What the demonstrations say is changed, and nothing else: their labels are permuted in twelve ways. What a "
+        "context does whatever its labels say is the same in every draw and cancels. 0 is chance; the diamond is what "
+        "we would see if in-context learning were that learner, planted in the model."
+    )
+    return Section("response", "Do they learn the same?", tuple(items), about)
+
+
+def headlines(data: Data) -> list[tuple[str, str]]:
+    """Each model and setting, and the answer in a few sentences."""
+    return [(_name(source, verdict, data), verdict["headline"]) for source, verdict in _verdicts(data)]
+
+
+def _verdicts(data: Data) -> list[Found]:
+    return [(source, verdict) for source in data.sources for verdict in source.response_verdicts]
+
+
+def _name(source: ReportedRun, verdict: Document, data: Data) -> str:
+    setting = Setting.of(verdict["setting"])
+    run = f"{source.name}: " if len(data.sources) > 1 else ""
+    variant = "" if verdict["variant"] == "trained" else f", {verdict['variant']}"
+    return f"{run}{setting.model}{variant}, {setting.in_words}"
+
+
+def _tasks(verdict: Document) -> list[str]:
+    return list(dict.fromkeys(answer["task"] for answer in verdict["answers"]))
+
+
+def _title(answer: Document) -> str:
+    return learner_title(LearnerSpec.from_facts(answer["learning"]))
+
+
+def _scale(verdict: Document, name: str) -> Chart:
+    panels, rows = [], list[list[Entry]]()
+    for task in _tasks(verdict):
+        for where, words in (("answers", "what the model answers"), ("inside", "inside the model")):
+            own = [a for a in verdict["answers"] if (a["task"], a["where"]) == (task, where)]
+            if own:
+                panels.append(_panel(own, task, f"{task}: {words}"))
+            rows += [_scale_row(answer) for answer in own]
+    columns = ["task", "learner", "part", "response", "if it were", AGAIN, "every seed"]
+    return Chart(
+        f"response-scale{'-' + name if name else ''}",
+        "When the labels change, who moves alike?" + (f" ({name})" if name else ""),
+        "Each learner's response beside in-context learning's: the dot with its interval over seeds, every seed as a "
+        "thin line, and a diamond where it would lie if in-context learning were that learner. The grey band is what "
+        "draws that are paired at random give.",
+        "A dot at its diamond is alike; one in the band is chance. Learners may lie beyond ICL in another order, which "
+        "shows how reproducible in-context learning's own response is.",
+        tuple(panels),
+        Table.build(columns, rows),
+        ("response_answers", "response_aou"),
+        wide=True,
+    )
+
+
+def _scale_row(answer: Document) -> list[Entry]:
+    return [
+        answer["task"],
+        answer["learner"],
+        answer["where"],
+        Number.of(answer["value"], digits=2),
+        Number(answer["target"], digits=2),
+        Number(answer["reliability"], digits=2),
+        " ".join(f"{value:.2f}" for value in answer["value"]["seeds"]),
+    ]
+
+
+def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
+    names = [plain(_title(answer)) for answer in answers]
+    traces: list[dict[str, Any]] = []
+    for answer, name in zip(answers, names, strict=True):
+        shade, value = colour(LearnerSpec.from_facts(answer["learning"])), answer["value"]
+        seeds = [short(one) for one in value["seeds"]]
+        thin = {"color": shade, "symbol": "line-ns", "size": 12, "line": {"width": 1, "color": shade}}
+        traces.append(_dots("every seed", seeds, [name] * len(seeds), thin, opacity=0.55))
+        mean = [short(value["mean"])]
+        bars = {**whiskers(mean, [value["low"]], [value["high"]]), "color": shade}
+        mark = {"color": shade, "symbol": "circle", "size": 11, "line": {"width": 1, "color": shade}}
+        traces.append({**_dots(name, mean, [name], mark), "error_x": bars})
+        if answer["target"] is not None:
+            goal = {
+                "color": shade,
+                "symbol": "diamond-open",
+                "size": 12,
+                "line": {"width": 1.8, "color": shade},
+            }
+            traces.append(_dots("if it were", [short(answer["target"])], [name], goal))
+    again = answers[0]["reliability"]
+    if again is not None:
+        mark = {"color": "@green", "symbol": "square", "size": 9, "line": {"width": 1, "color": "@green"}}
+        traces.append(_dots(AGAIN, [short(again)], [AGAIN], mark))
+    low = min((a["band"][0] for a in answers if a["band"][0] is not None), default=0.0)
+    high = max((a["band"][1] for a in answers if a["band"][1] is not None), default=0.0)
+    band = {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": short(low), "x1": short(high), "y0": 0, "y1": 1,
+        "fillcolor": "@grey", "opacity": 0.16, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
+    layout = {
+        "xaxis": {
+            "title": {"text": "response, as a correlation with in-context learning's"},
+            "range": [-0.35, 1.05],
+        },
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [AGAIN, *reversed(names)]},
+        "showlegend": False,
+        "shapes": [band],
+    }
+    return Panel(traces, layout, title, 110 + 34 * (len(names) + 1), task=task)
+
+
+def _dots(
+    name: str, x: Sequence[float | None], y: Sequence[str], marker: dict[str, Any], opacity: float = 1.0
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "orientation": "h",
+        "name": plain(name),
+        "x": list(x),
+        "y": list(y),
+        "marker": marker,
+        "opacity": opacity,
+        "hovertemplate": "%{y}: %{x:.2f}<extra>" + plain(name) + "</extra>",
+    }
+
+
+def _table(verdict: Document, name: str) -> Table:
+    rows: list[list[Entry]] = [
+        [
+            answer["task"],
+            _title(answer),
+            "answers" if answer["where"] == "answers" else "inside",
+            Badge(answer["answer"], KINDS[answer["answer"]]),
+            Number.of(answer["value"], digits=2),
+            Number(answer["target"], digits=2),
+            Number(answer["p_holm"]),
+            answer["why"] or "–",
+        ]
+        for answer in verdict["answers"]
+    ]
+    columns = ["task", "learner", "part", "answer", "response", "if it were", "p (Holm)", "why"]
+    title = "Every answer" + (f" ({name})" if name else "")
+    return Table.build(columns, rows, title=title, folded=len(rows) > 12)
+
+
+def _confusion(verdict: Document) -> Table | None:
+    """Is what was planted found, and only that? The sensitivity of this study on this model and task."""
+    rows: list[list[Entry]] = []
+    plants = list(dict.fromkeys((task, plant) for task, plant, *_ in verdict["confusion"]))
+    learners = list(dict.fromkeys(learner for _, _, learner, *_ in verdict["confusion"]))
+    for task, plant in plants:
+        for where in ("answers", "inside"):
+            own = {
+                learner: value
+                for t, p, learner, w, value in verdict["confusion"]
+                if (t, p, w) == (task, plant, where)
+            }
+            if own:
+                best = max(own, key=lambda one: -2.0 if own[one] is None else own[one])
+                rows.append(
+                    [task, plant, where]
+                    + [Number(own.get(one), mark="best" if one == best else "", digits=2) for one in learners]
+                )
+    if not rows:
+        return None
+    return Table.build(
+        ["task", "planted", "part", *learners], rows, title="What is planted is found", folded=True
+    )
+
+
+def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Iterator[StoredCell]:
+    setting = Setting.of(verdict["setting"])
+    for cell in source.response_cells:
+        own = cell.columns
+        if (own["variant"], own["intervention"]) == (verdict["variant"], kind) and setting.holds(own):
+            yield cell
+
+
+def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
+    """How much of what a context does to each layer depends on the labels."""
+    panels, rows = [], list[list[Entry]]()
+    for task in _tasks(verdict):
+        by_layer: dict[int, list[float]] = {}
+        for cell in _cells(source, verdict):
+            if cell.columns["task"] == task and learning_of(cell.columns) == IN_CONTEXT:
+                table = source.table(cell.id)
+                table = table.filter(pc.equal(table["metric"], "learned_share_aou"))
+                for row in table.to_pylist():
+                    if row["layer"] is not None and math.isfinite(row["value"]):
+                        by_layer.setdefault(row["layer"], []).append(row["value"])
+        if not by_layer:
+            continue
+        layers = sorted(by_layer)
+        learned = [min(1.0, max(0.0, float(np.mean(by_layer[layer])))) for layer in layers]
+        panels.append(_area(layers, learned, task))
+        rows += [[task, str(layer), Number(value)] for layer, value in zip(layers, learned, strict=True)]
+    if not panels:
+        return None
+    return Chart(
+        f"response-shares{'-' + name if name else ''}",
+        "How much of it is learning?",
+        "Of what the context does to each layer's attention output, the part that depends on which label stands where "
+        "(above), and the part that any labels would do: the task is recognised (below).",
+        "A layer that is all below the line recognises; likeness there says nothing about learning.",
+        tuple(panels),
+        Table.build(["task", "layer", "learned_share_aou"], rows, folded=True),
+        ("learned_share", "learned_share_aou"),
+    )
+
+
+def _area(layers: Sequence[int], learned: Sequence[float], task: str) -> Panel:
+    line = [short(1 - value) for value in learned]
+
+    def band(name: str, shade: str, low: Sequence[Any], high: Sequence[Any]) -> dict[str, Any]:
+        return {
+            "type": "scatter", "mode": "lines", "fill": "toself", "name": name, "opacity": 0.5, "hoverinfo": "skip",
+            "x": [*layers, *reversed(layers)], "y": [*high, *reversed(list(low))],
+            "line": {"color": shade, "width": 0}, "fillcolor": shade,
+        }  # fmt: skip
+
+    n = len(layers)
+    traces = [band("recognised", "@grey", [0.0] * n, line), band("learned", "@green", line, [1.0] * n)]
+    layout = {
+        "xaxis": {"title": {"text": "layer"}},
+        "yaxis": {"title": {"text": "share of what the context does"}, "range": [0, 1]},
+    }
+    return Panel(traces, layout, task, 260, task=task)
+
+
+def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
+    """Layers of ICL by layers of a learner: how alike they arrange the draws, whatever the directions."""
+    panels, rows = [], list[list[Entry]]()
+    for task in _tasks(verdict):
+        grams: dict[LearnerSpec, dict[int, tuple[np.ndarray, Any]]] = {}
+        for cell in _cells(source, verdict):
+            learning = learning_of(cell.columns)
+            if cell.columns["task"] == task and learning.control is None:
+                parts, levels = parts_of(source.run.responses(cell.id))
+                own = [part.products.draws for part in parts if part.reference == OWN]
+                if own:
+                    grams.setdefault(learning, {})[int(cell.columns["seed"])] = np.stack(own), levels
+        reference = grams.pop(IN_CONTEXT, {})
+        for learning, seeds in grams.items():
+            found = [
+                geometry_matrix(reference[seed][0], own, levels)
+                for seed, (own, levels) in seeds.items()
+                if seed in reference and reference[seed][1] == levels
+            ]
+            if not found:
+                continue
+            matrix = np.nanmean(found, axis=0)
+            values = [[short(float(value)) for value in line] for line in matrix]
+            down, across = (list(map(str, range(side))) for side in matrix.shape)
+            title = f"{task}: {learner_title(learning)}"
+            panels.append(
+                heat_map(values, down, across, "layer of ICL", f"layer of {learning.label}", title, task)
+            )
+            rows += [
+                [task, learning.label, str(i), str(j), Number(float(matrix[i, j]))]
+                for i in range(matrix.shape[0])
+                for j in range(matrix.shape[1])
+            ]
+    if not panels:
+        return []
+    size = len(next(iter(reference.values()))[1]) if reference else 12
+    band = 1.96 / math.sqrt(size * (size - 1) / 2 * max(1, len(reference)))
+    return [
+        Chart(
+            f"response-geometry{'-' + name if name else ''}",
+            "Any layer, any direction",
+            "How alike in-context learning and a learner arrange the draws: the correlation between which draws are "
+            "close in a layer of the one and in a layer of the other, mean over seeds.",
+            f"Unrelated responses lie within ±{band:.2f} in 95 % of entries. Only agreement far beyond that, in the "
+            "same layers, speaks for a relation.",
+            tuple(panels),
+            Table.build(["task", "learner", "layer of ICL", "layer", "geometry"], rows, folded=True),
+            ("response_geometry",),
+        )
+    ]
+
+
+def _influence(source: ReportedRun) -> list[Chart]:
+    """What each demonstration taught each query: in-context learning and learners side by side."""
+    panels, rows = [], list[list[Entry]]()
+    cells = [cell for cell in source.response_cells if cell.columns["intervention"] == "flip-one"]
+    first: dict[tuple[str, str, str], StoredCell] = {}  # the first seed of every model, task and learner
+    for cell in sorted(cells, key=lambda one: (one.columns["seed"], one.columns["role"] != "reference")):
+        own = cell.columns
+        first.setdefault((own["model"], own["task"], learning_of(own).label), cell)
+    for (model, task, label), cell in first.items():
+        table = source.run.queries(cell.id)
+        values = np.array(table["influence"].to_pylist(), float)[:MOST_QUERIES]
+        queries = list(map(str, table["query"].to_pylist()))[:MOST_QUERIES]
+        columns = [str(i + 1) for i in range(values.shape[1])]
+        grid = [[short(float(value)) for value in line] for line in values]
+        title = f"{task}: {label}, seed {cell.columns['seed']}"
+        panels.append(heat_map(grid, queries, columns, "query", "demonstration", title, task))
+        rows += [
+            [model, task, label, query, column, Number(float(value))]
+            for query, line in zip(queries, values, strict=True)
+            for column, value in zip(columns, line, strict=True)
+        ]
+    if not panels:
+        return []
+    return [
+        Chart(
+            "response-influence",
+            "What did each demonstration teach?",
+            "The change of the right label's log-odds when one demonstration's label is flipped: a column a "
+            "demonstration, a row a query.",
+            "Two learners that learn alike have the same pattern, not only the same columns.",
+            tuple(panels),
+            Table.build(
+                ["model", "task", "learner", "query", "demonstration", "influence"], rows, folded=True
+            ),
+            ("response_influence",),
+        )
+    ]

@@ -1,0 +1,266 @@
+"""The verdict: what the rows allow to be said, by a rule that is printed beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dualscope.core.spec import PLAIN, LearnerSpec
+from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, short
+from dualscope.findings.titles import learner_title
+from dualscope.findings.verdict import CEILING
+from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, Panel, Section
+from dualscope.report.charts.dots import Series, dots, span_of
+from dualscope.report.charts.palette import OTHERS
+from dualscope.report.data import Data
+from dualscope.report.reported_run import Document
+from dualscope.report.subject import Subject
+from dualscope.report.table import Badge, Entry, Number, Table
+
+KINDS = {"above the controls": "yes", "not above": "no", "inconclusive": "unclear", "not testable": "none"}
+DENIED = ("not above", "not testable")
+WORDS = {word: "not above the controls" if word == "not above" else word for word in KINDS}
+EMBEDDED = (
+    "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured "
+    "on. Its verdict shows what this tool does; it says nothing about large language models."
+)
+STRONG = (
+    "This verdict is about the strong claim: layer by layer, the context changes attention as gradient "
+    "descent would. The shallow claim, that both learn the same function or that some transformer can be "
+    "built to descend, is another matter and is kept apart: {where}."
+)
+
+
+def section(data: Data) -> Section | None:
+    if not data.subjects:
+        return None
+    items: list[Item] = []
+    judgements: list[Judgement] = []
+    for subject in data.subjects:
+        found = subject.verdicts()
+        for number, verdict in enumerate(found):
+            made = _judgement(subject, verdict, rule="" if judgements else verdict["rule"])
+            judgements.append(replace(made, folded=number > 0))
+        if not found:
+            items.append(
+                Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")
+            )
+    chart = _chart(data)
+    items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
+    about = (
+        "The papers' measure: does a learner change the attention outputs as the whole context does? Each learner "
+        "under test against every control that decides, on the trained model. Hardly any of that change is learning."
+    )
+    return Section("verdict", "Likeness of the whole change", tuple(items), about)
+
+
+def headlines(data: Data) -> list[tuple[str, str]]:
+    """What the page opens with: each model, and the answer in one sentence."""
+    return [(s.name, found[0]["headline"]) for s in data.subjects if (found := s.verdicts())]
+
+
+def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
+    answers, setting = verdict["answers"], verdict["setting"]
+    remarks = [EMBEDDED] if is_embedded(subject) else []
+    for learner in dict.fromkeys(a["learner"] for a in answers):
+        worse = [a["task"] for a in answers if a["learner"] == learner and untrained_beats(a)]
+        if worse:
+            remarks.append(f"Untrained beats trained for {learner} on {', '.join(worse)}.")
+        remarks += _no_nulls([a for a in answers if a["learner"] == learner])
+    seeds = min((a["value"]["seeds"] for a in answers), default=0)
+    labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
+    labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
+    return Judgement(
+        subject.name,
+        f"{setting['shots']} shots{labels}, {seeds} seed{'s' * (seeds != 1)}",
+        tuple((learner, text) for learner, text in verdict["said"]),
+        tuple(_lines(answers)) or (("", verdict["sentences"][0]),),
+        tuple(_reasons(answers)),
+        tuple(remarks),
+        _table(answers),
+        tuple((f"{a['task']}, {a['learner']}", tuple(a["sentences"])) for a in answers),
+        rule,
+    )
+
+
+def _no_nulls(answers: Sequence[Document]) -> list[str]:
+    """Controls of a learner that teach something, and so do not decide where they do."""
+    found: dict[str, list[str]] = {}
+    for answer in answers:
+        for comparison in answer["comparisons"]:
+            if comparison["teaches"]:
+                found.setdefault(comparison["control"], []).append(answer["task"])
+    return [
+        f"Not a null here: {control} of {answers[0]['learner']} beats zero-shot and chance on {', '.join(tasks)}, and "
+        "does not decide there."
+        for control, tasks in found.items()
+    ]
+
+
+def is_embedded(subject: Subject) -> bool:
+    return subject.model == "embedded"
+
+
+def untrained_beats(answer: Document) -> bool:
+    """The whole interval of trained less untrained lies below 0."""
+    return any(c["control"] == "untrained" and c["difference"]["high"] < 0 for c in answer["comparisons"])
+
+
+def _lines(answers: Sequence[Document]) -> list[tuple[str, str]]:
+    """For each learner: how often each answer, in words."""
+    found = []
+    for learner in dict.fromkeys(a["learner"] for a in answers):
+        own = [a["answer"] for a in answers if a["learner"] == learner]
+        parts = [f"{WORDS[word]} on {own.count(word)}" for word in KINDS if word in own]
+        parts[0] += f" of {len(own)} tasks"
+        if len(set(own)) == 1:
+            several = f"{'any of' if own[0] in DENIED else 'all'} {len(own)} tasks"
+            parts = [f"{WORDS[own[0]]} on {several if len(own) > 1 else answers[0]['task']}"]
+        found.append((learner, ", ".join(parts)))
+    return found
+
+
+def _reasons(answers: Sequence[Document]) -> list[str]:
+    """Who did not learn, and where: there a likeness cannot be tested."""
+    found = []
+    for who, key in (
+        ("In-context learning", "icl_gain"),
+        *((n, n) for n in dict.fromkeys(a["learner"] for a in answers)),
+    ):
+        own = [a for a in answers if key in ("icl_gain", a["learner"])]
+        side = "icl" if key == "icl_gain" else "gd"
+        gains = {a["task"]: (a[f"{side}_gain"], a[f"{side}_learned"]) for a in own}
+        flat = [task for task, (gain, learned) in gains.items() if gain is not None and not learned]
+        unknown = [task for task, (gain, _) in gains.items() if gain is None]
+        if flat:
+            found.append(
+                f"{who} does not clearly beat zero-shot and chance on {', '.join(flat)}: there is no learning to "
+                "compare."
+            )
+        if unknown:
+            found.append(f"Whether {who} beats zero-shot was not measured on {', '.join(unknown)}.")
+    return found
+
+
+def _matrix(data: Data) -> Matrix:
+    """Every model and learner by task, in the setting of the charts."""
+    tasks, rows = data.tasks, []
+    for subject in data.subjects:
+        answers = [a for verdict in subject.verdicts()[:1] for a in verdict["answers"]]
+        for learner in dict.fromkeys(a["learner"] for a in answers):
+            own = {a["task"]: a for a in answers if a["learner"] == learner}
+            title = learner_title(LearnerSpec.from_facts(next(iter(own.values()))["learning"]))
+            cells = tuple(_cell(own[task]) if task in own else None for task in tasks)
+            rows.append((subject.name if data.side_by_side else "", title, learner, cells))
+    return Matrix(tuple(tasks), tuple(rows), PRIMARY)
+
+
+def _cell(answer: Document) -> tuple[Badge, Number, str, str]:
+    """An answer in a word, its number, what decided it, and what the number is of where that is not the usual."""
+    decided = next((c for c in answer["comparisons"] if c["control"] == answer["decided_by"]), None)
+    beside = ""
+    if decided is not None and answer["answer"] != "not testable":
+        beside = f"{decided['control']} {short(decided['control_value']['mean'])}"
+        if decided["kind"] == "beyond dilution":
+            beside = f"beyond dilution {short(decided['difference']['mean'])}"
+    measure = "" if answer["measure"] == PRIMARY else answer["measure"]
+    return (
+        Badge(answer["answer"], KINDS[answer["answer"]]),
+        Number.of(answer["value"], digits=2),
+        beside,
+        measure,
+    )
+
+
+def _table(answers: Sequence[Document]) -> Table:
+    shown = [c for a in answers for c in a["comparisons"] if c["decides"] or c["control"] == PLAIN]
+    controls = list(dict.fromkeys(c["control"] for c in shown))
+    rows: list[list[Entry]] = []
+    for a in answers:
+        apart = {c["control"]: c for c in a["comparisons"]}
+        differences = [Number.of(apart[name]["difference"] if name in apart else None) for name in controls]
+        badge = Badge(a["answer"], KINDS[a["answer"]])
+        share = Number.of(a["share_of_ceiling"])
+        row: list[Entry] = [a["task"], a["learner"], badge, Number.of(a["value"]), a["measure"]]
+        rows.append([*row, Number.of(a["icl_gain"]), Number.of(a["gd_gain"]), *differences, share])
+    columns = ["task", "learner", "answer", "value", "of", "ICL's gain", "learner's gain"]
+    return Table.build([*columns, *(f"less {name}" for name in controls), "share of ceiling"], rows)
+
+
+def _chart(data: Data) -> Chart | None:
+    panels: list[Panel] = []
+    rows: list[list[Entry]] = []
+    made: list[tuple[Subject, str, list[Series]]] = []
+    for subject in data.subjects:
+        found = subject.verdicts()
+        # What is judged by its explained share has its chart in the section on hypotheses.
+        answers = [a for a in found[0]["answers"] if a["measure"] == PRIMARY] if found else []
+        for learner in dict.fromkeys(a["learner"] for a in answers):
+            made.append((subject, learner, _series(subject, [a for a in answers if a["learner"] == learner])))
+    if not made:
+        return None
+    span = span_of([series for _, _, series in made], floor=0.0)
+    for subject, learner, series in made:
+        title = f"{learner} · {subject.name}" if data.side_by_side else learner
+        panels.append(dots(series, subject.tasks, PRIMARY, title, span))
+        for one in series:
+            rows += [[subject.name, task, learner, one.name, number] for task, number in one.rows.items()]
+    return Chart(
+        "controls-beside",
+        "Likeness beside its controls",
+        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls score: "
+        "the untrained model, a random update of the same size, other queries' updates, contexts that teach "
+        "nothing. The ceiling is ICL against ICL with other demonstrations.",
+        "The claim needs the filled dot clear to the right of every control; how far it is from the ceiling "
+        "is how much of ICL's own consistency it reaches.",
+        tuple(panels),
+        Table.build(["model", "task", "learner", "what", PRIMARY], rows),
+        (PRIMARY, "sim_aou_mismatched", "sim_aou_to_null"),
+    )
+
+
+def _series(subject: Subject, answers: Sequence[Document]) -> list[Series]:
+    learner = answers[0]["learner"]
+    found = [
+        Series(
+            learner, subject.colour(learner), "circle", {a["task"]: Number.of(a["value"]) for a in answers}
+        )
+    ]
+    names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
+    for index, name in enumerate(names):
+        rows = {
+            a["task"]: Number.of(c["control_value"])
+            for a in answers
+            for c in a["comparisons"]
+            if c["control"] == name
+        }
+        symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
+        found.append(Series(name, subject.colour(learner) if name == "untrained" else "@grey", symbol, rows))
+    ceiling = {t: Number.of(row) for t in subject.tasks if (row := subject.get(t, CEILING.label, PRIMARY))}
+    if ceiling:
+        found.append(Series("ceiling", "@green", "diamond", ceiling))
+    return found
+
+
+def _shallow(data: Data) -> Note:
+    parts = []
+    if any(learning.name == "probe" for subject in data.subjects for learning in subject.learnings.values()):
+        parts.append("the probe's accuracy is in the section on accuracy")
+    if any(source.has_regression for source in data.sources):
+        parts.append("in-context regression has its own section")
+    parts.append(
+        "`dualscope theory` checks the exact identities, `dualscope regression` the small transformers"
+    )
+    return Note(STRONG.format(where="; ".join(parts)))
+
+
+def _missing(data: Data) -> list[Note]:
+    found = []
+    for subject in data.subjects:
+        for verdict in subject.verdicts()[:1]:
+            names = sorted({name for a in verdict["answers"] for name in a["missing"]})
+            if names:
+                add = " and ".join(f"`{HOW_TO_MEASURE[name]}`" for name in names)
+                text = f"{subject.name}: evidence is missing, not measured: {', '.join(names)}. Add {add}."
+                found.append(Note(text, "missing"))
+    return found

@@ -1,0 +1,137 @@
+"""A run as people hold it in Python: its rows, what it says, and how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from dualscope.core.errors import InputError, suggest
+from dualscope.core.spec import Setting
+from dualscope.findings.titles import metric_title
+from dualscope.report.data import Data
+from dualscope.report.terminal import number
+from dualscope.results.plot import new_figure
+from dualscope.studies.execute.runner import RunOutcome, execute_study
+from dualscope.studies.run_folder.storage import RunFolder
+from dualscope.studies.study import Study
+
+SHOWN = ("accuracy", "sim_aou", "sim_am_delta")
+
+
+class Run(RunFolder):
+    """A run folder, on disk or behind an fsspec URL: ``Run.open("runs/quick")``.
+
+    ``verdict`` is the answer in words, ``plot()`` a metric layer by layer, and a notebook shows a table.
+    ``table(metric="sim_aou")`` picks rows, ``query("select ...")`` is SQL over ``rows`` and ``queries``, and
+    ``to_pandas()``, ``to_polars()`` and ``to_arrow()`` hand over everything.
+
+    >>> import tempfile
+    >>> from dualscope import Run, run_study
+    >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
+    >>> run = Run.open(run_study(study, tempfile.mkdtemp() + "/run").run.folder)
+    >>> run.table(metric="accuracy").num_rows, run.verdict.split(":")[0]
+    (3, 'Likeness of the whole change. Not testable')
+    """
+
+    @cached_property
+    def _data(self) -> Data:
+        return Data([str(self.folder)])
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence; a line for each model and setting where there are several."""
+        said = [
+            (f"{verdict['setting']['model']}, {Setting.of(verdict['setting']).in_words}", verdict["headline"])
+            for verdict in self.responses_verdicts
+        ] or [
+            (f"{subject.name}, {Setting.of(verdict['setting']).in_words}", verdict["headline"])
+            for subject in self._data.subjects
+            for verdict in subject.verdicts()
+        ]
+        if not said:
+            return "No answer: no learner was compared with in-context learning."
+        return said[0][1] if len(said) == 1 else "\n".join(f"{who}: {headline}" for who, headline in said)
+
+    @property
+    def responses_verdicts(self) -> list[dict[str, Any]]:
+        """Whether learners respond to the labels as in-context learning does, for each model and setting, in full."""
+        return [verdict for source in self._data.sources for verdict in source.response_verdicts]
+
+    def plot(self, metric: str = "sim_aou", task: str | None = None) -> Any:
+        """A metric layer by layer on trained weights, a panel a task (or this one), as a matplotlib figure."""
+        tasks = self._data.tasks
+        if task is not None and task not in tasks:
+            raise InputError(f"no such task in this run: '{task}': {suggest(task, tasks)}")
+        panels = [
+            (subject, name, lines)
+            for subject in self._data.subjects
+            for name in ([task] if task else subject.tasks)
+            if (lines := self._lines(subject, name, metric))
+        ]
+        if not panels:
+            known = sorted({key[3] for subject in self._data.subjects for key in self._data.lines(subject)})
+            raise InputError(f"no such metric by layer in this run: '{metric}': {suggest(metric, known)}")
+        figure = new_figure(max(4.5, 3.4 * len(panels)), 3.4)
+        for axes, (subject, name, lines) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            for label, line in lines.items():
+                axes.plot(line.layers, line.values, marker="o", markersize=3, label=label)
+                axes.fill_between(line.layers, line.lows, line.highs, alpha=0.12)
+            several = len(self._data.subjects) > 1
+            axes.set(xlabel="layer", title=f"{subject.name}: {name}" if several else name)
+            axes.axhline(0, color="0.7", linewidth=0.6)
+        figure.axes[0].set_ylabel(metric_title(metric))
+        figure.axes[-1].legend(frameon=False, fontsize="small")
+        return figure
+
+    def _lines(self, subject: Any, task: str, metric: str) -> dict[str, Any]:
+        found = self._data.lines(subject)
+        return {
+            key[2]: line for key, line in found.items() if key[:2] == (task, "trained") and key[3] == metric
+        }
+
+    def _repr_html_(self) -> str:
+        """The answer, and a small table: a line a learner and task, on trained weights."""
+        try:
+            subjects = self._data.subjects
+        except InputError as error:  # a run that has only begun
+            return f"<p>{escape(str(error))}</p>"
+        lines = []
+        for subject in subjects:
+            for task in subject.tasks:
+                for learner in subject.learners:
+                    rows = [subject.get(task, learner, metric) for metric in SHOWN]
+                    cells = "".join(f"<td>{escape(number(row))}</td>" for row in rows)
+                    lines.append(
+                        f"<tr><th>{escape(subject.name)}</th><td>{escape(task)}</td><td>{escape(learner)}</td>{cells}</tr>"
+                    )
+        heads = "".join(
+            f"<th>{escape(name)}</th>" for name in ("model", "task", "learner", *map(metric_title, SHOWN))
+        )
+        said = "<br>".join(map(escape, self.verdict.splitlines()))
+        return f"<p>{said}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"
+
+
+def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:
+    """Run a study from Python: ``run_study({"tasks": ["sst2"], "models": ["./model"]}, "runs/mine")``.
+
+    The same fields as in a study file, the same run folder as the command line's; ``options`` are those of where and
+    how (``device``, ``jobs``, ``engine``, ``offline``, ``tell``). The same call again goes on where it was.
+
+    >>> import tempfile
+    >>> from dualscope import run_study
+    >>> study = {"tasks": "embedded-sst2", "learners": "gd", "lr": 1.0, "shots": 2, "seeds": 1, "queries": 4}
+    >>> outcome = run_study(study, tempfile.mkdtemp() + "/run")
+    >>> outcome.complete, len(outcome.computed)  # zero-shot, in-context, gd
+    (True, 3)
+
+    Raises:
+        InputError: A field or a file of the study cannot be used. A cell that fails is in ``failures``, not raised.
+    """
+    outcome = execute_study(study, out, **options)
+    return replace(outcome, run=Run(outcome.run.folder))
