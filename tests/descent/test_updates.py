@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from dualscope.descent import cuda_graphs, delta, manners, trainable
-from dualscope.descent.loop import Step, Stride, Taken
+from dualscope.descent import cuda_graphs, delta, memory_modes, trainable
+from dualscope.descent.loop import Step, StepState, Taken
 from dualscope.descent.samples import Filled, Sample
 from dualscope.learners import Bench
 from dualscope.learners.gradient import course
@@ -36,17 +36,17 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     def filled_up(step: Step, batches: Sequence[Sequence[Sample]], epochs: int) -> Step:
         room: list[Filled] = []
 
-        def take(stride: Stride, batch: Sequence[Sample]) -> Taken:
+        def take(state: StepState, batch: Sequence[Sample]) -> Taken:
             room.append(room[-1] if room else batch[0].filled(64))
             room[-1].become(batch[0])
-            noted = stride.recorder.apart()
-            taken = step(replace(stride, recorder=noted), [room[-1]])
-            stride.recorder.take_over(noted, batch[0])
+            noted = state.recorder.apart()
+            taken = step(replace(state, recorder=noted), [room[-1]])
+            state.recorder.take_over(noted, batch[0])
             return taken
 
         return take
 
-    monkeypatch.setattr(manners, "is_graphable", lambda *_: True)
+    monkeypatch.setattr(memory_modes, "is_graphable", lambda *_: True)
     monkeypatch.setattr(course, "replayed", filled_up)
 
 
@@ -97,7 +97,7 @@ def test_filling_up_changes_nothing(
 ) -> None:
     filled = tiny_bench(family, want=WATCHED).learned(learner, LR, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(manners, "is_graphable", lambda *_: False)
+        patch.setattr(memory_modes, "is_graphable", lambda *_: False)
         plain = tiny_bench(family, want=WATCHED).learned(learner, LR, **options)
     assert_same_training(filled, plain)
 
@@ -135,7 +135,7 @@ def test_replayed_on_a_gpu(
     model.hf.cuda()
     model = Model(model.hf, model.tokenizer)
     replayed = Bench(model, lesson, want=WATCHED).learned(learner, LR)
-    monkeypatch.setattr(manners, "is_graphable", lambda *_: False)
+    monkeypatch.setattr(memory_modes, "is_graphable", lambda *_: False)
     plain = Bench(model, lesson, want=WATCHED).learned(learner, LR)
     assert len({id(r) for r in recorded}) == trainings
     assert all(recording.graph is not None for recording in recorded)

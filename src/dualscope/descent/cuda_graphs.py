@@ -17,7 +17,7 @@ import torch
 from dualscope.descent.samples import Filled, Sample
 
 if TYPE_CHECKING:
-    from dualscope.descent.loop import Step, Stride, Taken
+    from dualscope.descent.loop import Step, StepState, Taken
     from dualscope.descent.recorder import Recorder
 
 FEWEST = 4  # steps of one width that are worth a recording
@@ -39,13 +39,13 @@ def replayed(step: Step, batches: Sequence[Sequence[Sample]], epochs: int) -> St
         counts[width_of(batch[0])] = counts.get(width_of(batch[0]), 0) + epochs
     recordings: dict[int, Recording] = {}
 
-    def take(stride: Stride, batch: Sequence[Sample]) -> Taken:
+    def take(state: StepState, batch: Sequence[Sample]) -> Taken:
         width = width_of(batch[0])
         if counts[width] < FEWEST:
-            return step(stride, batch)
+            return step(state, batch)
         if width not in recordings:
             recordings[width] = Recording(step, batch[0].filled(width))
-        return recordings[width].take(stride, batch[0])
+        return recordings[width].take(state, batch[0])
 
     return take
 
@@ -59,34 +59,34 @@ class Recording:
     noted: Recorder | None = None  # and what it notes of the sample
     warm: bool = False
 
-    def take(self, stride: Stride, sample: Sample) -> Taken:
+    def take(self, state: StepState, sample: Sample) -> Taken:
         self.sample.become(sample)
         if not self.warm:  # libraries set themselves up at the first use, which cannot be recorded
             self.warm = True
-            noted = stride.recorder.apart()
-            taken = self._aside(replace(stride, recorder=noted))
-            stride.recorder.take_over(noted, sample)
+            noted = state.recorder.apart()
+            taken = self._aside(replace(state, recorder=noted))
+            state.recorder.take_over(noted, sample)
             return taken
         if self.graph is None:
-            self._record(stride)
+            self._record(state)
         assert self.graph is not None
         assert self.taken is not None
         assert self.noted is not None
         self.graph.replay()
-        stride.recorder.take_over(self.noted, sample)
+        state.recorder.take_over(self.noted, sample)
         return self.taken.copied()
 
-    def _record(self, stride: Stride) -> None:
-        self.noted, self.graph = stride.recorder.apart(), torch.cuda.CUDAGraph()
+    def _record(self, state: StepState) -> None:
+        self.noted, self.graph = state.recorder.apart(), torch.cuda.CUDAGraph()
         with warnings.catch_warnings(), torch.cuda.graph(self.graph):
             # It fears for gradients that are added up in leaves; ours are asked for and handed on.
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
-            self.taken = self.step(replace(stride, recorder=self.noted), [self.sample])
+            self.taken = self.step(replace(state, recorder=self.noted), [self.sample])
 
-    def _aside(self, stride: Stride) -> Taken:
+    def _aside(self, state: StepState) -> Taken:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            taken = self.step(stride, [self.sample])
+            taken = self.step(state, [self.sample])
         torch.cuda.current_stream().wait_stream(stream)
         return taken

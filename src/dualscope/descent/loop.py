@@ -36,7 +36,7 @@ def unchanged(gradient: Gradient, _step: int, _norms: Tensor) -> Adjusted:
 
 
 @dataclass(frozen=True)
-class Stride:
+class StepState:
     """One step of a learner in progress: everything that `take` needs besides the gradient."""
 
     weights: Weights
@@ -63,18 +63,18 @@ class Taken:
         return Taken(self.grad_norm + other.grad_norm, self.step_norm + other.step_norm, clipped)
 
 
-def take(stride: Stride, gradient: Gradient) -> Taken:
+def take(state: StepState, gradient: Gradient) -> Taken:
     """Move the weights against a gradient."""
-    weights = stride.weights
+    weights = state.weights
     norms = weights.norms(gradient)
-    adjusted = stride.adjust(gradient, stride.number, norms)
+    adjusted = state.adjust(gradient, state.number, norms)
     found = adjusted.gradient
     if adjusted.factors is not None:
         found = {name: _scaled(value, name, adjusted.factors) for name, value in found.items()}
-    weights.move(found, -stride.lr)
-    stride.recorder.commit(stride.lr, adjusted.factors, adjusted.cut)
+    weights.move(found, -state.lr)
+    state.recorder.commit(state.lr, adjusted.factors, adjusted.cut)
     untouched = adjusted.factors is None and not adjusted.cut
-    return Taken(norms, stride.lr * (norms if untouched else weights.norms(found)), adjusted.clipped)
+    return Taken(norms, state.lr * (norms if untouched else weights.norms(found)), adjusted.clipped)
 
 
 def _scaled(value: Tensor | Outer, name: str, factors: Tensor) -> Tensor | Outer:
@@ -89,15 +89,15 @@ def _scaled(value: Tensor | Outer, name: str, factors: Tensor) -> Tensor | Outer
 
 
 # Runs the model on the samples of one step and takes it.
-Step = Callable[[Stride, Sequence[Sample]], Taken]
+Step = Callable[[StepState, Sequence[Sample]], Taken]
 
 
-def stepping(gradient: Callable[[Stride, Sample, int], Gradient]) -> Step:
-    """A step along the mean of ``gradient`` over the samples; it is given the stride, a sample and their number."""
+def stepping(gradient: Callable[[StepState, Sample, int], Gradient]) -> Step:
+    """A step along the mean of ``gradient`` over the samples; it is given the state, a sample and their number."""
 
-    def step(stride: Stride, batch: Sequence[Sample]) -> Taken:
-        found = mean_gradient(stride.weights, batch, lambda sample: gradient(stride, sample, len(batch)))
-        return take(stride, found)
+    def step(state: StepState, batch: Sequence[Sample]) -> Taken:
+        found = mean_gradient(state.weights, batch, lambda sample: gradient(state, sample, len(batch)))
+        return take(state, found)
 
     return step
 

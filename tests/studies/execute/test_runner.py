@@ -12,7 +12,7 @@ from dualscope.core.rows import COLUMNS
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import Bench, InContext, ZeroShot
-from dualscope.learners.gradient.course import READ_TWICE
+from dualscope.learners.gradient.descend import READ_TWICE
 from dualscope.models import footprint
 from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner

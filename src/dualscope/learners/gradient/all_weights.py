@@ -10,7 +10,7 @@ from pydantic import Field
 from dualscope.core.errors import InputError
 from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.parameters import Slot, Whole, is_low
-from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
+from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
 from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 from dualscope.models.footprint import TrainingDemand

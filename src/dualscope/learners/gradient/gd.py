@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from dualscope.descent.gradients import Gradient
-from dualscope.descent.loop import Stride, stepping
+from dualscope.descent.loop import StepState, stepping
 from dualscope.descent.samples import Objective, Sample
-from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
+from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Gd(Learner[DescentOptions]):
 
 @stepping
 @torch.enable_grad()
-def gd_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
+def gd_step(state: StepState, sample: Sample, batch: int) -> Gradient:
     """Forward, backward through the whole model."""
-    weights, recorder = stride.weights, stride.recorder
+    weights, recorder = state.weights, state.recorder
     logits = sample.predicting(weights.model.forward(sample.inputs))
     loss = Objective()(logits, sample)
     outputs = recorder.outputs()

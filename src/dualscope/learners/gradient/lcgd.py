@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dualscope.descent.gradients import Gradient
 from dualscope.descent.layer_losses import visiting
-from dualscope.descent.loop import Adjust, Step, Stride, Taken, mean_gradient, take, unchanged
+from dualscope.descent.loop import Adjust, Step, StepState, Taken, mean_gradient, take, unchanged
 from dualscope.descent.samples import Objective, Sample
-from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
+from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
     if options.space == "labels":
         objective = Objective.of_labels(bench.lesson, model.device)
 
-    def visit_all(stride: Stride, sample: Sample, share: int, found: Gradient, taken: list[Taken]) -> None:
-        weights, recorder = stride.weights, stride.recorder
+    def visit_all(state: StepState, sample: Sample, share: int, found: Gradient, taken: list[Taken]) -> None:
+        weights, recorder = state.weights, state.recorder
         learning = {slot.layer for slot in weights.slots}
         # A layer that has said its word may move at once, unless the step's size depends on other layers or samples.
-        at_once = sequential or (share == 1 and stride.adjust is unchanged)
+        at_once = sequential or (share == 1 and state.adjust is unchanged)
 
         def visit(layer: int, said: Tensor) -> bool:
             if layer not in learning:
@@ -123,7 +123,7 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
             gradient, errors = weights.gradient(loss, layer, also=recorder.outputs(layer))
             recorder.note(sample, [error / share for error in errors], layer)
             if at_once:
-                taken.append(take(stride, gradient))
+                taken.append(take(state, gradient))
             else:
                 found.update(gradient)
             return sequential
@@ -131,15 +131,15 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
         with torch.enable_grad(), visiting(model, options.readout, visit):
             model.forward(sample.inputs, keep=1)
 
-    def step(stride: Stride, batch: Sequence[Sample]) -> Taken:
+    def step(state: StepState, batch: Sequence[Sample]) -> Taken:
         taken: list[Taken] = []
 
         def gradient(sample: Sample) -> Gradient:
             found: Gradient = {}
-            visit_all(stride, sample, len(batch), found, taken)
+            visit_all(state, sample, len(batch), found, taken)
             return found
 
-        total = mean_gradient(stride.weights, batch, gradient)
-        return sum(taken[1:], taken[0]) if taken else take(stride, total)
+        total = mean_gradient(state.weights, batch, gradient)
+        return sum(taken[1:], taken[0]) if taken else take(state, total)
 
     return step

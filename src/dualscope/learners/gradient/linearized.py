@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from dualscope.descent.delta import Delta
 from dualscope.descent.gradients import Gradient
-from dualscope.descent.loop import Stride, stepping
+from dualscope.descent.loop import StepState, stepping
 from dualscope.descent.samples import Sample
 from dualscope.descent.trainable import Weights, weights_for
-from dualscope.learners.gradient.course import DescentOptions, descend, descend_draws
+from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
 from dualscope.learners.gradient.tangent_read import read_along
 from dualscope.learners.learner import LEARNERS, Change, Learned, LearnedDraws, Learner
 from dualscope.models.trace import Trace
@@ -59,9 +59,9 @@ class GdLinearized(Learner[DescentOptions]):
 
 @stepping
 @torch.enable_grad()
-def linearized_step(stride: Stride, sample: Sample, batch: int) -> Gradient:
+def linearized_step(state: StepState, sample: Sample, batch: int) -> Gradient:
     """Forward with derivative (a jvp), backward at the original weights (a vjp)."""
-    weights, recorder = stride.weights, stride.recorder
+    weights, recorder = state.weights, state.recorder
     by_two_passes = weights.model.device.type == "cuda"
     logits, tangent = (two_backward_passes if by_two_passes else forward_mode)(weights, sample)
     with torch.no_grad():

@@ -16,7 +16,7 @@ from dualscope.descent.adam import Adam
 from dualscope.descent.loop import unchanged
 from dualscope.descent.parameters import Slot, Whole, is_low
 from dualscope.learners.choice import Choice, judges, rank, row_of
-from dualscope.learners.gradient.course import DescentOptions, descend
+from dualscope.learners.gradient.descend import DescentOptions, descend
 from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.footprint import TrainingDemand

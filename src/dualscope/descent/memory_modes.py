@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Manner:
+class MemoryMode:
     """One way to take the steps of a training run."""
 
     recorded: bool = False  # as a CUDA graph: fast, and its memory is its own until it is done
     checkpointed: bool = False  # activations are computed again in the backward pass
-    given_up: str = ""  # what is said where memory ran out in this manner
+    given_up: str = ""  # what is said where memory ran out in this mode
     last: bool = False
 
 
-def manners(model: Model, batches: Sequence[Sequence[Sample]], tangent: bool) -> Iterator[Manner]:
+def memory_modes(model: Model, batches: Sequence[Sequence[Sample]], tangent: bool) -> Iterator[MemoryMode]:
     """From the fastest to the one that needs the least memory; ``tangent``: for steps of the linearised model."""
     if is_graphable(model, batches):
-        yield Manner(recorded=True, given_up="memory was short: steps were not recorded as a CUDA graph")
-    yield Manner(
+        yield MemoryMode(recorded=True, given_up="memory was short: steps were not recorded as a CUDA graph")
+    yield MemoryMode(
         last=tangent, given_up="memory was short: activations were computed again in the backward pass"
     )
     if not tangent:
-        yield Manner(checkpointed=True, last=True)
+        yield MemoryMode(checkpointed=True, last=True)
 
 
 def is_graphable(model: Model, batches: Sequence[Sequence[Sample]]) -> bool:

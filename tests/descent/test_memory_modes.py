@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils import checkpoint
 
-from dualscope.descent import delta, manners, trainable
+from dualscope.descent import delta, memory_modes, trainable
 from dualscope.learners import Bench
-from dualscope.learners.gradient.course import READ_TWICE, Course
+from dualscope.learners.gradient.descend import READ_TWICE, Descent
 from dualscope.models import footprint
 from tests.descent.test_delta import assert_same, state
 from tests.learners import oracle
@@ -58,7 +58,7 @@ def test_a_checkpointed_run_is_the_same(
             again.append(1)
             return checkpoint.checkpoint(*given, **options)
 
-        patch.setattr(manners, "checkpoint", counted)
+        patch.setattr(memory_modes, "checkpoint", counted)
         short_of_memory(bench, patch, passes=2)
         found = bench.learned(learner, LR, **options)
     assert again, "no block was checkpointed"
@@ -85,13 +85,13 @@ def test_the_fastest_manner_comes_first(monkeypatch: pytest.MonkeyPatch) -> None
     bench = tiny_bench("gpt2")
 
     def names(tangent: bool) -> Iterator[str]:
-        for manner in manners.manners(bench.model, [], tangent):
-            yield "recorded" if manner.recorded else "checkpointed" if manner.checkpointed else "plain"
-        assert manner.last
+        for mode in memory_modes.memory_modes(bench.model, [], tangent):
+            yield "recorded" if mode.recorded else "checkpointed" if mode.checkpointed else "plain"
+        assert mode.last
 
     assert list(names(tangent=False)) == ["plain", "checkpointed"]
     assert list(names(tangent=True)) == ["plain"]
-    monkeypatch.setattr(manners, "is_graphable", lambda model, batches: True)
+    monkeypatch.setattr(memory_modes, "is_graphable", lambda model, batches: True)
     assert list(names(tangent=False)) == ["recorded", "plain", "checkpointed"]
     assert list(names(tangent=True)) == ["recorded", "plain"]
 
@@ -105,7 +105,7 @@ def test_a_large_model_is_read_again_and_not_trained_again(monkeypatch: pytest.M
     assert (small.again is None, small.notes) == (False, ())
     assert (large.again, large.notes) == (None, (READ_TWICE,))
     with monkeypatch.context() as patch:
-        patch.setattr(Course, "run", lambda *rest: pytest.fail("trained again"))
+        patch.setattr(Descent, "run", lambda *rest: pytest.fail("trained again"))
         found = other.reread(large)  # the change that is there, in another order of summation
     assert found is not None
     first = large.trace.attn_out[: len(found.trace)]

@@ -1,4 +1,4 @@
-"""Gradient descent on the demonstrations: the options and the course that all gradient learners share."""
+"""Gradient descent on the demonstrations: the options and the run that all gradient learners share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.changes_of_draws import DrawsBeside, DrawsTangent
 from dualscope.descent.cuda_graphs import replayed
-from dualscope.descent.loop import Adjust, Step, Stride, Taken, log_of, unchanged
-from dualscope.descent.manners import Manner, checkpointed, manners
+from dualscope.descent.loop import Adjust, Step, StepState, Taken, log_of, unchanged
+from dualscope.descent.memory_modes import MemoryMode, checkpointed, memory_modes
 from dualscope.descent.parameters import Slot, Whole
 from dualscope.descent.recorder import Recorder
 from dualscope.descent.samples import Sample, SideBySide, ordered, samples, side_by_side
@@ -66,7 +66,7 @@ class DescentOptions(Options):
 
 
 @dataclass(frozen=True)
-class Course:
+class Descent:
     """How a gradient learner goes about it: everything that a run of it needs besides the bench."""
 
     training: Sequence[DemonstrationTokens]
@@ -120,18 +120,18 @@ class Course:
     ) -> tuple[Log, tuple[str, ...]]:
         """How the training went, and what was given up."""
         model, given_up = weights.model, list[str]()
-        for manner in manners(model, batches, self.tangent):
+        for mode in memory_modes(model, batches, self.tangent):
             session = Session(plain=self.tangent, want=frozenset({"queries"} if "kendall" in want else ()))
             recorder = Recorder(model, session, "kendall" in want, "dual" in want, learning)
             try:
-                log = log_of(weights, self._take_steps(weights, recorder, batches, manner), recorder)
+                log = log_of(weights, self._take_steps(weights, recorder, batches, mode), recorder)
                 break
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or manner.last:
+                if not is_out_of_memory(error) or mode.last:
                     raise
             weights.reset()
             release(model.device)
-            given_up.append(manner.given_up)
+            given_up.append(mode.given_up)
         return log, tuple(given_up)
 
     def batches(
@@ -149,7 +149,7 @@ class Course:
         return batches
 
     def _take_steps(
-        self, weights: Weights, recorder: Recorder, batches: Sequence[Sequence[Sample]], manner: Manner
+        self, weights: Weights, recorder: Recorder, batches: Sequence[Sequence[Sample]], mode: MemoryMode
     ) -> list[Taken]:
         """Recorded graphs, and the memory they hold, go when this returns: before the queries are read."""
         epochs, taken = self.options.epochs, list[Taken]()
@@ -159,11 +159,11 @@ class Course:
             stack.enter_context(capturing(weights.model, recorder.session))
             if recorder.on:
                 stack.enter_context(recorder.watching())
-            if manner.checkpointed:
+            if mode.checkpointed:
                 stack.enter_context(checkpointed(weights.model))
-            step = replayed(self.step, batches, epochs) if manner.recorded else self.step
+            step = replayed(self.step, batches, epochs) if mode.recorded else self.step
             for batch in [*batches] * epochs:
-                taken.append(step(Stride(weights, recorder, self.lr, len(taken), self.adjust), batch))
+                taken.append(step(StepState(weights, recorder, self.lr, len(taken), self.adjust), batch))
         return taken
 
 
@@ -186,8 +186,8 @@ def descend(
 ) -> Learned:
     """Train on the demonstrations, read the queries with the weights moved, and put the weights back."""
     model, lesson = bench.model, bench.lesson
-    course = Course(training, lr, options, step, adjust, slots, by_token, tangent)
-    with course.run(bench, bench.want) as (weights, log, given_up):
+    descent = Descent(training, lr, options, step, adjust, slots, by_token, tangent)
+    with descent.run(bench, bench.want) as (weights, log, given_up):
         delta = weights.delta()
         if tangent:
             trace = read_along(weights, lesson, bench.zero_shot, bench.read_want)
@@ -196,7 +196,7 @@ def descend(
 
     def again(few: Lesson) -> Trace:
         """The training too: where it is sensitive, rounding in a step reaches further than in any reading."""
-        with course.run(bench, frozenset()) as (weights, _, _):
+        with descent.run(bench, frozenset()) as (weights, _, _):
             return read_along(weights, few, bench.zero_shot_again) if tangent else model.read(few)
 
     def along(few: Lesson) -> Trace:
@@ -233,12 +233,12 @@ def descend_draws(
     steps were. Without ``reads`` there is no trace.
     """
     model = benches[0].model
-    course = Course((), lr, options, step, adjust, slots, by_token, tangent)
-    drawn = [course.batches(bench, bench.lesson.training, torch.device("cpu")) for bench in benches]
+    descent = Descent((), lr, options, step, adjust, slots, by_token, tangent)
+    drawn = [descent.batches(bench, bench.lesson.training, torch.device("cpu")) for bench in benches]
     batches = side_by_side(drawn, model.device)
     if batches is None or not model.takes_draws or (slots is not None and not is_known_whole(model)):
         return None
-    with course.run_draws(benches, batches, measures or adjust is not unchanged) as (weights, log, given_up):
+    with descent.run_draws(benches, batches, measures or adjust is not unchanged) as (weights, log, given_up):
         traces: Sequence[Trace] = ()
         if reads and isinstance(weights, DrawsTangent):
             traces = read_draws_along(weights, benches[0].lesson, benches[0].zero_shot)
