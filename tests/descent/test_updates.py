@@ -13,7 +13,7 @@ from dualscope.descent import cuda_graphs, delta, memory_modes, trainable
 from dualscope.descent.loop import Step, StepState, Taken
 from dualscope.descent.samples import Filled, Sample
 from dualscope.learners import Bench
-from dualscope.learners.gradient import course
+from dualscope.learners.gradient import descend
 from dualscope.learners.learner import Learned
 from dualscope.models import Model
 from tests.learners import oracle
@@ -47,7 +47,7 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
         return take
 
     monkeypatch.setattr(memory_modes, "is_graphable", lambda *_: True)
-    monkeypatch.setattr(course, "replayed", filled_up)
+    monkeypatch.setattr(descend, "replayed", filled_up)
 
 
 @pytest.mark.parametrize("family", [*oracle.FAMILIES, "gpt_neox", "phi3"])
