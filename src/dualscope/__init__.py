@@ -7,10 +7,14 @@ The contents page is ``__init__.pyi``. Names are imported when they are first us
 ('Negative', 'Positive')
 """
 
-import lazy_loader
+from dualscope._start import hush
 
-from dualscope._version import __version__
-from dualscope.core.network import silence
+hush()  # before all that takes time
+
+import lazy_loader  # noqa: E402
+
+from dualscope._version import __version__  # noqa: E402
+from dualscope.core.network import silence  # noqa: E402
 
 silence()  # here, so that it comes before any library that would speak
 

@@ -2,9 +2,12 @@
 
 import sys
 
+from dualscope._start import listen
+
 
 def main() -> None:
     try:
+        listen()
         from dualscope.cli import main as command
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from dualscope._start import listen
 from dualscope._version import __version__
 from dualscope.commands import (
     attempt,
@@ -102,6 +103,7 @@ for name, command in COMMANDS.items():
 
 def main() -> None:
     """Entry point: bad input is one message and exit code 2, an interruption 130 (or 143), a fault of ours 70."""
+    listen()
     _mend_streams()
     try:
         with ended_like_interrupted():

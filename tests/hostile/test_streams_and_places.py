@@ -57,11 +57,18 @@ def test_few_files(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("wait", [0.05, 0.15, 0.3, 0.5])
-def test_ctrl_c_in_the_first_half_second(wait: float, tmp_path: Path) -> None:
-    """Whatever of ours runs then ends in words; before that it is Python's own start."""
+@pytest.mark.parametrize("wait", [0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
+@pytest.mark.parametrize("start", ["-m dualscope", "script"])
+def test_ctrl_c_in_the_first_half_second(start: str, wait: float, tmp_path: Path) -> None:
+    """Whatever of ours runs then ends in words, or at once; before that it is Python's own start."""
+    script = tmp_path / "dualscope"  # as pip writes it
+    script.write_text("import sys\nfrom dualscope.__main__ import main\nsys.exit(main())\n")
     program = subprocess.Popen(
-        [*PROGRAM, "list", "tasks"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*([sys.executable, str(script)] if start == "script" else PROGRAM), "list", "tasks"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     time.sleep(wait)
     program.send_signal(signal.SIGINT)

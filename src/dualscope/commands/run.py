@@ -82,6 +82,11 @@ def run(
     plugin: list[Path] = typer.Option(
         [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"
     ),
+    isolate_plugins: bool = typer.Option(
+        False,
+        "--isolate-plugins",
+        help="Run a plugin's code in processes of its own, one a learner; a model is then loaded for each.",
+    ),
     save_traces: bool = typer.Option(False, "--save-traces", help="Keep every cell's trace (safetensors)."),
     no_texts: bool = typer.Option(
         False, "--no-texts", help="Do not keep the queries' texts, which the report shows."
@@ -163,6 +168,7 @@ def run(
             shard=parse_shard(shard),
             fetch=not dry_run,
             evict=evict,
+            isolate_plugins=isolate_plugins,
             tell=reporter.tell,
             begin=reporter.begin,
         )

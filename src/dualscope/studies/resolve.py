@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from dualscope._version import __version__
 from dualscope.core.canonical import canonical
@@ -13,9 +13,12 @@ from dualscope.core.description import ELSEWHERE, Description
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control, Family, Role
 from dualscope.models.footprint import TrainingDemand
+from dualscope.studies.apart import Apart
 from dualscope.studies.plugins import is_foreign, load_plugins, plugins_digest
 from dualscope.studies.study import Study
 from dualscope.tasks import Task
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,14 @@ class Resolver:
     handed in as ``memory`` (kept in provenance.json) and they are asked only about what is new.
     """
 
-    def __init__(self, study: Study, memory: Mapping[str, Any] | None = None, offline: bool = False) -> None:
-        self.study, self.offline = study, offline
+    def __init__(
+        self,
+        study: Study,
+        memory: Mapping[str, Any] | None = None,
+        offline: bool = False,
+        apart: Apart | None = None,
+    ) -> None:
+        self.study, self.offline, self.apart = study, offline, apart
         self.memory: dict[str, Any] = dict(memory or {})
         self._tasks: dict[str, Task] = {}
 
@@ -62,7 +71,7 @@ class Resolver:
     ) -> Resolved:
         key = canonical([__version__, self.plugins, name, options or {}, control])
         if key not in self.memory:
-            self.memory[key] = self._ask(name, options or {}, control)
+            self.memory[key] = self._ask(_ask_learner, name, options or {}, control)
         known = dict(self.memory[key])
         how = known.pop("training", None)
         said = Description.from_facts(known.pop("description", None) or {"title": name})
@@ -82,7 +91,7 @@ class Resolver:
         heads = ["heads"] if self.study.per_head else []
         key = canonical([__version__, self.plugins, "metrics", self.study.metrics, *heads])
         if key not in self.memory:
-            self.memory[key] = _ask_metrics(self.study, self.plugins)
+            self.memory[key] = self._ask(_ask_metrics)
         names, code = self.memory[key]
         return (None if names is None else tuple(names)), code
 
@@ -90,12 +99,7 @@ class Resolver:
         """An intervention by its own name, and the hash of the code where a plugin defines it."""
         key = canonical([__version__, self.plugins, "intervention", kind])
         if key not in self.memory:
-            from dualscope.learners.interventions import INTERVENTIONS
-
-            load_plugins(self.study.plugins)
-            name = INTERVENTIONS.canonical(kind)
-            foreign = bool(self.plugins) and is_foreign(INTERVENTIONS[name])
-            self.memory[key] = (name, self.plugins if foreign else "")
+            self.memory[key] = self._ask(_ask_intervention, kind)
         name, code = self.memory[key]
         return name, code
 
@@ -106,32 +110,50 @@ class Resolver:
             )
         return self._tasks[name]
 
-    def _ask(self, name: str, options: Mapping[str, Any], control: Control | None) -> dict[str, Any]:
-        from dualscope.learners import LEARNERS, identify, role_of
-        from dualscope.learners.controls import needs_other, settings_of, unchanged
-        from dualscope.learners.response_bench import cannot_be_planted
+    def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        """Ask the learners' and metrics' own modules: here, or where plugins are isolated in another process."""
+        ask = self.apart.ask if self.apart is not None else _here
+        return ask(question, self.study, self.plugins, *about)
 
-        load_plugins(self.study.plugins)
-        learning = identify(name, options, control)
-        kind = LEARNERS[learning.name]
-        own, _ = settings_of(learning.name, learning.control, learning.settings)
-        return asdict(
-            Resolved(
-                learning=learning,
-                role=role_of(learning),
-                needs_rate=kind.needs_rate,
-                needs_other=needs_other(learning),
-                code=self.plugins if self.plugins and is_foreign(kind) else "",
-                open=canonical(own.changed()) if kind().is_open(own) else None,
-                training=kind().training(own),
-                family=kind.family,
-                description=kind.description(),
-                can_be_planted=not cannot_be_planted(learning),
-                refused=unchanged(learning.name)
-                if control == "random-update" and not kind.changes_model
-                else "",
-            )
+
+def _here(question: Callable[..., T], *about: Any) -> T:
+    return question(*about)
+
+
+def _ask_learner(
+    study: Study, digest: str, name: str, options: Mapping[str, Any], control: Control | None
+) -> dict[str, Any]:
+    from dualscope.learners import LEARNERS, identify, role_of
+    from dualscope.learners.controls import needs_other, settings_of, unchanged
+    from dualscope.learners.response_bench import cannot_be_planted
+
+    load_plugins(study.plugins)
+    learning = identify(name, options, control)
+    kind = LEARNERS[learning.name]
+    own, _ = settings_of(learning.name, learning.control, learning.settings)
+    return asdict(
+        Resolved(
+            learning=learning,
+            role=role_of(learning),
+            needs_rate=kind.needs_rate,
+            needs_other=needs_other(learning),
+            code=digest if digest and is_foreign(kind) else "",
+            open=canonical(own.changed()) if kind().is_open(own) else None,
+            training=kind().training(own),
+            family=kind.family,
+            description=kind.description(),
+            can_be_planted=not cannot_be_planted(learning),
+            refused=unchanged(learning.name) if control == "random-update" and not kind.changes_model else "",
         )
+    )
+
+
+def _ask_intervention(study: Study, digest: str, kind: str) -> tuple[str, str]:
+    from dualscope.learners.interventions import INTERVENTIONS
+
+    load_plugins(study.plugins)
+    name = INTERVENTIONS.canonical(kind)
+    return name, digest if digest and is_foreign(INTERVENTIONS[name]) else ""
 
 
 def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str]:

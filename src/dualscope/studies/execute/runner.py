@@ -14,6 +14,7 @@ from dualscope.core.words import Precision
 from dualscope.models.automatic import automatic_dtype, on_cpu
 from dualscope.models.files.digest import is_here, model_digest
 from dualscope.studies import choices, provenance, rates
+from dualscope.studies.apart import Apart
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.execute.cost import Estimator
 from dualscope.studies.execute.engines import ENGINES
@@ -54,7 +55,8 @@ class Runner:
 
     ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. ``jobs`` None
     means as many as suit the models and the machine. Without ``fetch`` it can only plan. With ``evict`` a model leaves
-    the hub's cache when all its cells are stored.
+    the hub's cache when all its cells are stored. With ``isolate_plugins`` their code
+    runs in processes of its own alone.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Runner:
         shard: tuple[int, int] = (1, 1),
         fetch: bool = True,
         evict: bool = False,
+        isolate_plugins: bool = False,
         tell: Callable[[Event], None] = lambda _event: None,
         begin: Callable[[int, int], None] = lambda _total, _there: None,
     ) -> None:
@@ -81,7 +84,12 @@ class Runner:
         self.run = RunFolder.create(out)
         known = provenance.known(self.run)
         memory = known.get("names", {})
-        self.resolver = Resolver(self.study, memory, offline)
+        self.apart = Apart() if isolate_plugins else None
+        self.resolver = Resolver(self.study, memory, offline, self.apart)
+        if isolate_plugins and not self.resolver.plugins:
+            raise InputError(
+                "--isolate-plugins: no plugin is installed, and the study names none (--plugin FILE.py)"
+            )
         self.models = [source for _, source in map(named_model, self.study.models)]
         self.weights = {model: self._digest(model, fetch) for model in self.models}
         self.dtypes = self._precisions(known.get("automatic", {}))
@@ -90,7 +98,9 @@ class Runner:
         self.shares_gpu = jobs is None and self.jobs > 1 and not on_cpu(device)
         self.before = known.get("where", {}).get("threads")
         threads = suitable_threads(suitable, self.before, on_gpu=not on_cpu(device))
-        self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads)
+        self.setting = WorkerSetup(
+            str(self.run.folder), self.study, device, offline, threads, isolate_plugins
+        )
         self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
 
     def _digest(self, model: str, fetch: bool) -> str:
@@ -159,6 +169,8 @@ class Runner:
         try:
             self._do(works, result)
         finally:
+            if self.apart is not None:
+                self.apart.end()
             Claims(self.run.folder).clear_stale()
             self.run.folder.sweep(stale=float("inf"))
         if result.computed and result.complete:
@@ -194,7 +206,8 @@ class Runner:
         for episode, cells in plan.episodes().items():
             todo = tuple(cell for cell in cells if not self._is_done(cell, stored))
             if todo:
-                works.append(Work(episode, todo))
+                work = Work(episode, todo)
+                works += work.a_learner_each() if self.setting.isolate else [work]
         return works
 
     def _is_done(self, cell: CellSpec, stored: set[str]) -> bool:

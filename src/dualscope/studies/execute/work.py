@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec, ModelSpec
 from dualscope.studies.choices import ChoiceJob
@@ -20,6 +20,8 @@ class WorkerSetup:
     device: str = "auto"
     offline: bool = False
     threads: int | None = None
+    isolate: bool = False
+    """Whether a plugin's code runs in processes of its own, and nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class Work:
     @property
     def model(self) -> ModelSpec:
         return self.claimed.model
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a plugin's code runs in it."""
+        own = self.claimed.code if isinstance(self.claimed, ChoiceJob) else ""
+        return bool(own) or any(cell.code for cell in self.cells)
+
+    def a_learner_each(self) -> list[Work]:
+        """What is foreign of it apart, a learner each; what is not together, and first."""
+        groups: dict[str, list[CellSpec]] = {}
+        for cell in sorted(self.cells, key=lambda cell: bool(cell.code)):
+            groups.setdefault(cell.learning.name if cell.code else "", []).append(cell)
+        return [replace(self, cells=tuple(cells)) for cells in groups.values()] or [self]
 
     @property
     def affinity(self) -> tuple[ModelSpec, str]:

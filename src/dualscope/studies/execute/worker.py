@@ -50,10 +50,12 @@ class Worker:
         self._zero_shot: tuple[Any, Trace] | None = None
         self._disk_full = False
         self._meddled: str | None = None
+        self._foreign = False
 
     def do(self, work: Work, tell: Callable[[Event], None]) -> bool:
         """Compute what of the work is not there yet. False where another process is at it."""
         key = work.claimed.key
+        self._foreign = work.is_foreign
         try:
             if not self.claims.take(key):
                 return False
@@ -192,6 +194,11 @@ class Worker:
 
     # What cells share
 
+    def _load_plugins(self) -> None:
+        """Where plugins are isolated, into processes that do their work and no other."""
+        if self._foreign or not self.setting.isolate:
+            load_plugins(self.setting.study.plugins)
+
     def model(self, spec: ModelSpec) -> Model:
         if not self._loaded.holds(spec):
             self._zero_shot = None
@@ -202,7 +209,6 @@ class Worker:
         from dualscope.tasks import Task
 
         study = self.setting.study
-        load_plugins(study.plugins)
         names = [*(entry.task for entry in study.tasks), *(name for name in study.queries_from if name)]
         loaded = [
             Task.load(name, data=study.data, offline=self.setting.offline, chat=study.chat) for name in names
@@ -229,6 +235,7 @@ class Worker:
         """The episode before the model. What it caches goes with it when the episode is over."""
         from dualscope.learners import Bench
 
+        self._load_plugins()
         for name, data in (
             (episode.task, episode.data),
             episode.queries_from or (episode.task, episode.data),
@@ -241,7 +248,7 @@ class Worker:
             store_texts(self.run, lesson)
         others = [cell.other_task for cell in cells if cell.other_task is not None]
         other = self._lesson(episode, others[0][0], model) if others else None
-        want = _wanted(self.setting.study, cells)
+        want = _wanted(cells)
         if not episode.shots:  # there is no in-context learning here whose next tokens could be compared
             want -= {"next_tokens"}
         # Which next tokens are noted depends on the demonstrations.
@@ -270,7 +277,7 @@ class Worker:
         tell(Started(str(piece)))
         began = time.perf_counter()
         try:
-            load_plugins(self.setting.study.plugins)
+            self._load_plugins()
             model, task = self.model(piece.model), self._tasks[piece.task]
             found = piece.compute(model, task, self.run, lambda about: tell(Started(about)))
             self.run.write_json(piece.path, found | {"seconds": round(time.perf_counter() - began, 3)})
@@ -293,10 +300,9 @@ def _forget(bench: Bench, past: Sequence[CellSpec], future: Sequence[CellSpec]) 
         bench.let_go(spec)
 
 
-def _wanted(study: Study, cells: Sequence[CellSpec]) -> frozenset[str]:
+def _wanted(cells: Sequence[CellSpec]) -> frozenset[str]:
     from dualscope.metrics import METRICS
 
-    load_plugins(study.plugins)
     chosen = cells[0].metrics
     names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
     return frozenset().union(*(METRICS[name].wants for name in names))

@@ -23,11 +23,14 @@ from dualscope.studies.execute.worker import Worker
 from dualscope.studies.execute.worker_count import computing_with
 from dualscope.studies.run_folder.claims import Claims
 
+FAREWELL = 5.0  # seconds for a worker to end, after its line is closed
+
 
 def do_all(
     works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
 ) -> list[Work]:
-    if jobs > 1:  # also for one piece: a worker that dies does not take this process with it
+    # Also for one piece: a worker that dies does not take this process with it.
+    if jobs > 1 or setting.isolate:
         with nullcontext() if on_cpu(setting.device) else shared_gpu():
             return _Pool(setting, jobs, tell).do_all(works)
     with computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
@@ -68,7 +71,10 @@ class _Pool:
                         assert member.work is not None
                         if not message:
                             claimed.append(member.work)
-                        member.work, member.last = None, member.work
+                        work, member.work = member.work, None
+                        member.last = work
+                        if self.setting.isolate and work.is_foreign:
+                            self._retire(member)
                     else:
                         self.tell(message)
         finally:
@@ -76,15 +82,26 @@ class _Pool:
         return claimed
 
     def _hand_out(self, queue: Queue) -> None:
+        if self.setting.isolate:  # what is left for a plugin's code needs a process that is new
+            for member in [one for one in self._members if one.work is None and one.last is not None]:
+                if not self._give(member, queue):
+                    self._retire(member)
         idle = sum(member.work is None for member in self._members)
         for _ in range(min(len(queue) - idle, self.jobs - len(self._members))):
             self._members.append(self._hire())
         for member in self._members:
             if member.work is None:
-                member.work = queue.next(member.last, [m.work for m in self._members if m.work])
-                with contextlib.suppress(OSError):  # a lost worker's line says so at the next wait
-                    if member.work is not None:
-                        member.line.send(member.work)
+                self._give(member, queue)
+
+    def _give(self, member: _Member, queue: Queue) -> bool:
+        busy = [m.work for m in self._members if m.work]
+        used = self.setting.isolate and member.last is not None
+        member.work = queue.next(member.last, busy, lambda work: not (used and work.is_foreign))
+        if member.work is None:
+            return False
+        with contextlib.suppress(OSError):  # a lost worker's line says so at the next wait
+            member.line.send(member.work)
+        return True
 
     def _hire(self) -> _Member:
         ours, theirs = self._context.Pipe()
@@ -95,8 +112,13 @@ class _Pool:
         theirs.close()
         return _Member(process, ours)
 
+    def _retire(self, member: _Member) -> None:
+        self._members.remove(member)
+        member.line.close()
+        _end(member.process)
+
     def _lost(self, member: _Member, queue: Queue) -> None:
-        member.process.join()
+        _end(member.process)
         self._members.remove(member)
         code = member.process.exitcode or 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -109,7 +131,15 @@ class _Pool:
             if member.work is not None:  # interrupted: what it is at is dropped, what it stored stays
                 member.process.terminate()
         for member in self._members:
-            member.process.join()
+            _end(member.process)
+
+
+def _end(process: BaseProcess) -> None:
+    """Wait for a process that has nothing more to do, and not for threads that a plugin left running in it."""
+    process.join(FAREWELL)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 def _serve(line: Connection, setting: WorkerSetup) -> None:

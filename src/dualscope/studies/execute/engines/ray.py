@@ -269,8 +269,10 @@ def _dispatch(
             claimed.append(work)
         member.last = work
         crew.idle.append(member)
+        if setting.isolate and work.is_foreign:
+            crew.dismiss(member)
     while crew.idle:
-        crew.dismiss()
+        crew.dismiss(crew.idle[0])
     return claimed
 
 
@@ -293,10 +295,12 @@ class _Crew:
     def hand_out(self, queue: Queue, at_work: dict[Any, tuple[_Member, Work]]) -> None:
         """As much as there is room for. Actors that wait give way to those that other models need."""
         for member in list(self.idle):
-            found = queue.next(member.last, _works(at_work), self._of(member.gpus))
+            found = queue.next(member.last, _works(at_work), self._for(member))
             if found is not None:
                 self.idle.remove(member)
                 at_work[member.actor.do.remote(found)] = (member, found)
+            elif self.setting.isolate:  # what is left for a plugin's code needs an actor that is new
+                self.dismiss(member)
         while len(at_work) < self.most:
             free = self.gpus - sum(member.gpus for member, _ in at_work.values()) + 1e-6
             work = queue.next(None, _works(at_work), self._within(free))
@@ -311,12 +315,13 @@ class _Crew:
                 )
                 continue
             while self.idle and sum(member.gpus for member in self.idle) + asked > free:
-                self.dismiss()
+                self.dismiss(self.idle[0])
             member = _Member(self._hire(asked), asked)
             at_work[member.actor.do.remote(work)] = (member, work)
 
-    def _of(self, asked: float) -> Callable[[Work], bool]:
-        return lambda work: self.asks(work) == asked
+    def _for(self, member: _Member) -> Callable[[Work], bool]:
+        """What an actor that has worked before can do."""
+        return lambda work: self.asks(work) == member.gpus and not (self.setting.isolate and work.is_foreign)
 
     def _within(self, free: float) -> Callable[[Work], bool]:
         """What there is room for now; what there is never room for too, so that it is refused."""
@@ -331,8 +336,9 @@ class _Crew:
         strategy = "SPREAD" if asked in (0.0, 1.0) else "DEFAULT"
         return kind.options(scheduling_strategy=strategy).remote(self.setting, asked)
 
-    def dismiss(self) -> None:
-        self.ray.kill(self.idle.pop(0).actor)
+    def dismiss(self, member: _Member) -> None:
+        self.idle.remove(member)
+        self.ray.kill(member.actor)
 
 
 def _works(at_work: Mapping[Any, tuple[_Member, Work]]) -> list[Work]:
