@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -119,9 +119,9 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             typer.echo("error: the disk is full: free some space and give the same command again", err=True)
             sys.exit(1)
-        if is_out_of_memory(error):
+        if any(is_out_of_memory(one) for one in _chain(error)):
             typer.echo("error: memory is short: give the program more, or ask it for less", err=True)
-            sys.exit(1)
+            sys.exit(2)
         if said := _said_by_the_system(error):
             typer.echo(f"error: {printable(said)}", err=True)
             sys.exit(2)
@@ -148,12 +148,19 @@ def _check_here() -> None:
         raise InputError("the current folder was removed; go to one that is there (cd)") from None
 
 
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it was raised from."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
+
+
 def _said_by_the_system(error: Exception) -> str | None:
     """A file, a limit or a connection that the system refused is no fault of ours: its words, with the name."""
-    found: BaseException | None = error
-    while found is not None and not (isinstance(found, OSError) and found.errno is not None):
-        found = found.__cause__
-    if not isinstance(found, OSError):
+    numbered = (one for one in _chain(error) if isinstance(one, OSError) and one.errno is not None)
+    found = next(numbered, None)
+    if found is None:
         return None
     if found.errno in (errno.EMFILE, errno.ENFILE):
         return "too many files are open: raise the limit (ulimit -n), or use fewer --jobs"

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.learners.learner import Reread
-from dualscope.metrics import METRICS, measure
+from dualscope.metrics import METRICS, measure, simple_metric
 from dualscope.metrics.case import Case
 from dualscope.models.trace import Trace
 from tests.metrics.cases import (
@@ -268,3 +269,27 @@ def test_traces_of_other_queries_are_refused() -> None:
 def test_an_unknown_metric_is_named() -> None:
     with pytest.raises(InputError, match="did you mean sim_aou"):
         measure(random_case(), ["sim_aout"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (torch.ones(QUERIES, dtype=torch.complex64), "complex numbers"),
+        (torch.ones(0), r"shape \(0,\) for"),
+        (torch.ones(QUERIES, 0), r"shape \(\d+, 0\)"),
+        (torch.ones(QUERIES - 1), "shape"),
+        (torch.ones(QUERIES, 1, 1, 1), "shape"),
+        (torch.tensor(1.0), "shape"),
+        (1.0, "a value of type float"),
+        ([1.0] * QUERIES, "a value of type list"),
+        (None, "a value of type NoneType"),
+        ("x", "a value of type str"),
+    ],
+)
+@pytest.mark.parametrize("subset", ["all", "f2t"])
+def test_what_is_no_table_of_real_numbers_is_refused(
+    returned: Any, said: str, subset: Any, forget: None
+) -> None:
+    simple_metric("strange", "?", "about")(lambda case: returned)
+    with pytest.raises(InputError, match=f"metric 'strange' returns .*{said}"):
+        measure(random_case(), ["strange"], subset=subset)

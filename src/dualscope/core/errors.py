@@ -32,11 +32,17 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 
+NO_MEMORY = (
+    *("can't allocate memory", "cannot allocate memory", "out of memory", "failed to map segment"),
+    "can't start new thread",
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the device, or the machine, ran out of memory.
 
     Torch has an error of its own for a GPU, known here by its name; where the CPU's allocator or MPS has nothing left,
-    it raises a plain RuntimeError.
+    it raises a plain RuntimeError. Under a limit (ulimit -v) a library's code cannot be mapped, or a thread not started.
 
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("MPS backend out of memory"))
     (True, True)
@@ -47,5 +53,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
+        or (isinstance(error, (RuntimeError, ImportError)) and any(words in text for words in NO_MEMORY))
     )

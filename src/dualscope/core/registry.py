@@ -30,6 +30,8 @@ class Registry(Generic[T]):
         self._aliases: dict[str, str] = {}
 
     def add(self, name: str, item: T, aliases: tuple[str, ...] = ()) -> T:
+        if not name.isprintable() or name != name.strip() or not name:
+            raise InputError(f"{name!r} is no name of a {self.noun}: it has to fit in one line of a table")
         if name in self._items or name in self._aliases:
             raise InputError(f"{self.noun} '{name}' is registered already; choose another name")
         self._items[name] = item

@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from dualscope.core.errors import InputError
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import LearnerSpec
@@ -119,7 +120,27 @@ def compute(case: Case, names: Iterable[str]) -> Iterator[Values]:
     place = {name: index for index, name in enumerate(METRICS)}
     for function, members in families.items():
         found = list(function(case, frozenset(members)))
+        for values in found:
+            if isinstance(values, PerQuery):
+                _check(values, len(case.trace))
         yield from sorted(found, key=lambda values: place[values.metric])
+
+
+def _check(values: PerQuery, queries: int) -> None:
+    """A plugin's function may return anything: what is no table of real numbers would be cut, or fail far from here."""
+    found: Any = values.values
+    if not isinstance(found, Tensor):
+        said = f"a value of type {type(found).__name__}"
+    elif found.is_complex():
+        said = "complex numbers"
+    elif found.ndim not in (1, 2, 3) or len(found) != queries or (queries and not found.numel()):
+        said = f"a tensor of shape {tuple(found.shape)} for {queries} queries"
+    else:
+        return
+    raise InputError(
+        f"metric '{values.metric}' returns {said}; a tensor of real numbers is expected, [queries], [queries, layers] "
+        "or [queries, layers, heads]"
+    )
 
 
 def _array(tensor: Tensor) -> np.ndarray:

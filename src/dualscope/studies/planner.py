@@ -421,6 +421,10 @@ class Planner:
 def _check_names(what: str, names: list[str]) -> None:
     """Rows tell models and tasks by their names alone."""
     for name in names:
+        if not name.isprintable():
+            raise InputError(
+                f"study: {name!r} cannot be a name in tables: rename it, or name it (--model NAME=FOLDER)"
+            )
         if names.count(name) > 1:
             how = "name them, as in --model a=FOLDER --model b=FOLDER" if what == "models" else "rename one"
             raise InputError(

@@ -152,7 +152,9 @@ def _jsonl(path: Path) -> Iterator[DataRow]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_once_each)
+            except InputError as error:
+                raise InputError(f"{path}, line {number}: {error}") from None
             except (ValueError, RecursionError) as error:
                 raise InputError(
                     f"{path}, line {number}: not JSON ({reason(error)}); is the file cut short?"
@@ -162,6 +164,16 @@ def _jsonl(path: Path) -> Iterator[DataRow]:
                     f"{path}, line {number}: expected an object {{...}}, found {type(row).__name__}"
                 )
             yield row
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of which no field is there twice: JSON itself would take the last one without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"the field '{twice}' is there twice; rename one")
+    return found
 
 
 def _tsv(path: Path) -> Iterator[DataRow]:
@@ -218,11 +230,13 @@ def _check_header(path: Path, header: list[str]) -> None:
         raise InputError(
             f"{path}, line 1: one column, {header[0]!r}; .csv is separated by commas and .tsv by tabs"
         )
-    twice = sorted({name for name in header if header.count(name) > 1})
+    _check_columns(f"{path}, line 1", header)
+
+
+def _check_columns(where: str, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(
-            f"{path}, line 1: the column '{twice[0]}' is there twice ({', '.join(header)}); rename one"
-        )
+        raise InputError(f"{where}: the column '{twice[0]}' is there twice ({', '.join(names)}); rename one")
 
 
 def _parquet(path: Path) -> Iterator[DataRow]:
@@ -230,7 +244,9 @@ def _parquet(path: Path) -> Iterator[DataRow]:
     import pyarrow.parquet
 
     try:
-        for batch in pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+        _check_columns(str(path), file.schema_arrow.names)
+        for batch in file.iter_batches():
             yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):

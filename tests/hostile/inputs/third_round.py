@@ -4,6 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.hostile.inputs.bad import SMALL, Bad, Place
 
 TASK = ("--task", "embedded-sst2", "--out", "{here}/run", *SMALL)
@@ -56,6 +59,28 @@ def _two_columns(place: Place) -> None:
     place.write("mine.yaml", (place.folder / "mine.yaml").read_text().replace("jsonl", "csv"))
 
 
+def _two_fields(place: Place) -> None:
+    place.task()
+    for split in ("train", "test"):
+        place.write(f"{split}.jsonl", '{"text": "a film", "label": 0, "text": "a plot"}\n' * 30)
+
+
+def _two_in_parquet(place: Place) -> None:
+    place.task()
+    columns = [
+        pa.array(["a film", "b film"] * 30),
+        pa.array([0, 1] * 30),
+        pa.array(["a plot", "b plot"] * 30),
+    ]
+    for split in ("train", "test"):
+        pq.write_table(pa.table(columns, names=["text", "label", "text"]), place.folder / f"{split}.parquet")
+    place.write("mine.yaml", (place.folder / "mine.yaml").read_text().replace("jsonl", "parquet"))
+
+
+def _two_lines(place: Place) -> None:
+    place.model().rename(place.folder / "mo\ndel")
+
+
 def _newline(place: Place) -> None:
     place.task()
     text = (place.folder / "mine.yaml").read_text()
@@ -72,7 +97,17 @@ PLUGINS = {
         "mine",
     ),
     "a cleared environment": ("import os\nos.environ.clear()\n", "environment"),
-    "a newline in its name": (HEAD.replace("'mine'", "'mi\\nne'") + LEARN, "name"),
+    "a newline in its name": (HEAD.replace("'mine'", "'mi\\nne'") + LEARN, "name of a learner"),
+    "a newline in a metric's name": (
+        "from dualscope.metrics import simple_metric\n@simple_metric('a\\nb', 'f', 'about')\ndef m(case): ...\n",
+        "name of a metric",
+    ),
+    "a newline in an intervention's name": (
+        "from dualscope.learners.interventions import INTERVENTIONS\n"
+        "@INTERVENTIONS.register('a\\nb')\nclass Mine: ...\n",
+        "name of a",
+    ),
+    "a name of spaces": (HEAD.replace("'mine'", "'  '") + LEARN, "name of a learner"),
 }
 
 
@@ -119,5 +154,26 @@ TABLE += [
         ),
     ),
     Bad("third two columns", ("validate", "{here}/mine.yaml"), "twice|column", _two_columns),
+    Bad(
+        "third two fields",
+        ("validate", "{here}/mine.yaml"),
+        "line 1: the field 'text' is there twice",
+        _two_fields,
+    ),
+    Bad(
+        "third two columns of Parquet",
+        ("validate", "{here}/mine.yaml"),
+        "'text' is there twice",
+        _two_in_parquet,
+    ),
+    Bad(
+        "third newline in a model's name", (*DRY, "--model", "{here}/mo\ndel"), "cannot be a name", _two_lines
+    ),
+    Bad(
+        "third newline in a given name",
+        (*DRY, "--model", "a\nb={here}/model"),
+        "cannot be a name",
+        Place.model,
+    ),
     Bad("third newline in a name", ("validate", "{here}/mine.yaml"), "name", _newline),
 ]
