@@ -57,6 +57,29 @@ def test_few_files(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+@pytest.mark.parametrize("kilobytes", [400_000, 900_000])
+def test_little_memory(kilobytes: int, tmp_path: Path) -> None:
+    done = _said(
+        f"ulimit -v {kilobytes}; $D run --dry-run --model embedded --task embedded-sst2 --out run", tmp_path
+    )
+    assert done.returncode in (0, 1, 2), done.stderr  # 1: OpenBLAS ends the process by itself
+    assert "Traceback" not in done.stderr
+    assert done.returncode != 2 or "memory" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+def test_short_files(tmp_path: Path) -> None:
+    small = "--learner gd --lr 0.1 --seeds 1 --shots 2 --queries 4 --device cpu --jobs 1 --no-report"
+    done = _said(f"ulimit -f 10; $D run --model embedded --task embedded-sst2 {small} --out run", tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "File too large" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    again = _said(f"$D run --model embedded --task embedded-sst2 {small} --out run", tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
 @pytest.mark.parametrize("wait", [0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
 @pytest.mark.parametrize("start", ["-m dualscope", "script"])
 def test_ctrl_c_in_the_first_half_second(start: str, wait: float, tmp_path: Path) -> None:
@@ -137,3 +160,24 @@ def test_sigterm_while_planning_ends_in_words(tmp_path: Path) -> None:
     assert program.wait(20) in (143, 0)  # it may have been done already
     assert program.returncode == 0 or "interrupted" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at what the process has loaded")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_report_is_written_ends_in_words(number: int, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    program = subprocess.Popen(
+        [*PROGRAM, "report", "--shipped", "regression", "--out", str(page)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    while "libarrow" not in Path(f"/proc/{program.pid}/maps").read_text():  # the command has begun to read
+        assert program.poll() is None
+        time.sleep(0.002)
+    program.send_signal(number)
+    _, said = program.communicate(timeout=60)
+    assert program.returncode == 128 + number, said
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []

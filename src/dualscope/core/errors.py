@@ -42,7 +42,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the device, or the machine, ran out of memory.
 
     Torch has an error of its own for a GPU, known here by its name; where the CPU's allocator or MPS has nothing left,
-    it raises a plain RuntimeError. Under a limit (ulimit -v) a library's code cannot be mapped, or a thread not started.
+    it raises a plain RuntimeError. Under a limit (ulimit -v) a library cannot be mapped, or a thread not started.
 
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("MPS backend out of memory"))
     (True, True)

@@ -5,7 +5,19 @@ They get an apostrophe before them, which spreadsheets hide, and lose it again w
 
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+    "＝",
+    "＋",
+    "－",
+    "＠",
+)  # the last are wide: some read them as the others
 
 
 def as_text(value: Any) -> Any:

@@ -48,11 +48,12 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
         aside.write_text(text, encoding="utf-8")
         aside.replace(target)  # whole or not at all
     except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
         if is_full_disk(error):
             raise
         raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
+    finally:  # also after Ctrl-C
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
     return target
 
 
