@@ -74,31 +74,36 @@ LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothi
 
 @pytest.fixture(scope="module")
 def made(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Made:
-    from dualscope.cli import app
-
-    folder = tmp_path_factory.mktemp("damage") / "whole"
-    command = (
-        *(
-            "run",
-            "--model",
-            model_folder,
-            "--task",
-            task_files[0],
-            "--seeds",
-            "2",
-            "--shots",
-            "4",
-            "--queries",
-            "12",
-        ),
-        *("--learner", "gd", "--lr", "auto", "--save-traces", "--device", "cpu", "--jobs", "1"),
+    found = _run(
+        tmp_path_factory.mktemp("damage") / "whole",
+        *("--model", model_folder, "--task", task_files[0], "--seeds", "2", "--shots", "4", "--lr", "auto"),
     )
-    app([*command, "--out", str(folder)], standalone_mode=False)
-    run = Run.open(folder)
+    run = Run.open(found.folder)
     run.fail("f" * 20, "it failed before")
     run.folder.write("claims/old", b"99999999.1.1.x.elsewhere\n")
     run.folder.write("aside/99999999.1.1.x.elsewhere.0", b"half")
-    return Made(command, folder, repr(run.rows().to_pydict()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def responded(
+    model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Made:
+    """One with responses."""
+    return _run(
+        tmp_path_factory.mktemp("responses") / "whole",
+        *("--model", model_folder, "--task", task_files[0], "--seeds", "1", "--shots", "8", "--lr", "0.1"),
+        *("--intervention", "relabel"),
+    )
+
+
+def _run(folder: Path, *options: str) -> Made:
+    from dualscope.cli import app
+
+    sizes = ("--queries", "12", "--learner", "gd", "--save-traces", "--device", "cpu", "--jobs", "1")
+    command = ("run", *options, *sizes)
+    app([*command, "--out", str(folder)], standalone_mode=False)
+    return Made(command, folder, repr(Run.open(folder).rows().to_pydict()))
 
 
 def test_there_are_enough() -> None:
@@ -108,6 +113,16 @@ def test_there_are_enough() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "damage"), CHOSEN)
 def test_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, damage: str) -> None:
+    _check_damage(made, cli, tmp_path, file, damage)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES if WHOLE else ["garbled", "a folder"])
+def test_damaged_responses(responded: Made, cli: Callable[..., Any], tmp_path: Path, damage: str) -> None:
+    _check_damage(responded, cli, tmp_path, "responses/*", damage)
+
+
+def _check_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, damage: str) -> None:
     out = Path(shutil.copytree(made.folder, tmp_path / "run"))
     if file in PACKED:
         assert cli("pack", out).code == 0

@@ -4,6 +4,8 @@ import os
 import random
 import shutil
 import signal
+import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +15,10 @@ from typing import Any
 import pytest
 
 from dualscope import Run
-from tests.hostile.test_damaged_runs import FILES, PACKED, Made, made
+from tests.hostile.test_damaged_runs import FILES, PACKED, Made, made, responded
 from tests.hostile.test_generated import told
 
-__all__ = ["made"]
+__all__ = ["made", "responded"]
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 LONGEST = 20  # seconds of a command on a busy machine; what waits for a pipe waits for ever
 
@@ -34,7 +36,19 @@ def _endless(file: Path) -> None:
         target.truncate(2**42)  # of zeros that take no room
 
 
-KINDS: dict[str, Callable[[Path], None]] = {"a pipe": _pipe, "a device": _device, "endless": _endless}
+def _socket(file: Path) -> None:
+    short = Path(tempfile.mkdtemp()) / "s"  # the names of sockets are short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(short))
+    shutil.move(short, file)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a pipe": _pipe,
+    "a device": _device,
+    "a socket": _socket,
+    "endless": _endless,
+}
 CASES = [(file, kind) for file in (*FILES, "texts/*", *PACKED) for kind in KINDS]
 CHOSEN = CASES if WHOLE else random.Random(1).sample(CASES, 8)
 
@@ -60,6 +74,18 @@ def soon() -> Iterator[None]:
 def test_nothing_waits_for_it(
     made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, kind: str
 ) -> None:
+    _check(made, cli, tmp_path, file, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS if WHOLE else ["a pipe"])
+def test_nothing_waits_for_a_response(
+    responded: Made, cli: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    _check(responded, cli, tmp_path, "responses/*", kind)
+
+
+def _check(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, kind: str) -> None:
     out = Path(shutil.copytree(made.folder, tmp_path / "run"))
     if file in PACKED:
         assert cli("pack", out).code == 0
@@ -83,4 +109,4 @@ def test_nothing_waits_for_it(
         assert done.code in (0, 1, 2), (command[0], command[2:], done.err[-300:])
         assert "Traceback" not in done.err + done.out
     if victim.exists() and not victim.is_file():
-        assert kind in ("a pipe", "a device")  # nothing was deleted that is not ours
+        assert kind != "endless"  # nothing was deleted that is not ours
