@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from dualscope import Run
+from dualscope.core.errors import InputError
+from dualscope.regression.results_folder import load
 from tests.hostile.test_damaged_runs import FILES, PACKED, Made, made, responded
 from tests.hostile.test_generated import told
 
@@ -110,3 +112,27 @@ def _check(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, kind:
         assert "Traceback" not in done.err + done.out
     if victim.exists() and not victim.is_file():
         assert kind != "endless"  # nothing was deleted that is not ours
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a socket"])
+def test_no_training_waits_for_it(cli: Callable[..., Any], tmp_path: Path, kind: str) -> None:
+    for name, code in (("training.json", 2), ("checkpoint/state.json", 2)):
+        out = tmp_path / name.replace("/", "-")
+        (out / name).parent.mkdir(parents=True)
+        KINDS[kind](out / name)
+        with soon():
+            done = cli("train", "--out", out, "--steps", 2, "--device", "cpu")
+        assert done.code == code, done.err
+        assert Path(name).name in done.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_regression_waits_for_it(cli: Callable[..., Any], tmp_path: Path, kind: str) -> None:
+    (tmp_path / "run").mkdir()
+    KINDS[kind](tmp_path / "run/regression.parquet")
+    with soon():
+        with pytest.raises(InputError, match=r"regression\.parquet"):
+            load(tmp_path / "run")
+        done = cli("report", tmp_path / "run", "--out", tmp_path / "page.html")
+    assert done.code == 2
+    assert "regression.parquet" in done.err

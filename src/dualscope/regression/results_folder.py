@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import yaml
 
 from dualscope.core.errors import InputError
+from dualscope.core.folder import Folder
 from dualscope.core.rows import EXPERIMENT_COLUMNS
+from dualscope.core.untrusted_files import reading
 from dualscope.regression.papers_claims import claims
 from dualscope.regression.results import Results
 from dualscope.studies.provenance import software
@@ -106,4 +108,5 @@ def load(place: str | Path) -> pa.Table:
     path = Path(place) / ROWS
     if not path.exists():
         raise InputError(f"{place}: no {ROWS} there; give what `dualscope regression --out` wrote")
-    return pq.read_table(path)
+    with reading(path):
+        return pq.read_table(pa.BufferReader(Folder(place).read(ROWS)))

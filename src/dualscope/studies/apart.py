@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from dualscope.core.errors import InputError
-from dualscope.core.strangers import reason
+from dualscope.core.untrusted_files import reason
 
 T = TypeVar("T")
 

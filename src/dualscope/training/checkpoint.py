@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dualscope.core.errors import InputError
+from dualscope.core.folder import open_regular
+from dualscope.core.untrusted_files import text_of
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 _STATE: dict[str, type | tuple[type, ...]] = {
@@ -68,8 +70,8 @@ def load_state(folder: Path) -> dict[str, Any] | None:
     if not folder.exists():
         return None
     try:
-        state: dict[str, Any] = json.loads((folder / "state.json").read_text())
-    except (OSError, ValueError) as error:
+        state: dict[str, Any] = json.loads(text_of(folder / "state.json"))
+    except (InputError, ValueError) as error:
         raise _damaged(folder, f"state.json: {error}") from None
     for name, kind in _STATE.items():
         if not isinstance(state, dict) or not isinstance(state.get(name), kind):
@@ -88,6 +90,8 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
 
 
 def _load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for name in ("weights", "optimizer"):
+        open_regular(folder / f"{name}.safetensors").close()  # a pipe would be waited for
     weights, moments = load_file(folder / "weights.safetensors"), load_file(folder / "optimizer.safetensors")
     with torch.no_grad():
         for name, parameter in _names(model).items():

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.core.errors import InputError
+from dualscope.core.untrusted_files import text_of
 from dualscope.tasks.synthetic.lexicon import LEXICON
 from dualscope.training.checkpoint import (
     ignore_interrupts,
@@ -211,7 +212,7 @@ def _resume(out: Path, settings: Settings) -> dict[str, Any] | None:
     facts = out / "training.json"
     if facts.exists():
         try:
-            stored = json.loads(facts.read_text())["settings"]
+            stored = json.loads(text_of(facts))["settings"]
         except (OSError, ValueError, KeyError, TypeError):
             stored = None
         if not isinstance(stored, dict):

@@ -29,7 +29,6 @@ from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import GIVEN_UP, RunFolder
 from dualscope.studies.run_folder.texts import store_texts
-from dualscope.studies.study import Study
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench
