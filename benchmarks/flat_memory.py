@@ -1,9 +1,10 @@
 """Whether a process that computes many cells keeps its size: resident memory after every hundred of them.
 
-python -m benchmarks.flat_memory [--cells 1000] [--queries 8] [--shots 4]
+python -m benchmarks.flat_memory [--cells 1000] [--queries 8] [--shots 4] [--draws 8]
 
 The embedded model, one process, zero-shot, in-context, gd and lcgd with their controls, over as many seeds as make up
-the cells. Growth is counted from the first tenth of the cells on, when every library has its buffers.
+the cells; with ``--draws`` also their responses, on so many draws at once. Growth is counted from the first tenth of
+the cells on, when every library has its buffers.
 """
 
 import argparse
@@ -23,7 +24,7 @@ LIMIT = 30  # MB over 1,000 cells
 A_SEED = 8  # cells
 
 
-def study(cells: int, shots: int, queries: int) -> Study:
+def study(cells: int, shots: int, queries: int, draws: int = 0) -> Study:
     return Study.build(
         {
             "models": ["embedded"],
@@ -36,11 +37,12 @@ def study(cells: int, shots: int, queries: int) -> Study:
             "queries": queries,
             "lr": 0.1,
             "dtype": "float32",
+            "interventions": [{"kind": "relabel", "draws": draws}] if draws else [],
         }
     )
 
 
-def run(cells: int, shots: int, queries: int) -> list[tuple[int, float, float, int]]:
+def run(cells: int, shots: int, queries: int, draws: int = 0) -> list[tuple[int, float, float, int]]:
     """After so many cells: seconds, MB that are resident, and how many objects Python's collector knows."""
     me, began = psutil.Process(), time.perf_counter()
     step = max(1, cells // 10)
@@ -65,7 +67,7 @@ def run(cells: int, shots: int, queries: int) -> list[tuple[int, float, float, i
             raise Enough
 
     with tempfile.TemporaryDirectory() as folder, suppress(Enough):
-        Runner(study(cells, shots, queries), folder, device="cpu", jobs=1, tell=listen).execute()
+        Runner(study(cells, shots, queries, draws), folder, device="cpu", jobs=1, tell=listen).execute()
     return seen
 
 
@@ -76,8 +78,9 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--shots", type=int, default=4)
     parser.add_argument("--queries", type=int, default=8)
+    parser.add_argument("--draws", type=int, default=0, help="of `relabel`; 8 shots or more allow them")
     args = parser.parse_args()
-    seen = run(args.cells, args.shots, args.queries)
+    seen = run(args.cells, args.shots, args.queries, args.draws)
     show("one process", ["cells", "seconds", "resident, MB", "objects"], seen)
     growth = seen[-1][2] - seen[0][2]
     print(

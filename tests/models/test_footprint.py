@@ -1,10 +1,20 @@
 """Memory by part, from shapes alone, against what was measured on a GPU."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualscope.models.footprint import LIBRARIES, Demand, Shape, TrainingDemand, footprint
+from dualscope.models.footprint import (
+    LIBRARIES,
+    Demand,
+    DrawBytes,
+    Shape,
+    TrainingDemand,
+    draws_that_fit,
+    footprint,
+)
 
 SHAPES = {  # parameters, layers, width, heads, keys' width, inner width
     "350m": (373_867_520, 24, 1024, 16, 1024, 2816),
@@ -86,3 +96,27 @@ def test_more_work_never_needs_less(queries: int, tokens: int, context: int, tau
 @pytest.mark.parametrize("config", [{}, {"n_layer": -1, "n_embd": "8", "n_head": 0}, {"text_config": 3}])
 def test_a_strange_configuration_is_no_traceback(config: dict[str, object]) -> None:
     assert footprint(Shape.of(config, 10), 4, Demand(1, 1)).total > 0
+
+
+def test_draws_at_once_are_as_many_as_memory_has_room_for() -> None:
+    shape = Shape(*SHAPES["1.3b"], vocabulary=32_000)
+    each = DrawBytes.of(shape, 4, TrainingDemand(), 48, 900)
+
+    def demand(memory: int | None) -> Demand:
+        return Demand(50, 45, 900, 48, draws=12, memory=memory)
+
+    alone = footprint(shape, 4, replace(demand(None), draws=1))
+    assert footprint(shape, 4, demand(None)).changes == alone.changes + 12 * each.change
+    weights = alone.weights
+    tight = footprint(shape, 4, demand(weights + 8 * each.total))  # half of the room is for draws
+    assert tight.changes == alone.changes + 4 * each.change
+    assert tight.context == 4 * each.context
+
+
+@given(st.integers(1, 40), st.integers(1, 1000), st.integers(-100, 20_000))
+def test_groups_of_draws_are_of_nearly_equal_size(wanted: int, each: int, room: int) -> None:
+    size = draws_that_fit(wanted, each, room)
+    groups = -(-wanted // size)
+    assert 1 <= size <= wanted
+    assert size == 1 or size * each <= room / 2
+    assert groups * size - wanted < groups, "no group is smaller by more than one draw a group"

@@ -20,6 +20,7 @@ HELD = 9  # such tensors at once, at most
 KEPT = (
     64  # a tensor of a trace may take this part of the memory beside the weights; a larger one goes to a file
 )
+DRAWS_SHARE = 0.5  # of the memory beside the weights, for draws that are learned from at once
 LIBRARIES = 600 * 2**20  # of a process that computes on the CPU: Python, torch, transformers, Arrow
 
 
@@ -93,6 +94,7 @@ class Demand:
     memory: int | None = (
         None  # bytes that the device has in all; None: not known, and all traces are held in it
     )
+    draws: int = 1  # of an intervention, learned from at once where memory has room for as many
 
     @property
     def batch(self) -> int:
@@ -150,10 +152,16 @@ def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
     limit = sum(tensors) if task.memory is None else largest_tensor(task.memory, weights)
     in_memory = sum(size for size in tensors if size <= limit)
     work = max(reading_bytes(shape, itemsize, task), metric_bytes(shape, task))
+    draw = DrawBytes.of(shape, itemsize, how if trains else None, tokens, task.context_tokens)
+    room = draw.total * task.draws / DRAWS_SHARE if task.memory is None else task.memory - weights
+    at_once = draws_that_fit(task.draws, draw.total, int(room)) if task.draws > 1 else 0
+    work, step = max(work, at_once * draw.work), max(step, at_once * draw.work if trains else 0)
     return Footprint(
         weights=weights,
-        context=2 * shape.layers * shape.kv_width * task.context_tokens * itemsize,
-        changes=trains * wide * (own * learned + task.others * shape.learned) + in_place * itemsize * learned,
+        context=max(1, at_once) * draw.context,
+        changes=trains * wide * (own * learned + task.others * shape.learned)
+        + in_place * itemsize * learned
+        + at_once * draw.change,
         gradients=trains * learned * wide * kept,
         activations=work if on_gpu else max(work, step),
         graphs=step if on_gpu else 0,
@@ -161,6 +169,45 @@ def footprint(shape: Shape, itemsize: int, task: Demand) -> Footprint:
         libraries=0 if on_gpu else LIBRARIES,
         files=task.traces * (sum(tensors) - in_memory),
     )
+
+
+def draws_that_fit(wanted: int, each: int, room: int) -> int:
+    """Into how large groups draws are put that are learned from at once, of nearly equal size.
+
+    ``each`` is the bytes that one of them needs, ``room`` what the device has beside the weights.
+
+    >>> draws_that_fit(12, each=1, room=100), draws_that_fit(12, each=10, room=100), draws_that_fit(12, 100, 100)
+    (12, 4, 1)
+    """
+    most = max(1, min(wanted, int(DRAWS_SHARE * room // max(1, each))))
+    return -(-wanted // -(-wanted // most))
+
+
+@dataclass(frozen=True)
+class DrawBytes:
+    """What each of several draws that are learned from at once needs."""
+
+    change: int  # of the weights that learn; of all weights also those that move, and their gradients
+    context: int  # its keys and values
+    work: int  # of its share of a step, or of the encoding of its context: whichever needs most
+
+    @classmethod
+    def of(
+        cls, shape: Shape, itemsize: int, how: TrainingDemand | None, tokens: int, context_tokens: int
+    ) -> DrawBytes:
+        """``how`` it is trained on, if at all; ``tokens`` of its longest training sequence."""
+        wide = max(itemsize, FULL)
+        learned = 3 * shape.parameters if how and how.everything else shape.learned
+        encoding = context_tokens * (10 * shape.width + 3 * shape.inner) * wide
+        return cls(
+            change=learned * wide if how else 0,
+            context=2 * shape.layers * shape.kv_width * context_tokens * itemsize,
+            work=max(training_bytes(shape, itemsize, tokens) if how else 0, encoding),
+        )
+
+    @property
+    def total(self) -> int:
+        return self.change + self.context + self.work
 
 
 def largest_tensor(memory: int, weights: int) -> int:

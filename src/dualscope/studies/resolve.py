@@ -37,6 +37,8 @@ class Resolved:
     """How it trains the model, where it does."""
     family: Family | None = None
     can_be_planted: bool = False
+    learns_draws: bool = False
+    """Whether it learns from several draws of an intervention at once."""
     description: Description | None = None
     """What the learner says of itself: pages are made where a plugin's code is not."""
     refused: str = ""
@@ -143,6 +145,7 @@ def _ask_learner(
             family=kind.family,
             description=kind.description(),
             can_be_planted=not cannot_be_planted(learning),
+            learns_draws=kind().learns_draws and control != "random-update",
             refused=unchanged(learning.name) if control == "random-update" and not kind.changes_model else "",
         )
     )

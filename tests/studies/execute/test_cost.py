@@ -40,3 +40,25 @@ def test_choosing_takes_what_its_candidates_take(fields: dict[str, Any], tmp_pat
         return Estimator(runner.run, (), runner.resolver).memory_of(Work(job))
 
     assert needed("gd-tuned") > needed("kernel")  # all weights by Adam; nothing is trained
+
+
+def test_draws_at_once_take_less_time_than_one_by_one_and_more_memory(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    study = fields | {"interventions": [{"kind": "relabel", "draws": 8}], "shots": 8, "learners": ["gd"]}
+    runner = Runner(Study.build(study), tmp_path / "run", device="cpu")
+    estimator = Estimator(runner.run, (), runner.resolver)
+    cells = [cell for cell in runner.plan().cells if cell.learning == LearnerSpec("gd", rate=0.1)]
+    cell = replace(next(cell for cell in cells if cell.intervention is not None), plants=())
+    alone = replace(cell, learning=LearnerSpec("lcgd-clipped", rate=0.1))  # it learns from draws one by one
+    found = [estimator.seconds(one) for one in (cell, alone)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0] < found[1]
+    one = estimator.memory(replace(cell, intervention=None))
+    eight = estimator.memory(cell)
+    assert one is not None
+    assert eight is not None
+    assert eight.context == 8 * one.context
+    assert eight.changes > one.changes
+    assert eight.total > one.total

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 
 from dualscope.core.errors import is_out_of_memory
-from dualscope.models.footprint import Shape, TrainingDemand, largest_tensor, training_bytes
+from dualscope.models.footprint import DrawBytes, Shape, TrainingDemand, draws_that_fit, largest_tensor
 from dualscope.models.hardware import total_memory
 
 if TYPE_CHECKING:
@@ -121,24 +121,15 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int, draws: int =
 def draws_at_once(
     model: _Sized, wanted: int, demand: TrainingDemand | None, tokens: int, context_tokens: int
 ) -> int:
-    """Into how large groups draws are put that are learned from at once, of nearly equal size.
+    """Into how large groups draws are put that are learned from at once.
 
     ``demand`` says how each of them is trained on, if at all; ``tokens`` are those of its longest training sequence,
     ``context_tokens`` those of its context.
     """
     config = model.hf.config.get_text_config()
     shape = Shape.of(config.to_dict(), sum(weight.numel() for weight in model.hf.parameters()))
-    size = model.dtype.itemsize
-    step = training_bytes(shape, size, tokens) if demand else 0
-    # Of all weights there are the changed ones, their gradients, and the change.
-    learned = 3 * shape.parameters if demand and demand.everything else shape.learned
-    change = learned * max(size, 4) if demand else 0
-    context = 2 * shape.layers * shape.kv_width * context_tokens * size
-    encoding = context_tokens * (10 * shape.width + 3 * shape.inner) * max(size, 4)
-    weights = weight_bytes(model.hf)
-    room = SHARE * (total_memory(model.device) - weights)
-    most = max(1, min(wanted, int(room // max(1, change + context + max(step, encoding)))))
-    return -(-wanted // -(-wanted // most))
+    each = DrawBytes.of(shape, model.dtype.itemsize, demand, tokens, context_tokens)
+    return draws_that_fit(wanted, each.total, total_memory(model.device) - weight_bytes(model.hf))
 
 
 def tensor_limit(model: _Sized) -> int:

@@ -30,6 +30,7 @@ CHARACTERS_A_TOKEN = 4.0
 LONGEST = 2.0  # times the mean length
 WIDTHS: dict[Precision, int] = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 TRAINED = 6.0  # operations a token and weight: forward, and backward at twice its cost
+AT_ONCE = 3.0  # times faster a draw is trained on among a dozen than by itself (benchmarks/draws.py)
 SPARE = 200  # examples on which rates and layers are chosen, at most
 OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
 
@@ -108,16 +109,19 @@ class Estimator:
             return None
         tokens, episode = self._prompt_tokens(cell.episode.task), cell.episode
         queries = min(episode.queries, len(self._tasks[episode.task].evaluation))
-        work = 2.0 * queries * (tokens + self._label_tokens(episode.model.source, episode.task))
+        reading = 2.0 * queries * (tokens + self._label_tokens(episode.model.source, episode.task))
+        training = 0.0
         if cell.learning.rate is not None:
-            work += TRAINED * episode.shots * tokens
+            training = TRAINED * episode.shots * tokens
         elif episode.shots:
-            work += 2.0 * episode.shots * tokens
+            reading += 2.0 * episode.shots * tokens
+        work = reading + training
         if cell.intervention is not None:
             # Every draw is learned from and read; a learner that is planted is read a second time, after a context.
             again = 2.0 * (queries + episode.shots) * tokens
             planted = cell.learning in (learning for _, learning in cell.plants)
-            work = cell.intervention.draws * (work + planted * again)
+            training /= AT_ONCE if self._learns_draws(cell.learning) else 1.0
+            work = cell.intervention.draws * (reading + training + planted * again)
         return work * shape.parameters / FLOPS + OVERHEAD
 
     def search_seconds(self, job: RateJob) -> float | None:
@@ -138,9 +142,14 @@ class Estimator:
         if cell.intervention is not None:
             # Of in-context learning, its sets behind other inputs, every plant, and the learner: one a draw.
             traces += cell.intervention.draws * (2 + PLACE_SETS + len(cell.plants))
+        # In-context learning is read on as many draws whoever the learner is.
+        draws = 1 if cell.intervention is None else cell.intervention.draws
         return self._memory(
-            episode.model, episode.task, episode.shots, episode.queries, training, others, traces
+            episode.model, episode.task, episode.shots, episode.queries, training, others, traces, draws
         )
+
+    def _learns_draws(self, learning: LearnerSpec) -> bool:
+        return self.resolver.learner(learning.name, learning.settings, learning.control).learns_draws
 
     def _training(self, cell: CellSpec, learning: LearnerSpec) -> TrainingDemand | None:
         """How a learner trains, with what was chosen for it."""
@@ -171,6 +180,7 @@ class Estimator:
         training: TrainingDemand | None,
         others: int,
         traces: int,
+        draws: int = 1,
     ) -> Footprint | None:
         shape = self._shape_by_name(model.source)
         if shape is None:
@@ -191,6 +201,7 @@ class Estimator:
             training=how,
             device=self.device,
             memory=self.total,
+            draws=draws,
         )
         return footprint(shape, itemsize, demand)
 
