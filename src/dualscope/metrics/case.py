@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dualscope.core.errors import InputError
 from dualscope.core.spec import LearnerSpec
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dualscope.tasks.lesson import Lesson
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Case:
     spare: Trace | None = None
     """Zero-shot's trace of spare examples, where a metric asks for it: other queries than all the rest is of."""
 
+    _shared: dict[Any, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
+
     def __post_init__(self) -> None:
         ids = self.zero_shot.query_ids
         for result in (self.against, self.own, *self.others):
@@ -64,6 +68,13 @@ class Case:
                     f"({len(result.trace.query_ids)} against {len(ids)}); metrics compare the same queries in the "
                     "same order"
                 )
+
+    def shared(self, work: Callable[[Case], S]) -> S:
+        """What several metrics need, computed once a case."""
+        if work not in self._shared:
+            self._shared[work] = work(self)
+        found: S = self._shared[work]
+        return found
 
     @property
     def learned(self) -> Learned:

@@ -31,7 +31,7 @@ for _family in FAMILIES:
 
 def _rank(metric: Metric) -> int:
     """Whoever imports a family by itself first must not change the order of rows; a user's own metrics come last."""
-    family = metric.compute.__module__.removeprefix("dualscope.metrics.")
+    family = metric.source.__module__.removeprefix("dualscope.metrics.")
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 
 

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dualscope.core.statistics import SHARE
 from dualscope.metrics.case import Case
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Applies, metric
 from dualscope.metrics.values import PerQuery, Values
 
 
-def _masses(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    for name in names:
-        yield PerQuery(name, case.trace.extras[name])
+def _recorded(name: str) -> Applies:
+    def applies(case: Case) -> bool:
+        has_context = not case.is_baseline and case.has_attention and not case.is_gradient
+        return has_context and name in case.trace.extras
+
+    return applies
 
 
-def _has_context(case: Case) -> bool:
-    return not case.is_baseline and case.has_attention and not case.is_gradient
-
-
-def _add(name: str, formula: str, about: str) -> None:
-    family(_masses, lambda case: _has_context(case) and name in case.trace.extras, SHARE)(
-        name, formula, about, wants=["mass"]
-    )
-
-
-_add(
+@metric(
     "demo_mass",
     "sum of softmax weights on the demonstrations",
     "share of attention that goes to the demonstrations",
+    applies=_recorded("demo_mass"),
+    within=SHARE,
+    wants=["mass"],
 )
-_add("bos_mass", "softmax weight on BOS", "share of attention that rests on the first token")
+def demo_mass(case: Case) -> Values:
+    return PerQuery("demo_mass", case.trace.extras["demo_mass"])
+
+
+@metric(
+    "bos_mass",
+    "softmax weight on BOS",
+    "share of attention that rests on the first token",
+    applies=_recorded("bos_mass"),
+    within=SHARE,
+    wants=["mass"],
+)
+def bos_mass(case: Case) -> Values:
+    return PerQuery("bos_mass", case.trace.extras["bos_mass"])

@@ -16,6 +16,7 @@ from dualscope.metrics.values import PerQuery, Values
 Compute = Callable[[Case, frozenset[str]], Iterable[Values]]
 Applies = Callable[[Case], bool]
 OfCase = Callable[[Case], Tensor]
+Measure = Callable[[Case], "Values | Iterable[Values]"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,53 @@ METRICS: Registry[Metric] = Registry("metric")
 
 def always(_case: Case) -> bool:
     return True
+
+
+def metric(
+    name: str,
+    formula: str,
+    about: str,
+    *,
+    applies: Applies = always,
+    within: Bounds = ANYWHERE,
+    by_subset: bool = True,
+    default: bool = True,
+    wants: Iterable[str] = (),
+    title: str = "",
+    needs_gold: bool = False,
+    per_head: bool = False,
+) -> Callable[[Measure], Measure]:
+    """Registers a function of a case, which returns the metric's values, as one metric.
+
+    What several of them need is computed once a case: ``case.shared(work)``.
+    """
+
+    def register(function: Measure) -> Measure:
+        def compute(case: Case, _names: frozenset[str]) -> Iterable[Values]:
+            found = function(case)
+            return [found] if isinstance(found, Values) else found
+
+        METRICS.add(
+            name,
+            Metric(
+                name,
+                about,
+                formula,
+                compute,
+                applies,
+                default,
+                frozenset(wants),
+                by_subset,
+                written_as=function,
+                within=within,
+                title=title,
+                needs_gold=needs_gold,
+                per_head=per_head,
+            ),
+        )
+        return function
+
+    return register
 
 
 def family(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dualscope.core.statistics import SIZE
 from dualscope.metrics.case import Case
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Measure, metric
 from dualscope.metrics.prediction import changes
 from dualscope.metrics.values import PerQuery, Values
 
@@ -49,12 +48,21 @@ def partition(case: Case) -> dict[str, Tensor]:
     return dict(zip(PARTITION, parts, strict=True))
 
 
-def _compute(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    for name, members in partition(case).items():
-        if name in names:
-            yield PerQuery(name, members, case.against.learning, scale=float(len(members)))
+def _count(name: str) -> Measure:
+    def count(case: Case) -> Values:
+        members = case.shared(partition)[name]
+        return PerQuery(name, members, case.against.learning, scale=float(len(members)))
+
+    return count
 
 
-_add = family(_compute, lambda case: case.is_pair, SIZE, by_subset=False)
 for _name, _about in PARTITION.items():
-    _add(_name, "number of queries", _about, needs_gold=_name != "partition_neither")
+    metric(
+        _name,
+        "number of queries",
+        _about,
+        applies=lambda case: case.is_pair,
+        within=SIZE,
+        by_subset=False,
+        needs_gold=_name != "partition_neither",
+    )(_count(_name))

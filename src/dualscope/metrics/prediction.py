@@ -16,7 +16,7 @@ from dualscope.core.spec import ZERO_SHOT
 from dualscope.core.statistics import COSINE, SHARE
 from dualscope.metrics.case import Case
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import always, family
+from dualscope.metrics.metric import metric
 from dualscope.metrics.values import PerQuery, Pooled, Values
 
 
@@ -90,130 +90,208 @@ def pooled_correlation(sums: np.ndarray) -> np.ndarray:
         return np.where(varies, both / np.sqrt(np.where(varies, left * right, np.nan)), np.nan)
 
 
-def _alone(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    trace = case.trace
-    if "accuracy" in names:
-        yield PerQuery("accuracy", trace.correct)
-    if "accuracy_at_layer" in names and trace.label_logprobs_at_layer is not None:
-        right = trace.label_logprobs_at_layer.argmax(-1) == trace.labels[:, None]
-        yield PerQuery("accuracy_at_layer", right, over_layers="none")
-    if "predicted_share" in names:
-        for index in range(trace.label_logprobs.shape[-1]):
-            word = case.lesson.episode.task.labels[index] if case.lesson else str(index)
-            yield PerQuery("predicted_share", trace.predictions == index, reference=word)
-    gained = trace.correct.double() - case.zero_shot.correct.double()
-    for name in names & {"gd_learned", "icl_learned", "null_learned"}:
-        yield PerQuery(name, gained, reference=ZERO_SHOT)
-    if "changed" in names:
-        yield PerQuery("changed", trace.predictions != case.zero_shot.predictions, reference=ZERO_SHOT)
+@metric(
+    "accuracy",
+    "|C| / queries",
+    "share of queries predicted correctly",
+    within=SHARE,
+    by_subset=False,
+    title="Accuracy",
+    needs_gold=True,
+)
+def accuracy(case: Case) -> Values:
+    return PerQuery("accuracy", case.trace.correct)
 
 
-def _paired(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    sets = {"rec2ftp": rec2ftp(case)} | jaccards(case)
-    for name in sets.keys() & names:
-        members, among = sets[name]
-        # undefined outside the denominator's set, so that the mean is the share, also of any resample
-        yield PerQuery(name, torch.where(among, members.double(), torch.nan), case.against.learning)
-    if "jaccard_corrected" in names:
-        icl, gd = changes(case)
-        parts = torch.stack([icl & gd, icl, gd, torch.ones_like(icl)], -1)
-        yield Pooled("jaccard_corrected", parts, corrected_jaccard, case.against.learning)
-    if "label_change_correlation" in names:
-        x, y = label_changes(case)
-        parts = torch.cat([torch.ones_like(x[:, :1]), x, y, x * x, y * y, x * y], -1)
-        yield Pooled("label_change_correlation", parts, pooled_correlation, case.against.learning)
-
-
-_add = family(_alone, always, SHARE, by_subset=False)
-_add("accuracy", "|C| / queries", "share of queries predicted correctly", title="Accuracy", needs_gold=True)
-_add(
+@metric(
     "accuracy_at_layer",
     "accuracy of argmax unembed(norm(residual_l))",
     "accuracy read off each layer's residual (early exit)",
-    wants=["exits"],
     applies=lambda case: case.trace.label_logprobs_at_layer is not None,
+    within=SHARE,
+    by_subset=False,
+    wants=["exits"],
     needs_gold=True,
 )
-_add(
+def accuracy_at_layer(case: Case) -> Values:
+    exits = case.trace.label_logprobs_at_layer
+    assert exits is not None
+    right = exits.argmax(-1) == case.trace.labels[:, None]
+    return PerQuery("accuracy_at_layer", right, over_layers="none")
+
+
+@metric(
     "predicted_share",
     "|prediction = k| / queries",
     "histogram of predicted labels; `reference` is the label word",
+    within=SHARE,
+    by_subset=False,
 )
-_add(
+def predicted_share(case: Case) -> Iterator[Values]:
+    for index in range(case.trace.label_logprobs.shape[-1]):
+        word = case.lesson.episode.task.labels[index] if case.lesson else str(index)
+        yield PerQuery("predicted_share", case.trace.predictions == index, reference=word)
+
+
+def gain(case: Case) -> Tensor:
+    """1 where a query is newly right, -1 where it is newly wrong: [queries]."""
+    return case.trace.correct.double() - case.zero_shot.correct.double()
+
+
+@metric(
     "gd_learned",
     "accuracy - zero-shot accuracy",
     "what the gradient learner gained over zero-shot",
     applies=lambda case: case.is_gradient or not case.has_attention,
     within=COSINE,
+    by_subset=False,
     needs_gold=True,
 )
-_add(
+def gd_learned(case: Case) -> Values:
+    return PerQuery("gd_learned", gain(case), reference=ZERO_SHOT)
+
+
+@metric(
     "icl_learned",
     "accuracy - zero-shot accuracy",
     "what the context gained over zero-shot",
     applies=lambda case: case.is_reference,
     within=COSINE,
+    by_subset=False,
     needs_gold=True,
 )
-_add(
+def icl_learned(case: Case) -> Values:
+    return PerQuery("icl_learned", gain(case), reference=ZERO_SHOT)
+
+
+@metric(
     "null_learned",
     "accuracy - zero-shot accuracy",
     "what a control that should teach nothing gained: where its interval is above 0, it is not a null here",
     applies=lambda case: case.own.role == "null",
     within=COSINE,
+    by_subset=False,
     needs_gold=True,
 )
-_add(
+def null_learned(case: Case) -> Values:
+    return PerQuery("null_learned", gain(case), reference=ZERO_SHOT)
+
+
+@metric(
     "changed",
     "|D| / queries",
     "share of queries whose prediction differs from zero-shot's",
     applies=lambda case: not case.is_baseline,
+    within=SHARE,
+    by_subset=False,
 )
-_add = family(_paired, lambda case: case.is_pair, SHARE, by_subset=False)
-_add(
+def changed(case: Case) -> Values:
+    return PerQuery("changed", case.trace.predictions != case.zero_shot.predictions, reference=ZERO_SHOT)
+
+
+def is_pair(case: Case) -> bool:
+    return case.is_pair
+
+
+def _share(case: Case, name: str, sets: tuple[Tensor, Tensor]) -> Values:
+    """NaN outside the denominator's set, so that the mean is the share, also of any resample."""
+    members, among = sets
+    return PerQuery(name, torch.where(among, members.double(), torch.nan), case.against.learning)
+
+
+@metric(
     "rec2ftp",
     "|(C_icl & C_gd) - C_zs| / |C_gd - C_zs|",
     "of what GD newly gets right, the share ICL gets right too",
+    applies=is_pair,
+    within=SHARE,
+    by_subset=False,
     title="Newly right together",
     needs_gold=True,
 )
-_add(
+def share_recalled(case: Case) -> Values:
+    return _share(case, "rec2ftp", rec2ftp(case))
+
+
+@metric(
     "jaccard",
     "|D_icl & D_gd| / |D_icl | D_gd|",
     "overlap of the queries whose prediction changed",
+    applies=is_pair,
+    within=SHARE,
+    by_subset=False,
     title="Changed together",
 )
-_add(
+def jaccard(case: Case) -> Values:
+    return _share(case, "jaccard", case.shared(jaccards)["jaccard"])
+
+
+@metric(
     "jaccard_correct",
     "jaccard of the changes to a correct label",
     "overlap of the changes for the better",
+    applies=is_pair,
+    within=SHARE,
+    by_subset=False,
     title="Changed together, rightly",
     needs_gold=True,
 )
-_add(
+def jaccard_correct(case: Case) -> Values:
+    return _share(case, "jaccard_correct", case.shared(jaccards)["jaccard_correct"])
+
+
+@metric(
     "jaccard_incorrect",
     "jaccard of the changes to an incorrect label",
     "overlap of the changes to a wrong label",
+    applies=is_pair,
+    within=SHARE,
+    by_subset=False,
     title="Changed together, wrongly",
     needs_gold=True,
 )
-_add(
+def jaccard_incorrect(case: Case) -> Values:
+    return _share(case, "jaccard_incorrect", case.shared(jaccards)["jaccard_incorrect"])
+
+
+@metric(
     "jaccard_same",
     "|changed by both to the same label| / |D_icl | D_gd|",
     "overlap that asks for the same new label (the published code)",
+    applies=is_pair,
+    within=SHARE,
+    by_subset=False,
     title="Changed to the same label",
 )
-_add(
+def jaccard_same(case: Case) -> Values:
+    return _share(case, "jaccard_same", case.shared(jaccards)["jaccard_same"])
+
+
+@metric(
     "jaccard_corrected",
     "(J - J_e) / (1 - J_e), J_e = e / (|D_icl| + |D_gd| - e), e = |D_icl| |D_gd| / queries",
     "jaccard above what sets of these sizes share by chance",
+    applies=is_pair,
     within=(-math.inf, 1.0),
+    by_subset=False,
     title="Changed together, above chance",
 )
-_add(
+def jaccard_corrected(case: Case) -> Values:
+    icl, gd = changes(case)
+    parts = torch.stack([icl & gd, icl, gd, torch.ones_like(icl)], -1)
+    return Pooled("jaccard_corrected", parts, corrected_jaccard, case.against.learning)
+
+
+@metric(
     "label_change_correlation",
     "corr(c.logp_k - z.logp_k, g.logp_k - z.logp_k), mean over classes and per-class mean over queries removed",
     "do label preferences move alike, query by query",
+    applies=is_pair,
     within=COSINE,
+    by_subset=False,
     title="Label probabilities move together",
 )
+def label_change_correlation(case: Case) -> Values:
+    x, y = label_changes(case)
+    parts = torch.cat([torch.ones_like(x[:, :1]), x, y, x * x, y * y, x * y], -1)
+    return Pooled("label_change_correlation", parts, pooled_correlation, case.against.learning)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dualscope.core.statistics import COSINE, SHARE, Bounds
+from dualscope.core.statistics import COSINE, SHARE
 from dualscope.learners.hidden_states.function_vector import SHUFFLES, indirect_effects
 from dualscope.learners.hidden_states.induction import induction_scores
 from dualscope.metrics.case import Case
-from dualscope.metrics.metric import METRICS, Metric
+from dualscope.metrics.metric import metric
 from dualscope.metrics.values import PerHead, Values
 
 if TYPE_CHECKING:
@@ -37,37 +37,29 @@ def measure_heads(bench: Bench, names: Iterable[str]) -> dict[str, Tensor]:
     return found
 
 
-def _of_heads(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    for name in names:
-        yield PerHead(name, case.heads[name])
-
-
-def _add(name: str, formula: str, about: str, within: Bounds) -> None:
-    METRICS.add(
-        name,
-        Metric(
-            name,
-            about,
-            formula,
-            _of_heads,
-            lambda case: name in case.heads,
-            default=False,
-            by_subset=False,
-            per_head=True,
-            within=within,
-        ),
-    )
-
-
-_add(
+@metric(
     INDUCTION,
     "softmax weight from the last token to the one after its first occurrence",
     "how much a head looks at what followed the same token before, on random repeated sequences",
-    SHARE,
+    applies=lambda case: INDUCTION in case.heads,
+    within=SHARE,
+    by_subset=False,
+    default=False,
+    per_head=True,
 )
-_add(
+def induction_score(case: Case) -> Values:
+    return PerHead(INDUCTION, case.heads[INDUCTION])
+
+
+@metric(
     EFFECT,
     "p(right label | head's mean output) - p(right label), after shuffled labels",
     "how much likelier the right label becomes when a head's mean output in context takes its output's place",
-    COSINE,
+    applies=lambda case: EFFECT in case.heads,
+    within=COSINE,
+    by_subset=False,
+    default=False,
+    per_head=True,
 )
+def indirect_effect(case: Case) -> Values:
+    return PerHead(EFFECT, case.heads[EFFECT])
