@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from dualscope.core.statistics import ANYWHERE
 from dualscope.metrics.catalog import FAMILIES, METRICS, bounds_of
 from dualscope.metrics.measured_rows import measure
@@ -43,3 +45,12 @@ def test_every_number_lies_within_its_metrics_bounds() -> None:
     anywhere = [name for name in METRICS if bounds_of(name) == ANYWHERE]
     assert anywhere == list(REPLAYS)  # the share of an effect may overshoot, or go against it
     assert bounds_of("of a plugin that is not loaded") == ANYWHERE
+
+
+@pytest.mark.parametrize(
+    "first", ["catalog", "measured_rows", "measured", "response.measured_response", "prediction"]
+)
+def test_whatever_module_is_imported_first(first: str) -> None:
+    command = f"import dualscope.metrics.{first}; from dualscope import METRICS; print(*METRICS)"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == list(METRICS)

@@ -25,6 +25,11 @@ FAMILIES = (
     "replay",
     "response.definitions",
 )
+USERS = (
+    "measured",
+    "measured_rows",
+    "measured_response",
+)  # modules that use this catalog, and define no metric
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")
 
@@ -63,6 +68,7 @@ def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[
 
 
 for _module in walk_packages(import_module("dualscope.metrics").__path__, "dualscope.metrics."):
-    import_module(_module.name)  # a metric is one file here: it needs no line in the list above
+    if _module.name.rpartition(".")[2] not in USERS:
+        import_module(_module.name)  # a metric is one file here: it needs no line in the list above
 METRICS.arrange(_rank)
 DEFAULT = tuple(name for name in METRICS if METRICS[name].default)
