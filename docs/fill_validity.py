@@ -10,8 +10,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from dualscope.core.rows import learning_of
-
 PAGE = Path(__file__).parent / "validity.md"
 LEARNERS = ("gd", "lcgd")
 # What stands in a column: learner (None: the one under test), control, variant, metric.
@@ -39,8 +37,8 @@ def figures(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         aggregate = row["layer"] is None and row["head"] is None and row["step"] is None
         if aggregate and row["reference"] == "in-context" and math.isfinite(row["value"]):
-            own = learning_of(row)
-            key = (row["model"], row["task"], own.name, own.control, row["variant"], row["metric"])
+            learner = row["learner"].removesuffix(f"/{row['control']}")
+            key = (row["model"], row["task"], learner, row["control"], row["variant"], row["metric"])
             values[key].append(row["value"])
     places = sorted({(model, task) for model, task, *_ in values})
     lines = [

@@ -29,7 +29,7 @@ def row(learner: str, value: float, **rest: Any) -> dict[str, Any]:
 
 def test_figures_are_means_over_seeds() -> None:
     rows = [row("gd", 0.2), row("gd", 0.4), row("gd", 0.9, layer=3), row("dilution", 0.7)]
-    rows += [row("gd", 0.1, control="random-labels"), row("gd", 0.5, reference="gd")]
+    rows += [row("gd/random-labels", 0.1, control="random-labels"), row("gd", 0.5, reference="gd")]
     head, _, line = fill_validity.figures(rows).splitlines()
     found = dict(
         zip((part.strip() for part in head.split("|")), (c.strip() for c in line.split("|")), strict=True)

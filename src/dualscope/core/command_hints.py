@@ -1,4 +1,4 @@
-"""How this program was started: what hints tell people to type is what works where they are."""
+"""How this program was started, so that the commands in its hints can be typed as they are shown."""
 
 from __future__ import annotations
 

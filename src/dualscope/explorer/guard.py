@@ -1,4 +1,4 @@
-"""Who may ask: this machine's own browser, from the page that was opened here, and nobody else."""
+"""Who may ask: this machine's own browser, from the page that was opened here, and no other program or site."""
 
 from __future__ import annotations
 

@@ -102,5 +102,5 @@ class Jobs:
 def _soon(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
     try:
         loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:  # the loop is closed: nobody counts any more
+    except RuntimeError:  # the loop is closed: no page is left to tell
         return

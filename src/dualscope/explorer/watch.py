@@ -15,7 +15,7 @@ EVERY = 0.05  # seconds between two reports of progress
 
 
 class Cancelled(Exception):
-    """Nobody waits for this any more."""
+    """The page has asked for something else since: the job is cancelled."""
 
 
 class Watch:

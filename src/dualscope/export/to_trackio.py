@@ -14,7 +14,7 @@ from dualscope.export.names import by_step, project
 from dualscope.export.tracked import TrackedStudy
 
 ELSEWHERE = ("SPACE_ID", "SERVER_URL", "WEBHOOK_URL", "BUCKET_ID", "DATASET_ID")
-"""Settings of Trackio that would send runs to somebody."""
+"""Settings of Trackio that would send runs to another machine."""
 
 
 def to_trackio(study: TrackedStudy, folder: Path | None, tell: Callable[[str], None]) -> list[str]:

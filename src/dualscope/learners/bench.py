@@ -265,7 +265,7 @@ class Bench:
         self._learned[learning] = learned
 
     def forget(self, learning: LearnerSpec) -> None:
-        """Let go of a result that nobody will ask for again: a sweep over rates would keep all its traces."""
+        """Let go of a result that is not needed again: a sweep over rates would keep all its traces."""
         if learning not in (ZERO_SHOT, IN_CONTEXT):
             self._learned.pop(self._without_idle_rate(learning), None)
 

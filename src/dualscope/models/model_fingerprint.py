@@ -1,4 +1,4 @@
-"""Noticing that somebody else's code left a model other than it found it."""
+"""Tells whether a plugin's code has changed a model's weights, hooks or methods."""
 
 from __future__ import annotations
 

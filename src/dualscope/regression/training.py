@@ -23,7 +23,7 @@ AHEAD = 16  # steps whose tasks are drawn at once
 
 
 def silent(_: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dualscope.models.files.source import EMBEDDED
 
 
 def named_model(text: str) -> tuple[str | None, str]:
-    """What a model is called in rows, where somebody named it, and what it is loaded by.
+    """The name that a study gives a model (None: no name), and what the model is loaded by.
 
     >>> named_model("mine=models/checkpoint-1000"), named_model("owner/model@main"), named_model("runs/lr=1/last")
     (('mine', 'models/checkpoint-1000'), (None, 'owner/model@main'), (None, 'runs/lr=1/last'))

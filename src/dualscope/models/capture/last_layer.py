@@ -1,4 +1,4 @@
-"""Behind the last layer's keys and values, only the rows that somebody looks at.
+"""Behind the last layer's keys and values, only the rows that are read.
 
 Of a query the row that predicts its label is asked for, and of a context that is encoded nothing but keys and values.
 So in the last layer attention is computed for that row alone, and the MLP sees no other: what stands in the other rows

@@ -35,7 +35,7 @@ def section(data: Data) -> Section | None:
     made = [(words[0], chart) for name, words in METRICS.items() if (chart := _chart(data, name)) is not None]
     if not made:
         return None
-    about = "What single heads do in in-context learning: nobody is compared here."
+    about = "What single heads do in in-context learning: no learner is compared."
     return Section("heads", "Single heads", (Tabs("heads-tabs", "A head", tuple(made)),), about)
 
 

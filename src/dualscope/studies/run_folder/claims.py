@@ -59,7 +59,7 @@ class Claims:
             self.release(key)
 
     def take(self, key: str) -> bool:
-        """Claim a piece of work; False where somebody has it."""
+        """Claim a piece of work; False where another process has it."""
         if key in self._held and self.holds(key):
             return False
         name, mine = f"claims/{key}", self._signature()
