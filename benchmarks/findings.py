@@ -117,7 +117,7 @@ def _run(folder: Folder) -> Iterable[str]:
     rates = study["lr"] if isinstance(study["lr"], str) else ", ".join(f"{rate:g}" for rate in study["lr"])
     yield f"## {folder.verdicts[0]['setting']['model']}{', as a conversation' if study['chat'] else ''}\n"
     yield (
-        f"{record['at'][:10]}, {record['dtype']} on {record.get('device', '')}; {study['shots'][0]} shots, "
+        f"{record['at'][:10]}, {record['dtype']} on {record['where']['device']}; {study['shots'][0]} shots, "
         f"{_count(study['seeds'])} seeds; learning rate of the gradient learners: {rates} "
         f"(`{folder.path.name}`).\n"
     )

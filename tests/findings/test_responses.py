@@ -132,6 +132,13 @@ def test_of_several_rates_the_headline_takes_the_one_whose_plant_is_found_best()
     assert "move differently from in-context learning's on subj" in found.headline
 
 
+def test_where_reasons_differ_each_task_has_its_own() -> None:
+    lost, few = responses(plant=0.3), replace_task(responses(seeds=2), "subj")
+    headline = verdict_of(Setting("model", 16), "trained", [lost, few], count=499).headline
+    assert "cannot be told (sst2: planted in the model, the learner is not found again" in headline
+    assert "subj: 2 seeds cannot decide" in headline
+
+
 def test_holm_counts_tasks_and_hypotheses() -> None:
     one = judged(gd=0.5).answers[0]
     tasks = [replace_task(responses(gd=0.5), str(i)) for i in range(4)]

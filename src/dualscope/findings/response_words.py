@@ -138,8 +138,8 @@ def _moved(answers: Sequence[ResponseAnswer], title: str, said: Collection[str])
     where = _on(answers, said)
     if word == "cannot tell":
         step = next_step(max(answers, key=lambda a: a.seeds_needed or 0))
-        why = answers[0].why
-        return f"Whether {title} responds alike{where} cannot be told ({why}{'; ' + step if step else ''})."
+        why = "; ".join(filter(None, (_reasons(answers), step)))
+        return f"Whether {title} responds alike{where} cannot be told ({why})."
     scale = f"{short(value)}, where 0 is chance"
     if math.isfinite(target):
         scale += f" and {short(target)} is what we would see if it were {title}"
@@ -151,12 +151,25 @@ def _on(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
     return "" if {answer.task for answer in answers} == set(said) else f" on {_tasks(answers)}"
 
 
+def _reasons(answers: Sequence[ResponseAnswer]) -> str:
+    """Why there is no answer; by task where the reasons differ."""
+    tasks: dict[str, list[ResponseAnswer]] = {}
+    for answer in answers:
+        tasks.setdefault(answer.why, []).append(answer)
+    return (
+        "; ".join(tasks)
+        if len(tasks) < 2
+        else "; ".join(f"{_tasks(own)}: {why}" for why, own in tasks.items())
+    )
+
+
 def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
     word = answers[0].answer
     value, target = _mean([a.value.mean for a in answers]), _mean([a.target for a in answers])
     if word not in INSIDE:
-        return f"What happens inside the model{_on(answers, said)}: {word}" + (
-            f" ({answers[0].why})." if answers[0].why else "."
+        reasons = _reasons(answers)
+        return (
+            f"What happens inside the model{_on(answers, said)}: {word}{f' ({reasons})' if reasons else ''}."
         )
     of = f" of {short(target)}" if math.isfinite(target) else ""
     return f"Inside the model {INSIDE[word]}{_on(answers, said)} ({short(value)}{of})."
