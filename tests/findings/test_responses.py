@@ -69,6 +69,7 @@ def judged(**how: Any) -> ResponseVerdict:
         ({"gd": 0.5}, "partly alike", ""),
         ({"gd": 0.0}, "different", ""),
         ({"learned": 0.04}, "labels ignored", "4.0% depends on the labels"),
+        ({"learned": math.nan}, "cannot tell", "changes nothing"),
         ({"again": 0.0}, "labels copied", "in another order, the response is another"),
         ({"seeds": 2}, "cannot tell", "2 seeds cannot decide"),
         ({"own": 0.005}, "cannot tell", "0.5% depends on the labels"),

@@ -189,7 +189,9 @@ def _rival(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer]) ->
 
 
 def _percent(answers: Sequence[ResponseAnswer]) -> str:
-    shares = sorted(round(100 * answer.learned) for answer in answers)
+    shares = sorted(round(100 * answer.learned) for answer in answers if math.isfinite(answer.learned))
+    if not shares:
+        return "an unknown share"
     return f"{shares[0]} %" if shares[0] == shares[-1] else f"{shares[0]} to {shares[-1]} %"
 
 
