@@ -332,7 +332,9 @@ class _Draft:
                 "labels ignored", f"of what the context does, {learned:.1%} depends on the labels"
             )
         if math.isnan(learned):
-            return Decision("cannot tell", "in-context learning changes nothing, or its share was not measured")
+            return Decision(
+                "cannot tell", "in-context learning changes nothing, or its share was not measured"
+            )
         if len(values) < SEEDS:
             return Decision(
                 "cannot tell", f"{len(values)} seed{'s' * (len(values) != 1)} cannot decide", SEEDS
