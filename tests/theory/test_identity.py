@@ -24,7 +24,7 @@ STATED = {
 GRAM = (
     "features",
     "softmax-dual",
-    "variants",
+    "attention-variants",
     "representation",
     "bound",
 )  # topics of the Gram map's eigenvectors
@@ -76,14 +76,14 @@ def test_sides_of_unlike_shape_are_refused() -> None:
 
 
 def test_topics_and_names_choose() -> None:
-    assert {one.topic for one in chosen(("vonoswald",))} == {"vonoswald"}
+    assert {one.topic for one in chosen(("linear-attention-step",))} == {"linear-attention-step"}
     assert {one.name for one in chosen(("gd-momentum", "softmax-split"))} == {"gd-momentum", "softmax-split"}
     assert len(chosen()) == len(IDENTITIES)
     assert tuple(dict.fromkeys(one.topic for one in chosen())) == TOPICS
 
 
 def test_command_table(cli: Callable[..., Any]) -> None:
-    result = cli("theory", "--only", "vonoswald", "--only", "icl-dual-form")
+    result = cli("theory", "--only", "linear-attention-step", "--only", "icl-dual-form")
     assert result.code == 0
     assert "all 4 hold" in result.out
     assert "vonoswald-gd++" in result.out
@@ -114,11 +114,11 @@ def test_a_broken_identity_fails_the_command(
     monkeypatch.setattr(
         vonoswald, "gd_steps", lambda x, y, start, eta, steps: right(x, y, start, -eta, steps)
     )
-    result = cli("theory", "--only", "vonoswald", "--json")
+    result = cli("theory", "--only", "linear-attention-step", "--json")
     assert result.code == 1
     passed = {row["name"]: row["passed"] for row in json.loads(result.out)}
     assert passed == {"vonoswald-one-layer": False, "vonoswald-k-layers": False, "vonoswald-gd++": True}
-    table = cli("theory", "--only", "vonoswald")
+    table = cli("theory", "--only", "linear-attention-step")
     assert table.code == 1
     assert "2 of 3 failed: vonoswald-one-layer, vonoswald-k-layers" in table.out
 
@@ -129,12 +129,12 @@ BREAKS = [
     ("icl_dual", "dw_icl", "icl-dual-form"),
     ("icl_dual", "dw_finetuned", "finetuning-dual-form"),
     ("icl_dual", "demonstration_mass", "softmax-split"),
-    ("vonoswald", "gd_plus_plus", "vonoswald-gd++"),
+    ("linear_attention_step", "gd_plus_plus", "vonoswald-gd++"),
     ("features", "exp_kernel", "features-gram"),
     ("softmax_dual", "feature_attention", "softmax-dual-random-exact"),
     ("softmax_dual", "token_steps", "softmax-dual-steps"),
-    ("variants", "regularized_output", "variant-regularized"),
-    ("variants", "negative_output", "variant-negative"),
+    ("attention_variants", "regularized_output", "variant-regularized"),
+    ("attention_variants", "negative_output", "variant-negative"),
     ("representation", "attention_of", "loss-contrastive"),
     ("representation", "negative_output", "loss-contrastive-negative"),
     ("likeness", "demonstration_mass", "dilution"),

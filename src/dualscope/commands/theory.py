@@ -28,7 +28,7 @@ def theory(
     With --model and --task, the identity that needs a real model: the context, for each query, is a change of the MLPs'
     input weights and output biases (in float64).
 
-    Examples: dualscope theory --only vonoswald; dualscope theory --model embedded --task embedded-sst2
+    Examples: dualscope theory --only linear-attention-step; dualscope theory --model embedded --task embedded-sst2
     """
     if model is not None or task is not None:
         _on_a_model(model or "embedded", task, data, shots, queries, seed, offline, as_json)
