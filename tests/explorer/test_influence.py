@@ -79,7 +79,8 @@ def test_it_is_what_flipping_by_hand_shows(explorer: Explorer) -> None:
         values = np.array(found[name]["values"])
         np.testing.assert_allclose(values[:, 1], wanted, rtol=0, atol=1e-4)
     assert np.abs(np.array(found["gd"]["values"])[:, 1]).max() > 1e-3
-    assert np.array(found["gd"]["values"])[:, 2].tolist() == [0, 0]  # no step was taken on the third
+    # No step was taken on the third; what is read beside other draws is rounded as they are.
+    assert np.abs(np.array(found["gd"]["values"])[:, 2]).max() < 1e-12
     assert np.abs(np.array(found["in-context"]["values"])[:, 2]).max() > 1e-3
 
 
