@@ -95,7 +95,10 @@ def test_the_guard_sees_what_float64_sees(lr: float) -> None:
     found = sizes(case, case.reread)
     for name, of in (("snr", "attn_out"), ("snr_scores", "attn_scores")):
         wrong = (change(narrow, learned.trace, of) - change(wide, exact.trace, of)).norm(dim=-1).sum(0)
-        seen = found[name].noise.sum(0)
+        # A change that float32 rounds away is exactly zero, and has no value that could be wrong.
+        moved = change(narrow, learned.trace, of).norm(dim=-1).sum(0) > 0
+        assert int(moved.sum()) >= len(moved) - 1
+        seen, wrong = found[name].noise.sum(0)[moved], wrong[moved]
         assert bool((seen > 0.5 * wrong).all()), (name, seen / wrong)
         assert bool((seen < 20 * wrong).all()), (name, seen / wrong)
     rows = {(r["metric"], r["layer"]): r["value"] for r in measure(case).rows}

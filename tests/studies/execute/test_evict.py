@@ -167,7 +167,7 @@ def test_workers_of_their_own(fields: dict[str, Any], cache: Path, tmp_path: Pat
 
 
 def test_a_failed_cell_keeps_its_model(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
-    learners = [{"learner": "gd", "lr": 1e30}, "lcgd"]
+    learners = [{"learner": "gd", "lr": 1e300}, "lcgd"]
     result = run(fields | {"models": ["owner/tiny"], "learners": learners}, tmp_path / "run")
     assert result.failures
     assert kept(cache) == ALL
