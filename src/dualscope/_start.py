@@ -7,7 +7,7 @@ PROGRAM = "dualscope"
 
 
 def hush() -> None:
-    """Where this process is the command line (and not somebody's notebook), have the system itself end it."""
+    """Where this process is the command line (and not a notebook), have the system itself end it."""
     name = (getattr(sys, "argv", None) or [""])[0]
     started = name == "-m" or name.replace("\\", "/").rpartition("/")[2] == PROGRAM
     _change(signal.default_int_handler, signal.SIG_DFL, started)

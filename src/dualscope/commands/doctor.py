@@ -168,7 +168,7 @@ def _plugins(model: "Model", lesson: "Lesson") -> list[Finding]:
             rows = measure_cell(Bench(model, lesson), learning, metrics=["accuracy"]).rows
             said = f"works (accuracy {next(row['value'] for row in rows if row['layer'] is None):.2f})"
             found.append(Finding(f"your learner {name}", said))
-        except Exception as error:  # somebody else's code fails as it likes
+        except Exception as error:  # code of other packages may raise anything
             found.append(Finding(f"your learner {name}", f"FAILED ({reason(error)})", 0.0))
     return found
 

@@ -55,7 +55,7 @@ def export(
 
 
 def _writer(to: Tracker) -> Writer:
-    """Nobody's client is imported before it is asked for."""
+    """A client is imported when it is asked for, and not before."""
     if to == "mlflow":
         from dualscope.export.to_mlflow import to_mlflow
 

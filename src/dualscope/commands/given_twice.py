@@ -1,6 +1,6 @@
 """An option that takes one value and is given twice: the last one counts, as everywhere, and that is said.
 
-Options such as ``--model`` may be repeated and add up, so somebody may expect it of ``--shots 2 --shots 4`` too.
+Options such as ``--model`` may be repeated and add up, so a user may expect it of ``--shots 2 --shots 4`` too.
 """
 
 from collections import Counter

@@ -34,7 +34,7 @@ def ended_like_interrupted() -> Iterator[None]:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that stays
                 before[number] = signal.signal(number, end)
-    except ValueError:  # not the main thread: somebody else decides about signals
+    except ValueError:  # not the main thread, which decides about signals
         pass
     try:
         yield

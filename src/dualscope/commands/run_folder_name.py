@@ -1,4 +1,4 @@
-"""Where a run goes that nobody named: after what is run, and never into another study's folder."""
+"""Where a run without a name goes: after what is run, and never into another study's folder."""
 
 import re
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ def validate(
         raise InputError("--chat needs --model: the chat template is its tokenizer's")
     loaded = Task.load(task, data=data, offline=offline, chat=chat)
     asked = SHOTS if shots is None else shots
-    # A small split is no reason to stop where nobody asked for more, or where no model learns from it.
+    # A small split is no reason to stop where no more was asked for, or where no model learns from it.
     if shots is None or model is None:
         splits = loaded.config.splits
         kept = 1 if splits.train == splits.evaluation else 0  # one has to be left as a query

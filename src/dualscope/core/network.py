@@ -1,7 +1,7 @@
 """What leaves this machine: what was asked for, and with ``--offline`` nothing.
 
 The hub's libraries read their settings from the environment when they are imported, so these are set when dualscope
-itself is imported: before any command or worker can have imported them. Where somebody imported them earlier (a
+itself is imported: before any command or worker can have imported them. Where they were imported earlier (a
 notebook), the same settings are made in them.
 """
 

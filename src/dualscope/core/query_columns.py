@@ -43,7 +43,7 @@ class QueryColumn:
         return column_name(self.metric, label, None) + ("_layers" if self.layers else "")
 
     def field(self, kind: pa.DataType) -> pa.Field:
-        """The column as Arrow has it, with what it is in its metadata."""
+        """The column as Arrow has it, with its metric and reference in its metadata."""
         reference: Any = self.reference.facts if isinstance(self.reference, LearnerSpec) else self.reference
         said = canonical({"metric": self.metric, "reference": reference, "layers": self.layers})
         return pa.field(self.name, kind, metadata={_KEY: said.encode()})

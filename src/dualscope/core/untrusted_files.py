@@ -1,4 +1,4 @@
-"""Reading files that somebody else made: whatever is wrong with one is an `InputError` with its name and the reason.
+"""Reading files that others made: whatever is wrong with one is an `InputError` with its name and the reason.
 
 Everything that comes from outside passes here: study and task files, model folders and their cards, run folders, data.
 Sizes are bounded, and only regular files are opened: a pipe or a device would be waited for, or read for ever.
@@ -15,7 +15,7 @@ from typing import Any
 from dualscope.core.errors import InputError
 
 LARGEST_TEXT = 64 * 2**20  # bytes of a configuration, a tokenizer's table, a card
-LONGEST_REASON = 300  # characters of somebody else's message
+LONGEST_REASON = 300  # characters of another library's message
 
 
 @contextmanager

@@ -197,7 +197,7 @@ class DrawsBeside(Weights):
 
     @torch.no_grad()
     def norms(self, values: Gradient) -> Tensor:
-        """The norm of each layer's share of every draw, [draws, layers]; NaN where nobody will look at it."""
+        """The norm of each layer's share of every draw, [draws, layers]; NaN where no metric asks for it."""
         shape, dtype = (self.draws, self.model.n_layers), wide(self.model.dtype)
         if not self.measures:
             return torch.full(shape, torch.nan, dtype=dtype, device=self.model.device)

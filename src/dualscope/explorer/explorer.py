@@ -71,7 +71,7 @@ class Explorer:
         controls = []
         with watched(desk.bench.model, watch):
             watch.tell(_lesson_of(desk.bench, notes))
-            # Those that took long last time come last, so that nobody waits for them.
+            # Those that took long last time come last, so that the quick ones do not wait.
             learners = sorted(state.learners, key=lambda name: self._took.get(name, 0.0))
             for learning in (ZERO_SHOT, IN_CONTEXT, *(learning_of(name, state) for name in learners)):
                 told = self._tell_of(desk, state, learning, watch)

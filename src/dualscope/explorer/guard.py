@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TOKEN = "X-Dualscope-Token"
 LOOPBACK = ("127.0.0.1", "localhost")
 HEADERS: Mapping[str, str] = {
-    # No script but our own files; nothing from elsewhere; nobody may put the page in a frame.
+    # No script but our own files; nothing from elsewhere; no other page may show this one in a frame.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
@@ -114,7 +114,7 @@ class Guard:
         async def closed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                # What was refused may still be sending a body that nobody reads.
+                # What was refused may still be sending a body, which is not read.
                 own += [(b"connection", b"close")] if refused else []
                 message = {**message, "headers": [*message.get("headers", []), *own]}
             await send(message)

@@ -1,4 +1,4 @@
-"""A study as Weights & Biases keeps it offline: a group of runs in a folder, uploaded only if somebody syncs it."""
+"""A study as Weights & Biases keeps it offline: a group of runs in a folder, uploaded only by `wandb sync`."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Reread:
 
 @dataclass(frozen=True)
 class Result:
-    """A learner's result with who it is and what it is to the question."""
+    """A learner's result, with its spec and its role."""
 
     learning: LearnerSpec
     role: Role
@@ -140,7 +140,7 @@ class Learner(ABC, Generic[O]):
         None  # of a null that always decides in the verdict: what it takes away, in a word
     )
     ranked: ClassVar[bool] = True  # whether it stands beside other ceilings
-    role: ClassVar[Role] = "hypothesis"  # what it is to the question
+    role: ClassVar[Role] = "hypothesis"  # its part in the question, see the vocabulary
     options: ClassVar[type[Options]] = Options
     needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
     family: ClassVar[Family | None] = None  # what kind of mechanism it proposes; None: one of its own

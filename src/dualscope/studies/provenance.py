@@ -116,7 +116,9 @@ def _keep(run: RunFolder, facts: Mapping[str, Any]) -> None:
     while True:
         names = run.folder.names(PARTS, ".json")
         run.write_json(FILE, known(run))
-        if run.folder.names(PARTS, ".json") == names:  # else somebody wrote in between, and would be missing
+        if (
+            run.folder.names(PARTS, ".json") == names
+        ):  # else another process wrote in between, and would be missing
             return
 
 

@@ -1,4 +1,4 @@
-"""Learning rates that nobody typed: chosen by a run, kept as rates/<key>.json with the curve they were chosen from, or
+"""Learning rates that were not given: chosen by a run, kept as rates/<key>.json with the curve they come from, or
 recorded in a model's card (``lr: recorded``).
 """
 

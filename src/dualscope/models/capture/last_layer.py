@@ -2,7 +2,7 @@
 
 Of a query the row that predicts its label is asked for, and of a context that is encoded nothing but keys and values.
 So in the last layer attention is computed for that row alone, and the MLP sees no other: what stands in the other rows
-from there on is not a number of the model's, and nobody reads it.
+from there on is not a number of the model's, and is not read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def narrow_mlp(model: Model, rows: RowIndex, stack: ExitStack) -> None:
 def _position_wise(model: Model) -> Iterator[nn.Module]:
     """The last block's children that hold linear layers and no attention: MLPs, which treat every row by itself.
 
-    Not a mixture of experts, which sorts rows, and not one that somebody else watches: they expect all rows.
+    Not a mixture of experts, which sorts rows, and not one that other hooks watch: they expect all rows.
     """
     if model.has_experts:
         return

@@ -74,7 +74,7 @@ def _fill(path: Path, header: GgufHeader, folder: Path) -> None:
         f".{folder.name}-*"
     ):  # by one that was killed: whoever holds the lock is alone
         shutil.rmtree(left, ignore_errors=True)
-    if folder.exists():  # damaged, else nobody would have called
+    if folder.exists():  # damaged, else this were not called
         shutil.rmtree(folder)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -162,7 +162,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the bars of transformers and tqdm where nobody sees them move."""
+    """Without the bars of transformers and tqdm where there is no terminal."""
     if sys.stderr.isatty():
         yield
         return

@@ -23,7 +23,7 @@ MOST_TENSORS, MOST_FIELDS = 100_000, 10_000
 MOST_ITEMS = 2_000_000  # of all arrays together: the largest vocabularies with their merges have 1.3 million
 LONGEST_NAME, LONGEST_TEXT = 1024, 2**24
 LONGEST_KEPT = (
-    256  # characters of a field's text that are kept: templates are longer, and nobody asks for them here
+    256  # characters of a field's text that are kept: templates are longer, and are not needed here
 )
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The format's types of numbers, as struct spells them."""

@@ -65,7 +65,7 @@ def embed(tokens: Tensor) -> Tensor:
 
 
 def causal_free_mask(n: int) -> Tensor:
-    """Every token sees the n examples, and nobody the query: [1, 1, n + 1, n + 1], additive."""
+    """Every token sees the n examples, and no token sees the query: [1, 1, n + 1, n + 1], additive."""
     mask = torch.zeros(1, 1, n + 1, n + 1, dtype=torch.float64)
     mask[..., -1] = torch.finfo(mask.dtype).min
     return mask

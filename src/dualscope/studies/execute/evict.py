@@ -1,4 +1,4 @@
-"""Weights leave the hub's cache once nobody of this run needs them any more: ``--evict``.
+"""Weights leave the hub's cache once this run needs them no more: ``--evict``.
 
 A model of the hub goes when the run folder holds every cell that the study has of it, of all shards and whoever
 computed them. Only what this run has brought into the cache goes, as it noted in its folder: what was there before is

@@ -271,14 +271,14 @@ class Runner:
         return [replace(work, memory=estimator.memory_of(work)) for work in works]
 
     def processes(self, works: Sequence[Work]) -> int:
-        """As many as were asked for, or suit; where nobody asked, no more than fit on a GPU by the estimate."""
+        """As many as were asked for, or suit; without a number, no more than fit on a GPU by the estimate."""
         if not self.shares_gpu:
             return self.jobs
         estimator = Estimator(self.run, (), self.resolver, "cuda")
         return fitting_jobs(self.jobs, max(map(estimator.memory_of, works), default=0), self.device)
 
     def _sort_out(self, works: Sequence[Work], watch: Claims) -> tuple[list[Work], list[Work]]:
-        """What nobody is at, and what others are: nothing is started for the latter."""
+        """What is free, and what other processes compute: nothing is started for the latter."""
         free: list[Work] = []
         held: list[Work] = []
         for work in works:
@@ -286,7 +286,7 @@ class Runner:
         return free, held
 
     def _say_who(self, held: Sequence[Work], watch: Claims, said: set[str]) -> None:
-        """For whom and since when we wait, whenever there is somebody new among them."""
+        """For whom and since when we wait, whenever one of them is new."""
         holders = {work.claimed.key: watch.holder(work.claimed.key) for work in held}
         news = {holder for holder in holders.values() if holder is not None} - said
         if news and not said:

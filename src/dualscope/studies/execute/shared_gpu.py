@@ -53,7 +53,7 @@ assert driver.cuCtxSynchronize() == 0
 def shared_gpu() -> Iterator[bool]:
     """Inside, processes that are started share a GPU through a service of their own, which ends with this one.
 
-    Gives whether they do. A service that somebody else has started is used as it is.
+    Gives whether they do. A service that was started elsewhere is used as it is.
     """
     if PIPES in os.environ or (USUAL / "control").exists():
         yield True

@@ -1,4 +1,4 @@
-"""Claims: several processes on one run folder each take what nobody else is computing.
+"""Claims: several processes on one run folder each take what no other is computing.
 
 A claim is a file that names its owner and is touched while the work goes on. It is stale when its owner is
 known to be dead, or has not touched it for `STALE` seconds (a host that went away): by the clock of the file
@@ -67,7 +67,7 @@ class Claims:
         try:
             if self.folder.create(name, mine) or (self._clear_stale(name) and self.folder.create(name, mine)):
                 return True
-        except OSError:  # the file may be there all the same: nobody would wait for it
+        except OSError:  # the file may be there all the same: no process would wait for it
             with contextlib.suppress(OSError):
                 self.release(key)
             raise

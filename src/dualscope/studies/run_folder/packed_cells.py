@@ -5,7 +5,7 @@
     packed/index/00000001.parquet                             which cells these two hold, where, and their digests
 
 A part is there once its index is: that file is created last, and only one process can create a number. The files of
-rows and queries have names that nobody else gives, and a number is never used again: so a process that stood still
+rows and queries have names that no other process gives, and a number is never used again: so a process that stood still
 for a day can overwrite or remove nothing that others have packed since. A cell in two parts counts as the later says.
 """
 

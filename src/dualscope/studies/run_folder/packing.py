@@ -5,7 +5,7 @@ the loose files that it holds are removed. So a kill loses nothing, and the same
 
 The claim on packing is a lease, so a process that stood still may wake up beside another. The numbers of parts fence it
 off: a process counts on from the last number that it saw when it had its claim, and creates each index exclusively.
-Where somebody has packed since, the number is taken, nothing is published and nothing is deleted.
+Where another process has packed since, the number is taken, nothing is published and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 CELLS_A_PART = 5000
 BYTES_A_PART = 32 * 2**20  # of Arrow tables
 LEFT = ("cells", "queries", "traces", "packed", "claims", "aside", "failures", "downloads")
-"""Parts of a run folder that are not copied: what is packed, what is large, what is somebody's work."""
+"""Parts of a run folder that are not copied: what is packed, what is large, what another process works on."""
 Partition = tuple[str | None, str | None]  # model, task
 
 
@@ -112,7 +112,7 @@ class _Packing:
         self.run, self.target, self.claims = run, target, claims
         self.in_place = str(target.folder) == str(run.folder)
         self.number = target.pack.last_number()
-        """The last part that we know of: nobody else may have published another when we do."""
+        """The last part that we know of: no other process may have published another when we do."""
         self.result = Packed()
 
     def pack_all(self, tell: Callable[[int, int], None]) -> Packed:

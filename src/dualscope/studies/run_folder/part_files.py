@@ -1,7 +1,7 @@
 """The files of a packed run: what they are called, what is in them, and that they are what they should be.
 
 An index notes the digests of the two files that it is about, and a seal over itself. So no reader takes rows that
-somebody else's process, a disk or a hand has changed for those that were packed.
+another process, a disk or a hand has changed for those that were packed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def file_of(kind: Kind, model: str | None, task: str | None, part: str) -> str:
 
 
 def _folder_name(value: str | None) -> str:
-    """As Hive has it; the columns in the files say the same, so that nobody has to read it back."""
+    """As Hive has it; the columns in the files say the same, so that the folders' names are never parsed."""
     if not value:
         return "__HIVE_DEFAULT_PARTITION__"
     name = quote(value, safe="")
@@ -163,7 +163,7 @@ def _check_ranges(first: pa.ChunkedArray, length: pa.ChunkedArray) -> None:
 
 
 def check_cells(column: pa.ChunkedArray, index: pa.Table, kind: Kind) -> None:
-    """Every cell's rows are where the index says, all of them, and nobody else's."""
+    """Every cell's rows are where the index says, all of them and no others."""
     first, count = ("first", "rows") if kind == "rows" else ("first_query", "queries")
     entries = index.filter(pc.greater(index[count], 0))
     column = column.combine_chunks()

@@ -3,7 +3,7 @@
 The run folder has to be one that every node sees: a shared folder, or an fsspec URL.
 
 A cluster of this machine is for this run and its owner alone: its token is in no file and on no command line, its
-sockets and logs are in a folder that nobody else can enter, and it has no dashboard, which would ask the network in
+sockets and logs are in a folder that only its owner can enter, and it has no dashboard, which would ask the network in
 which cloud it stands.
 """
 
@@ -137,7 +137,7 @@ def _cluster(ray: Any) -> Iterator[None]:
     others = psutil.Process().children(recursive=True)
     address = os.environ.get("RAY_ADDRESS") or None
     with ExitStack() as kept:
-        # Ray makes its own folder open to everybody: it stands in one that nobody else can enter.
+        # Ray makes its own folder open to everybody: it stands in one that only its owner can enter.
         room = (
             None if address else tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or _short())
         )
