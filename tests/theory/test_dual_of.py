@@ -120,7 +120,7 @@ def test_numbers_out_of_range_are_explained(where: dict[str, int]) -> None:
 def test_a_changed_attention_is_refused_and_changed_projections_are_not() -> None:
     hf, tokenizer = tiny_model("gpt2", torch.float64)
     apply(hf, {"name": "regularized", "alpha": 0.5})
-    with pytest.raises(InputError, match=r"'regularized' attention .* dualscope\.theory\.variants"):
+    with pytest.raises(InputError, match=r"'regularized' attention .* dualscope\.theory\.attention_variants"):
         dual_of(Model(hf, tokenizer), random_lesson(), layer=0, head=0)
     hf, tokenizer = tiny_model("gpt2", torch.float64)
     apply(hf, {"name": "augmented"})
