@@ -10,6 +10,7 @@ from dualscope.core.response_products import parts_of, plant_name
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import Bench
 from dualscope.learners.response_bench import ResponseBench
+from dualscope.metrics.response import measured_response
 from dualscope.metrics.response.measured_response import MeasuredResponse, ResponseMeter
 from dualscope.models.trace import Trace
 from tests.learners.setting import tiny_bench, tiny_task
@@ -125,6 +126,51 @@ def test_against_one_learner_at_a_time(family: str) -> None:
     assert found.responses is not None
     parts, _ = parts_of(found.responses)
     assert {part.reference for part in parts} == {"own", "in-context", "plant:gd"}
+
+
+def test_what_is_copied_is_taken_out_of_both() -> None:
+    """<R,S> - <R,P><S,P> / mean <P_i,P_j>, by plain sums over the sets of other inputs."""
+    here = bench()
+    meter = ResponseMeter(here)
+    found = meter.measure(GD)
+    assert found.responses is not None
+    parts, levels = parts_of(found.responses)
+    (part,) = [one for one in parts if (one.reference, one.part) == ("in-context", "answers")]
+    assert part.copying is not None
+    assert not isinstance(meter.copying, str)
+    r, s, *sets = (
+        plain_response(one.answers.numpy(), [str(level) for level in levels])
+        for one in (meter.reference, meter.of(GD), *meter.copying)
+    )
+    assert len(sets) == 4
+    pairs = [(one, other) for i, one in enumerate(sets) for other in sets[:i]]
+    size = sum(float((one * other).sum()) for one, other in pairs) / len(pairs)
+    agreement = sum(plain_r(one, other) for one, other in pairs) / len(pairs)
+    mean = sum(sets) / len(sets)
+    assert part.copying.size == pytest.approx(size, abs=1e-9)
+    assert part.copying.agreement == pytest.approx(agreement, abs=1e-9)
+    assert part.copying.with_reference == pytest.approx(float((r * mean).sum()), abs=1e-9)
+    assert part.copying.with_own.total == pytest.approx(float((s * mean).sum()), abs=1e-9)
+    assert value(found, "copying") == pytest.approx(agreement, abs=1e-9)
+    assert value(found, "response_answers_given") == pytest.approx(part.given_copying)
+
+
+def test_a_layer_whose_response_is_rounding_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = bench()
+    whole = ResponseMeter(here).measure(GD)
+    reference = ResponseMeter(here).measure(IN_CONTEXT)
+    layers = range(here.bench.model.n_layers)
+    snr = [min(value(one, "response_snr", None, layer) for one in (whole, reference)) for layer in layers]
+    weakest = int(np.argmin(snr))
+    monkeypatch.setattr(measured_response, "SNR_FLOOR", sorted(snr)[1])
+    found = ResponseMeter(here).measure(GD)
+    assert found.responses is not None
+    kept = {
+        one.layer
+        for one in parts_of(found.responses)[0]
+        if (one.reference, one.part) == ("in-context", "outputs")
+    }
+    assert kept == set(layers) - {weakest}
 
 
 def test_what_is_in_context_learning_responds_as_it() -> None:
