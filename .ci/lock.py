@@ -85,9 +85,7 @@ def lines(names: Iterator[str] | list[str]) -> Iterator[str]:
         if name == BY_VERSION:
             yield f"# {name}=={version}"
         else:
-            yield " \\\n    ".join(
-                [f"{name}=={version}", *(f"--hash=sha256:{one}" for one in hashes(name, version))]
-            )
+            yield " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{one}" for one in hashes(name, version))])
 
 
 INSTALLED: dict[str, Distribution] = {canonicalize_name(d.metadata["Name"]): d for d in distributions()}

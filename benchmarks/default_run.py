@@ -23,17 +23,7 @@ def run(dtype: str) -> tuple[float, float]:
     """Seconds of the clock, and of the processor."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "dualscope.cli",
-            "run",
-            str(STUDY),
-            "--out",
-            folder,
-            "--dtype",
-            dtype,
-        ]
+        command = [sys.executable, "-m", "dualscope.cli", "run", str(STUDY), "--out", folder, "--dtype", dtype]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -41,9 +31,7 @@ def run(dtype: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", nargs="+", default=["float32", "auto"])
     args = parser.parse_args()
     os.environ.pop("OMP_NUM_THREADS", None)  # the run chooses its own threads

@@ -31,11 +31,7 @@ from dualscope.tasks.lesson import Lesson
 
 RATES = {"gd": 0.1, "lcgd": 0.1, "gd-all": 0.01, "gd-linearized": 0.1, "lcgd-matched": 0.1, "gd-matched": 0.1}
 TASK = "embedded-sst2"  # and of random models the lengths of mr, the same texts in a tokenizer of 50,000
-GROWTH: dict[str, tuple[int, ...]] = {
-    "draws": (8, 12, 16, 24),
-    "shots": (8, 16, 32, 64),
-    "queries": (10, 50, 100, 400),
-}
+GROWTH: dict[str, tuple[int, ...]] = {"draws": (8, 12, 16, 24), "shots": (8, 16, 32, 64), "queries": (10, 50, 100, 400)}
 
 
 class Alone(ResponseBench):
@@ -145,9 +141,7 @@ def columns(row: dict[str, Any], on_cpu: bool) -> list[object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=["embedded", *SHAPES], default="embedded")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", nargs="+", default=["float32"])

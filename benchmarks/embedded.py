@@ -31,9 +31,7 @@ def accuracy(trace: Trace, first: int | None = None) -> float:
     return float((trace.predictions == trace.labels)[:first].double().mean())
 
 
-def measure_task(
-    name: str, source: str, model: Model, seeds: range, queries: int, shots: int = 32
-) -> dict[str, Any]:
+def measure_task(name: str, source: str, model: Model, seeds: range, queries: int, shots: int = 32) -> dict[str, Any]:
     """One row of the card."""
     task = Task.load(name)
     rate = choose_rate(model, task, seeds, shots, queries=queries)
@@ -74,15 +72,10 @@ def measure_task(
 
 def bounds(rows: list[dict[str, Any]], queries: int) -> dict[str, bool]:
     """What the model is held to; see the card."""
-    mean = {
-        kind: float(np.mean([row[kind] for row in rows]))
-        for kind in ("chance", "zero-shot", "in-context", "gd")
-    }
+    mean = {kind: float(np.mean([row[kind] for row in rows])) for kind in ("chance", "zero-shot", "in-context", "gd")}
     two = [row for row in rows if "in-context, flipped" in row]
     untrained = [
-        binom.ppf(0.005, queries, row["chance"])
-        <= value * queries
-        <= binom.ppf(0.995, queries, row["chance"])
+        binom.ppf(0.005, queries, row["chance"]) <= value * queries <= binom.ppf(0.995, queries, row["chance"])
         for row in rows
         for kind, values in row["per_seed"].items()
         if kind.startswith(UNTRAINED)
@@ -100,9 +93,7 @@ def bounds(rows: list[dict[str, Any]], queries: int) -> dict[str, bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--task", action="append", help="of the embedded tasks; all of them if not given")
     parser.add_argument("--queries", type=int, default=500)
@@ -114,20 +105,13 @@ def main() -> None:
     for name in options.task or [name for name in catalog_names() if name.startswith("embedded-")]:
         rows.append(measure_task(name, options.model, model, range(options.seeds), options.queries))
         print(
-            json.dumps({key: value for key, value in rows[-1].items() if key not in ("per_seed", "curve")}),
-            flush=True,
+            json.dumps({key: value for key, value in rows[-1].items() if key not in ("per_seed", "curve")}), flush=True
         )
     held = bounds(rows, options.queries)
     for said, holds in held.items():
         print(f"{'holds' if holds else 'FAILS'}: {said}")
     if options.json:
-        facts = {
-            "queries": options.queries,
-            "seeds": options.seeds,
-            "shots": 32,
-            "tasks": rows,
-            "bounds": held,
-        }
+        facts = {"queries": options.queries, "seeds": options.seeds, "shots": 32, "tasks": rows, "bounds": held}
         options.json.write_text(json.dumps(facts, indent=1) + "\n")
 
 

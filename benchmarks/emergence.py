@@ -31,11 +31,7 @@ COLUMNS = (
     ("sim_am of gd", "gd", "", "sim_am"),
     ("explained by gd", "gd", "", "explained"),
 )
-PANELS = (
-    ("accuracy", COLUMNS[:3]),
-    ("sim_aou", COLUMNS[3:6]),
-    ("likeness of gd", (COLUMNS[6], COLUMNS[7])),
-)
+PANELS = (("accuracy", COLUMNS[:3]), ("sim_aou", COLUMNS[3:6]), ("likeness of gd", (COLUMNS[6], COLUMNS[7])))
 
 
 def curves(run: Path) -> dict[Key, dict[int, Point]]:

@@ -124,24 +124,14 @@ class Made:
         return found
 
 
-CONTROLS = (
-    "untrained",
-    "random-update",
-    "mismatched",
-    "random-labels",
-    "other-task",
-    "zero-shot-offset",
-    "dilution",
-)
+CONTROLS = ("untrained", "random-update", "mismatched", "random-labels", "other-task", "zero-shot-offset", "dilution")
 Shape = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 SHAPES: dict[str, Shape] = {
     "normal": lambda rng, size: rng.standard_normal(size),
     "few high": lambda rng, size: rng.exponential(size=size) - np.log(2),
     "few low": lambda rng, size: np.log(2) - rng.exponential(size=size),
     "one in five far up": lambda rng, size: 4.0 * (rng.random(size) < 0.2) + 0.1 * rng.standard_normal(size),
-    "one in five far down": lambda rng, size: (
-        -4.0 * (rng.random(size) < 0.2) + 0.1 * rng.standard_normal(size)
-    ),
+    "one in five far down": lambda rng, size: -4.0 * (rng.random(size) < 0.2) + 0.1 * rng.standard_normal(size),
     "mean 0, few low": lambda rng, size: 1 - rng.exponential(size=size),
     "mean 0, one in five far down": lambda rng, size: 0.8 - 4.0 * (rng.random(size) < 0.2),
 }
@@ -151,9 +141,7 @@ SHAPES: dict[str, Shape] = {
 def said(made: Made, word: str, studies: int, seed: int = 0) -> float:
     """In what share of studies some learner on some task gets this answer."""
     rng = np.random.default_rng(seed)
-    return float(
-        np.mean([any(a.answer == word for a in verdict(made.evidence(rng)).answers) for _ in range(studies)])
-    )
+    return float(np.mean([any(a.answer == word for a in verdict(made.evidence(rng)).answers) for _ in range(studies)]))
 
 
 def learned(seeds: int, queries: int, low: float, high: float, studies: int = 300) -> float:
@@ -179,9 +167,7 @@ def spread_of(place: str) -> list[tuple[str, Spread, int]]:
         for task in made.tasks:
             plain = [who for who in made.learnings(task) if who.name == "gd" and who.control is None]
             for gd in plain:
-                own, other = (
-                    EvidenceKey(task, "trained", who, "sim_aou") for who in (gd, gd.under("random-labels"))
-                )
+                own, other = (EvidenceKey(task, "trained", who, "sim_aou") for who in (gd, gd.under("random-labels")))
                 left, right = made.pair(own, other)
                 if left.size:
                     found.append((f"{setting.model} {task}", components(left - right), left.shape[1]))
@@ -205,13 +191,7 @@ def _is_wanted(cell: StoredCell) -> bool:
 
 def tables(studies: int) -> Iterator[str]:
     """What the whole rule promises, in Markdown."""
-    heads = [
-        "seeds",
-        "how seeds vary",
-        "false above, 1 learner",
-        "any of 10 learners x 3 tasks",
-        "false not above",
-    ]
+    heads = ["seeds", "how seeds vary", "false above, 1 learner", "any of 10 learners x 3 tasks", "false not above"]
     yield "| " + " | ".join([*heads, "an effect of .2 found"]) + " |"
     yield "|" + "---|" * 6
     for seeds in (5, 10):
@@ -240,9 +220,7 @@ def main() -> None:
     parser.add_argument("--run", help="a run folder to take the spread from")
     parser.add_argument("--draws", type=int, default=1500)
     parser.add_argument("--effect", type=float, default=0.1)
-    parser.add_argument(
-        "--studies", type=int, default=400, help="whole studies, each put through the whole rule"
-    )
+    parser.add_argument("--studies", type=int, default=400, help="whole studies, each put through the whole rule")
     options = parser.parse_args()
     for line in tables(options.studies):
         print(line, flush=True)

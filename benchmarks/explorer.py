@@ -105,10 +105,7 @@ def influence(address: str, explorer: Explorer, edits: int) -> Times:
         asked = json.dumps({"page": "benchmark", "state": state})
         connection.request("POST", "/api/influence", asked, headers)
         events = [json.loads(line) for line in connection.getresponse()]
-        if [event["event"] for event in events if event["event"] != "progress"] != [
-            *["influence"] * 2,
-            "done",
-        ]:
+        if [event["event"] for event in events if event["event"] != "progress"] != [*["influence"] * 2, "done"]:
             raise RuntimeError(f"no two matrices: {events[-1]}")
         if edit:
             times["influence"].append(time.perf_counter() - began)
@@ -130,10 +127,7 @@ def in_browser(address: str, edits: int) -> Times:
 
 
 def lines_of(title: str, times: Times) -> list[str]:
-    return [
-        f"{title:14}{name:11}{min(t):6.2f}{statistics.median(t):7.2f}{max(t):7.2f} s"
-        for name, t in times.items()
-    ]
+    return [f"{title:14}{name:11}{min(t):6.2f}{statistics.median(t):7.2f}{max(t):7.2f} s" for name, t in times.items()]
 
 
 def write(lines: list[str]) -> None:

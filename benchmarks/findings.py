@@ -40,9 +40,7 @@ class Folder:
     @cached_property
     def verdicts(self) -> list[dict[str, Any]]:
         order = {labels: place for place, labels in enumerate(self.study["demo_labels"])}
-        return sorted(
-            self.json("response.json")["verdicts"], key=lambda one: order[one["setting"]["demo_labels"]]
-        )
+        return sorted(self.json("response.json")["verdicts"], key=lambda one: order[one["setting"]["demo_labels"]])
 
     @cached_property
     def summary(self) -> list[dict[str, str]]:
@@ -52,19 +50,10 @@ class Folder:
     def value(self, task: str, labels: str, learner: str, metric: str) -> dict[str, Any] | None:
         """A row of the summary of a trained model, with every seed's value."""
         for row in self.summary:
-            own = (
-                row["task"],
-                row["learner"],
-                row["metric"],
-                row["control"],
-                row["variant"],
-                row["intervention"],
-            )
+            own = (row["task"], row["learner"], row["metric"], row["control"], row["variant"], row["intervention"])
             if own != (task, learner, metric, "", "trained", ""):
                 continue
-            if (
-                row["role"] == "baseline"
-            ):  # it sees no demonstrations, yet abstract labels are the queries' too
+            if row["role"] == "baseline":  # it sees no demonstrations, yet abstract labels are the queries' too
                 same = (row["demo_labels"] == "abstract") == (labels == "abstract")
             else:
                 same = row["demo_labels"] == labels and row["reference"] in ("", "in-context")
@@ -77,24 +66,12 @@ class Folder:
     def layer_shares(self) -> dict[tuple[str, str], np.ndarray]:
         """The learned share of in-context learning's outputs, [seeds, layers], by task and labels."""
         kept: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
-        columns = [
-            "task",
-            "demo_labels",
-            "seed",
-            "learner",
-            "control",
-            "metric",
-            "reference",
-            "layer",
-            "value",
-        ]
+        columns = ["task", "demo_labels", "seed", "learner", "control", "metric", "reference", "layer", "value"]
         for file in sorted((self.path / "cells").glob("*.parquet")):
             if file.stat().st_size and "metric" in pq.read_schema(file).names:
                 rows = pq.read_table(file, columns=columns, filters=[("metric", "=", "learned_share_aou")])
                 for row in rows.to_pylist():
-                    plain = (
-                        row["learner"] == "in-context" and row["control"] is None and row["reference"] is None
-                    )
+                    plain = row["learner"] == "in-context" and row["control"] is None and row["reference"] is None
                     if plain and row["layer"] is not None:
                         own = kept.setdefault((row["task"], row["demo_labels"]), {})
                         own.setdefault(row["seed"], {})[row["layer"]] = row["value"]
@@ -211,9 +188,7 @@ def _beside(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequenc
     for learner in learners:
         name = learner.partition(" ")[0]
         cells = [
-            found(folder.value(task, labels, name, metric)).partition("<br>")[0]
-            for task in tasks
-            for metric in BESIDE
+            found(folder.value(task, labels, name, metric)).partition("<br>")[0] for task in tasks for metric in BESIDE
         ]
         if any(cells) and [f"`{name}`", *cells] not in lines:
             lines.append([f"`{name}`", *cells])

@@ -60,9 +60,7 @@ def run(cells: int, shots: int, queries: int, draws: int = 0) -> list[tuple[int,
             raise RuntimeError(event.reason)
         done += 1
         if done % step == 0:
-            seen.append(
-                (done, time.perf_counter() - began, me.memory_info().rss / 1e6, len(gc.get_objects()))
-            )
+            seen.append((done, time.perf_counter() - began, me.memory_info().rss / 1e6, len(gc.get_objects())))
         if done >= cells:
             raise Enough
 
@@ -72,9 +70,7 @@ def run(cells: int, shots: int, queries: int, draws: int = 0) -> list[tuple[int,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--shots", type=int, default=4)
     parser.add_argument("--queries", type=int, default=8)
@@ -83,9 +79,7 @@ def main() -> None:
     seen = run(args.cells, args.shots, args.queries, args.draws)
     show("one process", ["cells", "seconds", "resident, MB", "objects"], seen)
     growth = seen[-1][2] - seen[0][2]
-    print(
-        f"growth: {growth:+.0f} MB from cell {seen[0][0]} to cell {seen[-1][0]} (at most {LIMIT} MB over 1,000)"
-    )
+    print(f"growth: {growth:+.0f} MB from cell {seen[0][0]} to cell {seen[-1][0]} (at most {LIMIT} MB over 1,000)")
 
 
 if __name__ == "__main__":

@@ -77,16 +77,12 @@ def write_data(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--queries", type=int, default=50, help="at most so many a task")
-    parser.add_argument(
-        "--jobs", type=int, help="processes; as many as suit if not given, as `dualscope run`"
-    )
+    parser.add_argument("--jobs", type=int, help="processes; as many as suit if not given, as `dualscope run`")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:

@@ -101,11 +101,7 @@ def counts(rows: list[dict[str, Any]]) -> str:
         f"{right} right, of which {seen[False, True]} flagged ({alarms:.1%} false alarms)"
     )
     for words, least, most in (("below 10", 0, 10), (f"of 10 to {SNR_THRESHOLD:g}", 10, SNR_THRESHOLD)):
-        off = [
-            abs(row["float32"] - row["float64"])
-            for row in rows
-            if not row["wrong"] and least <= row["snr"] < most
-        ]
+        off = [abs(row["float32"] - row["float64"]) for row in rows if not row["wrong"] and least <= row["snr"] < most]
         if off:
             found += f"; {len(off)} of these at a signal to noise {words}, off by {median(off):.4f} (median)"
     noticed = [row["snr"] for row in rows if row["wrong"]]
@@ -117,20 +113,14 @@ def main() -> None:
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--data", default=None)
     parser.add_argument("--task", action="append", required=True)
-    parser.add_argument(
-        "--rates", type=lambda text: [float(one) for one in text.split(",")], default=[1e-5, 1e-3, 1.0]
-    )
-    parser.add_argument(
-        "--learners", type=lambda text: text.split(","), default=["gd", "lcgd", "gd-linearized"]
-    )
+    parser.add_argument("--rates", type=lambda text: [float(one) for one in text.split(",")], default=[1e-5, 1e-3, 1.0])
+    parser.add_argument("--learners", type=lambda text: text.split(","), default=["gd", "lcgd", "gd-linearized"])
     parser.add_argument("--shots", type=int, default=32)
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument(
-        "--short", action="store_true", help="a line a learner and rate, not one a metric too"
-    )
+    parser.add_argument("--short", action="store_true", help="a line a learner and rate, not one a metric too")
     settings = parser.parse_args()
     rows = [row for task in settings.task for row in compare(settings.model, task, settings.data, settings)]
     print(table(rows, settings.short))

@@ -32,9 +32,7 @@ def training_pairs(n: int, rng: np.random.Generator) -> tuple[set[frozenset[int]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--sequences", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
@@ -50,15 +48,10 @@ def main() -> None:
         for task in tasks:
             for members, label in zip(task.mapping.classes, task.mapping.labels, strict=True):
                 assert frozenset(members) not in joined, "a held-out combination occurred in training"
-                assert not any((c, label) in named for c in members), (
-                    "a held-out mapping occurred in training"
-                )
+                assert not any((c, label) in named for c in members), "a held-out mapping occurred in training"
         curve = measure_curve(f"{classes} classes", model.hf, tasks, length, rng)
         curves.append(curve)
-        print(
-            f"{curve.name}: "
-            + ", ".join(f"{shots} shots {value:.3f}" for shots, value in curve.accuracy.items())
-        )
+        print(f"{curve.name}: " + ", ".join(f"{shots} shots {value:.3f}" for shots, value in curve.accuracy.items()))
     mean = float(np.mean([curve.accuracy[32] for curve in curves]))
     print(f"mean at 32 shots: {mean:.3f} (wanted: 0.85 or more)")
     if options.json:

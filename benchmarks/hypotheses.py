@@ -64,9 +64,7 @@ def learnings(model: Any) -> list[LearnerSpec]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), default="tiny")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
@@ -109,10 +107,7 @@ def main() -> None:
     show("together", ["what", "seconds"], [[name, value] for name, value in totals.items()])
     if model.device.type == "cuda":
         print(f"peak {torch.cuda.max_memory_allocated(model.device) / 2**30:.1f} GiB")
-    save(
-        given.out,
-        {"machine": machine(model.device), "rows": rows, "totals": totals, **vars(given), "out": ""},
-    )
+    save(given.out, {"machine": machine(model.device), "rows": rows, "totals": totals, **vars(given), "out": ""})
 
 
 if __name__ == "__main__":

@@ -20,9 +20,7 @@ TASKS = tuple(LENGTHS)
 BOS, SEPARATOR = (0,), (1,)
 
 
-def real_lengths(
-    task: str, shots: int, queries: int, vocabulary: int, seed: int = 0, positions: int = 2048
-) -> Lesson:
+def real_lengths(task: str, shots: int, queries: int, vocabulary: int, seed: int = 0, positions: int = 2048) -> Lesson:
     """As many of ``shots`` demonstrations as fit, and queries, of a task's real lengths."""
     rng = np.random.default_rng(seed)
     lengths = LENGTHS[task]
@@ -31,20 +29,13 @@ def real_lengths(
     return make(demonstrations, asked, lengths["classes"], vocabulary, seed, positions)
 
 
-def of_length(
-    context: int, query: int, queries: int, vocabulary: int, classes: int = 2, seed: int = 0
-) -> Lesson:
+def of_length(context: int, query: int, queries: int, vocabulary: int, classes: int = 2, seed: int = 0) -> Lesson:
     """A context of (about) so many tokens in demonstrations as long as the queries, which are all equally long."""
     return make([query] * max(1, (context - 1) // (query + 2)), [query] * queries, classes, vocabulary, seed)
 
 
 def make(
-    demonstrations: list[int],
-    queries: list[int],
-    classes: int,
-    vocabulary: int,
-    seed: int,
-    positions: int = 2048,
+    demonstrations: list[int], queries: list[int], classes: int, vocabulary: int, seed: int, positions: int = 2048
 ) -> Lesson:
     rng = np.random.default_rng([seed, 7])
 

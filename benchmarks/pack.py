@@ -49,9 +49,7 @@ STEPS = ("write", "glob", "pack", "open", "sql", "findings", "report")
 
 def cells(models: int, tasks: int, seeds: int) -> Iterator[dict[str, Any]]:
     """The columns of every cell."""
-    who = [(variant, *one) for variant in VARIANTS for one in LEARNERS] + [
-        ("trained", *one) for one in ON_TRAINED
-    ]
+    who = [(variant, *one) for variant in VARIANTS for one in LEARNERS] + [("trained", *one) for one in ON_TRAINED]
     for model in range(models):
         for task in range(tasks):
             for seed in range(seeds):
@@ -159,18 +157,11 @@ def _step(name: str, place: Path, shape: tuple[int, int, int]) -> dict[str, Any]
     began = time.monotonic()
     count = todo[name]()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {
-        "step": name,
-        "seconds": round(time.monotonic() - began, 2),
-        "GiB": round(peak, 2),
-        "count": count,
-    }
+    return {"step": name, "seconds": round(time.monotonic() - began, 2), "GiB": round(peak, 2), "count": count}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     for name, default in (("models", 100), ("tasks", 4), ("seeds", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -186,19 +177,8 @@ def main() -> None:
             print(json.dumps(found[-1]), flush=True)
             continue
         sizes = [f"--{key}={value}" for key, value in zip(("models", "tasks", "seeds"), shape, strict=True)]
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.pack",
-            str(options.folder),
-            *sizes,
-            "--here",
-            "--only",
-            name,
-        ]
-        said = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-        ).stdout
+        command = [sys.executable, "-m", "benchmarks.pack", str(options.folder), *sizes, "--here", "--only", name]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)).stdout
         print(said, end="", flush=True)
         found.append(json.loads(said.strip().splitlines()[-1]))
     if options.json:

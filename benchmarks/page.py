@@ -59,9 +59,7 @@ def measure(runs: Sequence[str], folder: Path) -> None:
             start = time.perf_counter()
             opened(browser, file).close()
             times.append(time.perf_counter() - start)
-    print(
-        f"opened in {', '.join(f'{t:.2f}' for t in times)} s: median {statistics.median(times):.2f} (below 3)"
-    )
+    print(f"opened in {', '.join(f'{t:.2f}' for t in times)} s: median {statistics.median(times):.2f} (below 3)")
 
 
 def main() -> None:

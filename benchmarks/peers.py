@@ -60,10 +60,7 @@ def run(flow: str, python: str, episode: dict[str, Any]) -> dict[str, Any]:
         given.write_text(json.dumps(episode))
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(episode["threads"])}
         done = subprocess.run(
-            [python, "-P", str(FLOWS), flow, str(given), str(out)],
-            env=environment,
-            capture_output=True,
-            text=True,
+            [python, "-P", str(FLOWS), flow, str(given), str(out)], env=environment, capture_output=True, text=True
         )
         if done.returncode:
             return {"failed": (done.stderr.strip() or "no reason given").splitlines()[-1]}
@@ -72,9 +69,7 @@ def run(flow: str, python: str, episode: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--task", default="embedded-sst2")
     parser.add_argument("--data")
@@ -122,9 +117,7 @@ def main() -> None:
         ["flow", "seconds", "processor", "times ours", "peak MB", "log-probabilities apart", "norms apart"],
         rows,
     )
-    print(
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {args.threads} threads, torch {torch.__version__}"
-    )
+    print(f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {args.threads} threads, torch {torch.__version__}")
 
 
 if __name__ == "__main__":

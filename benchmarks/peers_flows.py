@@ -105,15 +105,11 @@ def transformer_lens(folder: str, labels: list[int]) -> Read:
         for ids, last in batches(prompts):
             rows, caught = torch.arange(len(ids)), {}
 
-            def keep(
-                out: Tensor, hook: Any, rows: Any = rows, last: Any = last, caught: Any = caught
-            ) -> None:
+            def keep(out: Tensor, hook: Any, rows: Any = rows, last: Any = last, caught: Any = caught) -> None:
                 caught[hook.name] = out[rows, last]
 
             names = [f"blocks.{layer}.attn.hook_out" for layer in range(layers)]
-            logits = bridge.run_with_hooks(
-                ids, return_type="logits", fwd_hooks=[(name, keep) for name in names]
-            )
+            logits = bridge.run_with_hooks(ids, return_type="logits", fwd_hooks=[(name, keep) for name in names])
             found.append(logits[rows, last].log_softmax(-1)[:, labels])
             outs.append(torch.stack([caught[name] for name in names], 1))
         return torch.cat(found), torch.cat(outs)
@@ -132,9 +128,7 @@ def nnsight(folder: str, labels: list[int]) -> Read:
         for ids, last in batches(prompts):
             rows = torch.arange(len(ids))
             with model.trace({"input_ids": ids, "attention_mask": torch.ones_like(ids)}):
-                caught = [
-                    block.self_attn.o_proj.output[rows, last].save() for block in model.model.layers
-                ].save()
+                caught = [block.self_attn.o_proj.output[rows, last].save() for block in model.model.layers].save()
                 logits = model.lm_head.output[rows, last].save()
             found.append(logits.log_softmax(-1)[:, labels])
             outs.append(torch.stack(list(caught), 1))

@@ -70,9 +70,7 @@ def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> t
             parts, levels = parts_of(stored.filter(chosen))
             for kind in KINDS:
                 own = tuple(part for part in parts if part.part == kind)
-                found.setdefault((plant, hypothesis, kind), []).append(
-                    EpisodePair(own, levels) if own else None
-                )
+                found.setdefault((plant, hypothesis, kind), []).append(EpisodePair(own, levels) if own else None)
     return found, learned
 
 
@@ -203,15 +201,8 @@ def shown(task: str, rows: list[dict[str, Any]]) -> str:
         alike = {name: words.get("alike", 0.0) for name, words in row["words"].items()}
         other = max((alike[name] for name in alike if family_of(name) != family_of(plant)), default=0.0)
         said = max(row["words"][plant], key=row["words"][plant].__getitem__)
-        own = f"{alike[plant]:.2f}" + (
-            "" if said == "alike" else f" ({said} {row['words'][plant][said]:.2f})"
-        )
-        numbers = [
-            f"{row['learned']:.3f}",
-            f"{r[plant]:.2f}",
-            f"{r[best]:.2f} ({best})",
-            f"{row['strongest']:.2f}",
-        ]
+        own = f"{alike[plant]:.2f}" + ("" if said == "alike" else f" ({said} {row['words'][plant][said]:.2f})")
+        numbers = [f"{row['learned']:.3f}", f"{r[plant]:.2f}", f"{r[best]:.2f} ({best})", f"{row['strongest']:.2f}"]
         lines.append([task, row["part"], plant, *numbers, own, f"{other:.2f}"])
     return table(heads, lines)
 
@@ -231,9 +222,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="episodes at once, a core each")
     asked = parser.parse_args()
-    rates = {"gd": 1.0, "gd-all": 1e-5} | {
-        name: float(rate) for name, rate in (one.split("=") for one in asked.rate)
-    }
+    rates = {"gd": 1.0, "gd-all": 1e-5} | {name: float(rate) for name, rate in (one.split("=") for one in asked.rate)}
     asked.out.mkdir(parents=True, exist_ok=True)
     for name in asked.task or ["embedded-sst2", "embedded-agnews"]:
         began = time.perf_counter()

@@ -32,13 +32,7 @@ VOCABULARY = 8192
 def build_model() -> Model:
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=2048,
-        n_embd=384,
-        n_layer=10,
-        n_head=6,
-        bos_token_id=0,
-        eos_token_id=2,
+        vocab_size=VOCABULARY, n_positions=2048, n_embd=384, n_layer=10, n_head=6, bos_token_id=0, eos_token_id=2
     )
     return Model(GPT2LMHeadModel(config).eval(), None, name="random-gpt2")
 

@@ -84,11 +84,7 @@ def attention_kernels(device: torch.device, precision: str) -> None:
     def half() -> None:
         kernel.fused(query.half(), key.half(), value.half(), scale, causal=False)
 
-    ways = {
-        "fused": lambda: kernel.fused(query, key, value, scale, causal=False),
-        "plain": plain,
-        "float16": half,
-    }
+    ways = {"fused": lambda: kernel.fused(query, key, value, scale, causal=False), "plain": plain, "float16": half}
     exact = torch.nn.functional.scaled_dot_product_attention(
         query[:, :, :256].double(), key.double(), value.double(), scale=scale
     )
@@ -107,9 +103,7 @@ def attention_kernels(device: torch.device, precision: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", nargs="+", default=["float32"])

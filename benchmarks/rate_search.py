@@ -95,9 +95,7 @@ def whole_grid(model: str, task: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--task", default="sst5")
     parser.add_argument("--data", type=Path, help="a folder with TASK/train.jsonl and TASK/test.jsonl")

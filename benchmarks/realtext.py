@@ -45,9 +45,7 @@ def main() -> None:
         each = ", ".join(f"{value:.3f}" for value in values)
         print(f"{name:10} {means[name]:.3f}  (seeds {', '.join(map(str, SEEDS))}: {each})")
     print(f"{time.perf_counter() - start:.0f} s")
-    ours = seconds(lambda: model.read(lesson, model.prefix(lesson.context)), model.device, 3) / len(
-        lesson.queries
-    )
+    ours = seconds(lambda: model.read(lesson, model.prefix(lesson.context)), model.device, 3) / len(lesson.queries)
     theirs, writing = reference_flow(model, lesson, 20)
     print(
         f"ms a query, encoding included: {1000 * ours:.2f}; reference flow {1000 * theirs:.1f} "

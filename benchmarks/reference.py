@@ -23,9 +23,7 @@ def reference_flow(model: Model, lesson: Lesson, queries: int) -> tuple[float, f
     hf.set_attn_implementation("eager")
     kept: list[torch.Tensor] = []
     handles = [
-        module.get_submodule(model.family.output).register_forward_hook(
-            lambda _m, _a, out: kept.append(out[0, -1])
-        )
+        module.get_submodule(model.family.output).register_forward_hook(lambda _m, _a, out: kept.append(out[0, -1]))
         for module in model.attentions
     ]
     spent, writing = 0.0, 0.0
@@ -36,12 +34,7 @@ def reference_flow(model: Model, lesson: Lesson, queries: int) -> tuple[float, f
                 kept.clear()
                 wait(model.device)
                 start = time.perf_counter()
-                out = hf(
-                    tokens.to(model.device),
-                    output_attentions=True,
-                    output_hidden_states=True,
-                    use_cache=False,
-                )
+                out = hf(tokens.to(model.device), output_attentions=True, output_hidden_states=True, use_cache=False)
                 record: dict[str, Any] = {
                     "attn_out": torch.stack(kept),
                     "attn_map": torch.stack([a[0, :, -1] for a in out.attentions]),

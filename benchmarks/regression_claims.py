@@ -44,9 +44,7 @@ def _missing(name: str, place: Path) -> list[str]:
     full = EXPERIMENTS[name].full().model_dump(mode="json")
     there = yaml.safe_load((place / SETTINGS).read_text())
     lacking = {
-        field: [v for v in full[field] if v not in there[field]]
-        for field in PARTED
-        if field in full and field in there
+        field: [v for v in full[field] if v not in there[field]] for field in PARTED if field in full and field in there
     }
     return [f"{field}: {', '.join(map(str, values))}" for field, values in lacking.items() if values]
 
@@ -79,10 +77,7 @@ def _trainings(name: str, place: Path) -> list[str]:
             of = curves.setdefault((row["panel"], row["series"]), {}).setdefault(row["metric"], {})
             of.setdefault(row["seed"], {})[row["x"]] = row["value"]
     marked = any(APPEARS in metrics for metrics in curves.values())
-    return [
-        _training(f"{name}, {panel}: {series}", metrics, marked)
-        for (panel, series), metrics in curves.items()
-    ]
+    return [_training(f"{name}, {panel}: {series}", metrics, marked) for (panel, series), metrics in curves.items()]
 
 
 def _training(name: str, metrics: dict[str, dict[int, dict[float, float]]], marked: bool) -> str:

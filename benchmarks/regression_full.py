@@ -186,9 +186,7 @@ def pack(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=9.0, help="for each experiment")
     parser.add_argument("--experiment", default=",".join(NAMES), help="names with commas; all, unless given")
@@ -207,9 +205,7 @@ def main() -> None:
         run_job(job, asked.out, asked.minutes, asked.tiny, compiled, asked.since)
         return
     names = [name for name in asked.only.split(",") if name]
-    groups = [
-        [job for job in JOBS if job.experiment == experiment] for experiment in asked.experiment.split(",")
-    ]
+    groups = [[job for job in JOBS if job.experiment == experiment] for experiment in asked.experiment.split(",")]
     unknown = not all(groups) or {*names} - {job.name for job in JOBS}
     if names:
         groups = [[job for job in jobs if job.name in names] for jobs in groups]
@@ -217,9 +213,7 @@ def main() -> None:
         parser.error(f"experiments: {', '.join(NAMES)}; jobs: {', '.join(job.name for job in JOBS)}")
     work = asked.out / "work"
     work.mkdir(parents=True, exist_ok=True)
-    with (
-        nullcontext(False) if asked.tiny or asked.no_mps or asked.device == "cpu" else shared_gpu() as shared
-    ):
+    with nullcontext(False) if asked.tiny or asked.no_mps or asked.device == "cpu" else shared_gpu() as shared:
         print("with the multi-process service" if shared else "jobs take turns on the GPU", flush=True)
         ended: dict[str, int | str] = {}
         for jobs in filter(None, groups):
@@ -247,22 +241,12 @@ def run_all(jobs: list[Job], work: Path, asked: argparse.Namespace) -> dict[str,
         left = asked.minutes - (time.monotonic() - began) / 60
         while waiting and len(running) < at_once and left > 0:
             job = waiting.pop(0)
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.regression_full",
-                "--job",
-                job.name,
-                "--out",
-                str(work),
-            ]
+            command = [sys.executable, "-m", "benchmarks.regression_full", "--job", job.name, "--out", str(work)]
             command += ["--minutes", f"{left:.2f}", "--device", asked.device, "--since", str(since)]
             command += ["--tiny"] if asked.tiny else []
             command += ["--no-compile"] if asked.no_compile else []
             log = (work / f"{job.name}.log").open("w")
-            running[job.name] = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=environment
-            )
+            running[job.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         for name, process in list(running.items()):
             if process.poll() is None and left <= -GRACE:
                 process.kill()

@@ -23,9 +23,7 @@ EVERY = 500  # steps a line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--last", type=float, default=0.02, help="of the rate: what it falls to")
     parser.add_argument("--stay", type=float, default=prompt_training.REST, help="part of steps at that rate")
     parser.add_argument("--average", type=float, default=prompt_training.AVERAGED, help="part of steps")
@@ -60,9 +58,7 @@ def main() -> None:
         for first in range(full.steps // 2, full.steps, EVERY):
             some = [values for step, values in curve.items() if first <= step < first + EVERY]
             if some:
-                print(
-                    f"{first:>8}  " + "  ".join(f"{sum(of) / len(of):.6f}" for of in zip(*some, strict=True))
-                )
+                print(f"{first:>8}  " + "  ".join(f"{sum(of) / len(of):.6f}" for of in zip(*some, strict=True)))
         print("  falls by " + ", ".join(f"{100 * fall:.1f} %" for fall in falls(curve)) + " of itself")
     print(f"{learned.training.seconds:.0f} s")
 

@@ -146,9 +146,7 @@ def ship_quick_points() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", type=Path)
     parser.add_argument("--without", default="", help="names of jobs, with commas")
     parser.add_argument("--quick", action="store_true")

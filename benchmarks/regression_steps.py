@@ -60,9 +60,7 @@ def measure(name: str, steps: int, device: torch.device, compiled: bool, kernels
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trainings", nargs="+", choices=list(TRAININGS))
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--device", default="auto")

@@ -64,11 +64,7 @@ def nothing(_: World, rng: Rng) -> list[np.ndarray]:
 
 
 def independent(here: World, rng: Rng) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    return (
-        rng.standard_normal((DRAWS, QUERIES)),
-        rng.standard_normal((DRAWS, QUERIES)),
-        nothing(here, rng),
-    )
+    return (rng.standard_normal((DRAWS, QUERIES)), rng.standard_normal((DRAWS, QUERIES)), nothing(here, rng))
 
 
 def unrelated_weights(here: World, rng: Rng) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -144,19 +140,14 @@ def pair_of(reference: np.ndarray, own: np.ndarray, sets: list[np.ndarray]) -> E
     pairs = [(i, j) for i in range(len(p)) for j in range(i)]
     sizes = [float((p[i] * p[j]).sum()) for i, j in pairs]
     agreement = [
-        size / np.sqrt((p[i] ** 2).sum() * (p[j] ** 2).sum())
-        for size, (i, j) in zip(sizes, pairs, strict=True)
+        size / np.sqrt((p[i] ** 2).sum() * (p[j] ** 2).sum()) for size, (i, j) in zip(sizes, pairs, strict=True)
     ]
     mean = np.mean(p, 0)
-    copying = Copying(
-        products(mean, s), float((r * mean).sum()), float(np.mean(sizes)), float(np.mean(agreement))
-    )
+    copying = Copying(products(mean, s), float((r * mean).sum()), float(np.mean(sizes)), float(np.mean(agreement)))
     return EpisodePair((ComparedPart("in-context", "answers", None, products(r, s), copying),), levels)
 
 
-def study(
-    make: Make, tasks: int, hypotheses: int, seeds: int, rng: Rng, count: int
-) -> list[tuple[Decision, float]]:
+def study(make: Make, tasks: int, hypotheses: int, seeds: int, rng: Rng, count: int) -> list[tuple[Decision, float]]:
     """The decision on every task and hypothesis of one simulated study, and its p-value after Holm."""
     drafts = []
     for _task in range(tasks):
@@ -192,9 +183,7 @@ def power(share: float, seeds: int, studies: int) -> dict[str, float]:
     """How often a learner of this true correlation gets which answer, alone on one task."""
     rng = np.random.default_rng([int(100 * share), seeds])
     words = [study(alike(share), 1, 1, seeds, rng, 199)[0][0].word for _ in range(studies)]
-    return {
-        word: words.count(word) / studies for word in ("alike", "partly alike", "different", "cannot tell")
-    }
+    return {word: words.count(word) / studies for word in ("alike", "partly alike", "different", "cannot tell")}
 
 
 def main() -> None:
@@ -215,17 +204,11 @@ def main() -> None:
                 shown = " | ".join(f"{rate:.3f}" for rate in rates)
                 lines.append(f"| {name} | {tasks} | {hypotheses} | {seeds} | {studies} | {shown} |")
                 print(lines[-1], flush=True)
-    lines += [
-        "",
-        "| true r | seeds | alike | partly alike | different | cannot tell |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines += ["", "| true r | seeds | alike | partly alike | different | cannot tell |", "|---|---|---|---|---|---|"]
     for share in (0.0, 0.25, 0.5, 0.9):
         for seeds in (3, 5, 10):
             found = power(share, seeds, asked.studies)
-            lines.append(
-                f"| {share:g} | {seeds} | " + " | ".join(f"{value:.2f}" for value in found.values()) + " |"
-            )
+            lines.append(f"| {share:g} | {seeds} | " + " | ".join(f"{value:.2f}" for value in found.values()) + " |")
             print(lines[-1], flush=True)
     print(f"{time.perf_counter() - began:.0f} s")
     if asked.out:

@@ -27,9 +27,7 @@ PARTS = {  # seconds it may take, module and its options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--shared", type=Path, default=Path("shared"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
@@ -42,22 +40,12 @@ def main() -> None:
             more = ["--out", str(args.out / "scale.json")]
         if name == "controls":
             model, data = args.shared / "models" / "realtext-llama-19m", args.shared / "data"
-            more = [
-                "--model",
-                str(model),
-                "--data",
-                str(data),
-                "--out",
-                str(args.out.parent / "controls-run"),
-            ]
+            more = ["--model", str(model), "--data", str(data), "--out", str(args.out.parent / "controls-run")]
         start = time.perf_counter()
         with (args.out / f"{name}.txt").open("w") as stream:
             try:
                 code: object = subprocess.run(
-                    [sys.executable, "-m", *command, *more],
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    timeout=limit,
+                    [sys.executable, "-m", *command, *more], stdout=stream, stderr=subprocess.STDOUT, timeout=limit
                 ).returncode
             except subprocess.TimeoutExpired:
                 code = f"stopped after {limit} s"

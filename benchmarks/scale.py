@@ -103,9 +103,7 @@ def episode(model: Model, lesson: Lesson) -> Stages:
         notes = stages.run(name, lambda learning=learning: bench.result(learning), work).learned.notes
         # Some queries once more, in another order of summation, for the signal to noise, and where the model is small
         # the training too; then every default metric.
-        stages.run(
-            f"{name}, again and metrics", lambda learning=learning: measure_cell(bench, learning), work
-        )
+        stages.run(f"{name}, again and metrics", lambda learning=learning: measure_cell(bench, learning), work)
         for note in notes:
             print(f"{name}: {note}")
     return stages
@@ -128,9 +126,7 @@ def estimated(model: Model, lesson: Lesson) -> Footprint:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["tiny", "small"])
     parser.add_argument("--precision", default="float32")
@@ -153,19 +149,10 @@ def main() -> None:
             ["stage", "s", "TFLOP", "TFLOP/s", "peak GiB", "reserved", "after"],
             stages.rows,
         )
-        print(
-            "estimate, GiB: " + ", ".join(f"{k} {v / 2**30:.2f}" for k, v in parts.parts.items()), flush=True
-        )
+        print("estimate, GiB: " + ", ".join(f"{k} {v / 2**30:.2f}" for k, v in parts.parts.items()), flush=True)
         estimate = parts.total / 2**30
-        summary.append(
-            [shape, whole, stages.peak, estimate, estimate / stages.peak if stages.peak else float("nan")]
-        )
-        results[shape] = {
-            "stages": stages.rows,
-            "seconds": whole,
-            "peak": stages.peak,
-            "estimate": parts.parts,
-        }
+        summary.append([shape, whole, stages.peak, estimate, estimate / stages.peak if stages.peak else float("nan")])
+        results[shape] = {"stages": stages.rows, "seconds": whole, "peak": stages.peak, "estimate": parts.parts}
         save(args.out, results)
         del model, stages
         gc.collect()

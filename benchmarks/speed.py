@@ -36,9 +36,7 @@ def per_query(model: Model, lesson: Lesson, reference: int, repeats: int) -> dic
         "plain forward": seconds(lambda: plain_batches(model, lesson), device, repeats) / n,
         "zero-shot": seconds(lambda: model.read(lesson), device, repeats) / n,
         "in-context": seconds(lambda: model.read(lesson, prefix), device, repeats) / n,
-        "in-context with encoding": seconds(
-            lambda: model.read(lesson, model.prefix(lesson.context)), device, repeats
-        )
+        "in-context with encoding": seconds(lambda: model.read(lesson, model.prefix(lesson.context)), device, repeats)
         / n,
     }
     if reference:
@@ -82,17 +80,13 @@ def training(model: Model, lesson: Lesson, repeats: int) -> dict[str, float]:
         # Four demonstrations are the fewest that are recorded as a CUDA graph: what they take more than four steps
         # is what recording takes.
         few = replace(asked, training=asked.training[:4])
-        start_up = seconds(
-            lambda name=name, few=few: Bench(model, few).learned(name, lr=RATE), model.device, repeats
-        )
+        start_up = seconds(lambda name=name, few=few: Bench(model, few).learned(name, lr=RATE), model.device, repeats)
         steps = len(asked.training)
         found[f"{name}, {steps} steps"] = (whole - (start_up - reading)) * steps / (steps - 4)
         found[f"{name}, with recording"] = whole
         if (peak := peak_bytes(learn, model.device)) is not None:
             delta = sum(change.nbytes for change in Bench(model, asked).learned(name, lr=RATE).delta.values())
-            found[f"{name}, peak beyond weights and deltas, share of weights"] = (
-                peak - delta
-            ) / weight_bytes(model.hf)
+            found[f"{name}, peak beyond weights and deltas, share of weights"] = (peak - delta) / weight_bytes(model.hf)
     return found
 
 
@@ -124,14 +118,10 @@ def similarities(model: Model, lesson: Lesson, rate: float) -> tuple[dict[str, f
     found = measure_cell(bench, LearnerSpec("gd", rate=rate), metrics=names)
     rows, learned = found.rows, found.result.learned
     assert learned.log.update_norm is not None
-    return {r["metric"]: r["value"] for r in rows if r["layer"] is None}, float(
-        learned.log.update_norm.mean()
-    )
+    return {r["metric"]: r["value"] for r in rows if r["layer"] is None}, float(learned.log.update_norm.mean())
 
 
-def precision_probe(
-    shape: str, device: str, precisions: list[str], task: str, queries: int
-) -> list[dict[str, Any]]:
+def precision_probe(shape: str, device: str, precisions: list[str], task: str, queries: int) -> list[dict[str, Any]]:
     """What a lower precision does to the similarities, against float32 with full products, at two sizes of update."""
     found = []
     for rate in (RATE / 10, RATE):
@@ -151,9 +141,7 @@ def precision_probe(
     return found
 
 
-def growth(
-    shape: str, precision: str, device: str, repeats: int
-) -> dict[str, list[tuple[Any, float, float]]]:
+def growth(shape: str, precision: str, device: str, repeats: int) -> dict[str, list[tuple[Any, float, float]]]:
     """Milliseconds a query, zero-shot and in-context, against shots, queries and model size."""
 
     def timed(model: Model, lesson: Lesson) -> tuple[float, float]:
@@ -176,9 +164,7 @@ def growth(
 
 
 def first_queries(lesson: Lesson, n: int) -> Lesson:
-    return replace(
-        lesson, queries=lesson.queries[:n], labels=lesson.labels[:n], query_ids=lesson.query_ids[:n]
-    )
+    return replace(lesson, queries=lesson.queries[:n], labels=lesson.labels[:n], query_ids=lesson.query_ids[:n])
 
 
 def release() -> None:
@@ -187,17 +173,13 @@ def release() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="21m")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", nargs="+", default=["float32"])
     parser.add_argument("--queries", type=int, help="of an episode; default 2000 on a GPU, 200 elsewhere")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument(
-        "--reference", type=int, default=4, help="queries of the reference flow; 0: leave it out"
-    )
+    parser.add_argument("--reference", type=int, default=4, help="queries of the reference flow; 0: leave it out")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     run(parser.parse_args())
@@ -235,11 +217,7 @@ def one_precision(args: argparse.Namespace, precision: str, queries: int) -> dic
             times = per_query(model, lesson, args.reference, args.repeats)
             base = times["zero-shot"]
             found[name] = times
-            show(
-                f"{title}: {name}",
-                ["ms a query", "", "x zero-shot"],
-                [(k, v, v / base) for k, v in times.items()],
-            )
+            show(f"{title}: {name}", ["ms a query", "", "x zero-shot"], [(k, v, v / base) for k, v in times.items()])
     for part, work in (
         ("agreement", lambda: agreement(model, real)),
         ("training", lambda: training(model, real, args.repeats)),

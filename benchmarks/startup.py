@@ -46,16 +46,12 @@ def run(device: str) -> tuple[list[float], list[tuple[str, float]], list[tuple[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     for time_ in ("first", "second"):
         parts, packages, modules, wall = run(args.device)
-        rows = [
-            *zip(("torch", "dualscope and transformers", "loading the embedded model"), parts, strict=True)
-        ]
+        rows = [*zip(("torch", "dualscope and transformers", "loading the embedded model"), parts, strict=True)]
         show(f"{time_} time, seconds", ["", ""], [*rows, ("the whole process", wall)])
     show("own import time by package", ["", "s"], packages)
     show("import time with what is imported", ["", "s"], modules)

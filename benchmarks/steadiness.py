@@ -23,9 +23,7 @@ NOISE = 1e-6
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--factors", type=lambda text: [float(part) for part in text.split(",")])
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--queries", type=int, default=60)
@@ -42,10 +40,7 @@ def main() -> None:
     for name in names:
         ranges = []
         for seed in range(3):
-            found = [
-                accuracy(model, name, seed, rates["embedded", name], d, args.queries)
-                for d in range(args.draws)
-            ]
+            found = [accuracy(model, name, seed, rates["embedded", name], d, args.queries) for d in range(args.draws)]
             ranges.append(f"{min(found):.2f} to {max(found):.2f}")
             widest = max(widest, max(found) - min(found))
         print(f"{name:16} {'; '.join(ranges)}")
@@ -54,9 +49,7 @@ def main() -> None:
 
 def accuracy(model: Model, name: str, seed: int, rate: float, draw: int, queries: int) -> float:
     """After GD from weights with a draw of noise on them; draw 0 is none."""
-    lesson = make_lesson(
-        Episode.draw(Task.load(name), 32, seed, queries), model.tokenizer, model.max_positions
-    )
+    lesson = make_lesson(Episode.draw(Task.load(name), 32, seed, queries), model.tokenizer, model.max_positions)
     before = [parameter.detach().clone() for parameter in model.hf.parameters()]
     generator = torch.Generator().manual_seed(draw)
     with torch.no_grad():

@@ -24,11 +24,7 @@ def found(row: Mapping[str, Any] | None) -> str:
     numbers = [end for end in ends if end is not None and math.isfinite(end)]
     interval = f" [{_short(numbers[0])}, {_short(numbers[1])}]" if len(numbers) == 2 else ""
     each = row.get("each", ())
-    seeds = (
-        "<br>" + " ".join("–" if not math.isfinite(one) else _short(one) for one in each)
-        if len(each) > 1
-        else ""
-    )
+    seeds = "<br>" + " ".join("–" if not math.isfinite(one) else _short(one) for one in each) if len(each) > 1 else ""
     return _short(value) + interval + seeds
 
 

@@ -47,9 +47,7 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int | None:
 
 def machine(device: torch.device) -> dict[str, Any]:
     return {
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else platform.processor() or "cpu",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "dualscope": dualscope.__version__,

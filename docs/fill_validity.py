@@ -41,10 +41,7 @@ def figures(rows: list[dict[str, Any]]) -> str:
             key = (row["model"], row["task"], learner, row["control"], row["variant"], row["metric"])
             values[key].append(row["value"])
     places = sorted({(model, task) for model, task, *_ in values})
-    lines = [
-        "| model, task | learner | " + " | ".join(COLUMNS) + " |",
-        "|---" * (len(COLUMNS) + 2) + "|",
-    ]
+    lines = ["| model, task | learner | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 2) + "|"]
     for model, task in places:
         for learner in LEARNERS:
             cells = []
@@ -108,9 +105,7 @@ def main() -> None:
         rows = [row for folder in settings.run for row in RunFolder.open(folder).rows().to_pylist()]
         text = fill(text, "figures", f"{figures(rows)}\n\n{sizes(rows)}")
     if settings.guard:
-        text = fill(
-            text, "guard", guard([row for file in settings.guard for row in json.loads(file.read_text())])
-        )
+        text = fill(text, "guard", guard([row for file in settings.guard for row in json.loads(file.read_text())]))
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -44,12 +44,7 @@ def metrics() -> str:
         family = metric.source.__module__.removeprefix("dualscope.metrics.")
         if family in families:  # a plugin's are not ours to document
             families[family].append(
-                [
-                    f"`{name}`",
-                    code(metric.formula),
-                    cell(metric.about),
-                    "" if metric.default else "on request",
-                ]
+                [f"`{name}`", code(metric.formula), cell(metric.about), "" if metric.default else "on request"]
             )
     parts = [
         f"### {titles[name]}\n\n{table(['metric', 'formula', 'what it says', ''], rows)}"
@@ -96,9 +91,7 @@ def presets() -> str:
 
     from dualscope.studies.preset import PRESETS
 
-    rows = [
-        [f"`{p.stem}`", cell(yaml.safe_load(p.read_text())["about"])] for p in sorted(PRESETS.glob("*.yaml"))
-    ]
+    rows = [[f"`{p.stem}`", cell(yaml.safe_load(p.read_text())["about"])] for p in sorted(PRESETS.glob("*.yaml"))]
     return table(["preset", "what it is"], rows)
 
 

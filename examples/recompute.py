@@ -16,9 +16,7 @@ def cosine(a, b):
 def recompute(run):
     cells = {path.stem: pq.read_table(path).to_pylist() for path in run.glob("cells/*.parquet")}
     trace = {cell: load_file(run / f"traces/{cell}.safetensors") for cell in cells}
-    where = {
-        cell: [rows[0][key] for key in ("model", "variant", "task", "seed")] for cell, rows in cells.items()
-    }
+    where = {cell: [rows[0][key] for key in ("model", "variant", "task", "seed")] for cell, rows in cells.items()}
     for cell, rows in cells.items():
         same = {cells[other][0]["learner"]: trace[other] for other in cells if where[other] == where[cell]}
         z, c, g = same["zero-shot"], same["in-context"], trace[cell]

@@ -21,18 +21,7 @@ def registries() -> list[Registry[Any]]:
     from dualscope.theory import IDENTITIES
     from dualscope.theory.functional import KERNELS
 
-    return [
-        COMBINATORS,
-        ENGINES,
-        EXPERIMENTS,
-        FAMILIES,
-        GENERATORS,
-        IDENTITIES,
-        KERNELS,
-        KINDS,
-        LEARNERS,
-        METRICS,
-    ]
+    return [COMBINATORS, ENGINES, EXPERIMENTS, FAMILIES, GENERATORS, IDENTITIES, KERNELS, KINDS, LEARNERS, METRICS]
 
 
 @pytest.fixture(autouse=True)

@@ -101,14 +101,10 @@ def prepending_tokenizer(corpus: list[str]) -> Any:
 
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     # Without a pre-tokenizer a line is one word: cut it up, or whole lines would become tokens.
     words = [f"▁{word}" for line in corpus for word in line.split()] + ["▁", "▁▁"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=["<s>", "</s>", "<unk>"], show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<s>", "</s>", "<unk>"], show_progress=False)
     normalizer, tokenizer.normalizer = tokenizer.normalizer, normalizers.NFC()
     tokenizer.train_from_iterator(words, trainer)
     tokenizer.normalizer = normalizer
@@ -136,10 +132,7 @@ def tiny_task_file(tmp_path_factory: pytest.TempPathFactory, corpus: list[str]) 
     rng = np.random.default_rng(1)
     for split, n in (("train", 60), ("test", 40)):
         rows = [
-            {
-                "sentence": " ".join(rng.choice(corpus).split()[: rng.integers(2, 9)]),
-                "label": int(rng.integers(2)),
-            }
+            {"sentence": " ".join(rng.choice(corpus).split()[: rng.integers(2, 9)]), "label": int(rng.integers(2))}
             for _ in range(n)
         ]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

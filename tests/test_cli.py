@@ -41,9 +41,7 @@ def test_importing_the_package_imports_almost_nothing() -> None:
 
 
 def test_what_runs_no_model_does_not_wait_for_transformers() -> None:
-    python(
-        "import sys, dualscope.learners, dualscope.studies.execute.worker; assert 'transformers' not in sys.modules"
-    )
+    python("import sys, dualscope.learners, dualscope.studies.execute.worker; assert 'transformers' not in sys.modules")
 
 
 def test_version(cli: Callable[..., Any]) -> None:
@@ -53,17 +51,7 @@ def test_version(cli: Callable[..., Any]) -> None:
 def test_help_names_every_command(cli: Callable[..., Any]) -> None:
     code, out, _ = cli("--help")
     assert code == 0
-    for command in (
-        "list",
-        "validate",
-        "run",
-        "report",
-        "doctor",
-        "theory",
-        "regression",
-        "train",
-        "convert",
-    ):
+    for command in ("list", "validate", "run", "report", "doctor", "theory", "regression", "train", "convert"):
         assert f" {command} " in out
 
 
@@ -117,9 +105,7 @@ def test_validate_with_a_model(
 ) -> None:
     from transformers import GPT2Config
 
-    GPT2Config(
-        n_positions=120, vocab_size=len(byte_tokenizer), n_layer=2, n_embd=8, n_head=2
-    ).save_pretrained(tmp_path)
+    GPT2Config(n_positions=120, vocab_size=len(byte_tokenizer), n_layer=2, n_embd=8, n_head=2).save_pretrained(tmp_path)
     byte_tokenizer.save_pretrained(tmp_path)
     code, out, _ = cli("validate", tiny_task_file, "--model", tmp_path, "--shots", 20)
     assert code == 0
@@ -178,8 +164,7 @@ def test_a_fault_of_ours_is_one_line_and_its_traceback_a_file(
     (file,) = tmp_path.iterdir()
     assert (code, out) == (70, "")
     assert (
-        err
-        == f"error: a fault in dualscope (ZeroDivisionError: by \\x1b[2J nothing); please report it with {file}\n"
+        err == f"error: a fault in dualscope (ZeroDivisionError: by \\x1b[2J nothing); please report it with {file}\n"
     )
     assert "Traceback" in file.read_text()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))

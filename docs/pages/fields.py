@@ -131,9 +131,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     path, lines = Path(inspect.getfile(model)), griffe.LinesCollection()
     code = path.read_text(encoding="utf-8")
     lines[path] = code.splitlines()
-    module = griffe.visit(
-        model.__module__, filepath=path, code=code, extensions=extensions, lines_collection=lines
-    )
+    module = griffe.visit(model.__module__, filepath=path, code=code, extensions=extensions, lines_collection=lines)
     members = module[model.__name__].members
     found = {name: members[name].docstring for name in model.model_fields}
     return {name: said.value.replace("``", "`") if said else "" for name, said in found.items()}
@@ -150,9 +148,7 @@ def accepted(schema: dict[str, Any]) -> str:
             schema["$ref"].rpartition("/")[2], "see below"
         )
     if "anyOf" in schema:
-        return " or ".join(
-            dict.fromkeys(accepted(one) for one in schema["anyOf"] if one.get("type") != "null")
-        )
+        return " or ".join(dict.fromkeys(accepted(one) for one in schema["anyOf"] if one.get("type") != "null"))
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":

@@ -175,12 +175,7 @@ def _last_words(error: Exception) -> str:
     said = f"a fault in dualscope ({type(error).__name__}: {reason(error)})"
     try:
         with tempfile.NamedTemporaryFile(
-            "w",
-            prefix="dualscope-fault-",
-            suffix=".txt",
-            encoding="utf-8",
-            errors="backslashreplace",
-            delete=False,
+            "w", prefix="dualscope-fault-", suffix=".txt", encoding="utf-8", errors="backslashreplace", delete=False
         ) as file:
             file.write(f"dualscope {__version__}\n{' '.join(sys.argv)}\n\n")
             file.write("".join(traceback.format_exception(error)))

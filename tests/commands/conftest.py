@@ -20,10 +20,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(3)
     for split in ("train", "validation"):
         rows = [
-            {
-                "sentence": " ".join(rng.choice(["good", "bad", "film", "it", "is"], 5)),
-                "label": int(rng.integers(2)),
-            }
+            {"sentence": " ".join(rng.choice(["good", "bad", "film", "it", "is"], 5)), "label": int(rng.integers(2))}
             for _ in range(80)
         ]
         (folder / "sst2" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))

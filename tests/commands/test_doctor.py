@@ -72,9 +72,7 @@ def test_a_wrong_shared_context_exits_1(tmp_path: Path, monkeypatch: pytest.Monk
     assert "1 of the tolerances missed" in output
 
 
-def test_a_wrong_attention_exits_1_in_a_lower_precision_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_attention_exits_1_in_a_lower_precision_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = kernel.own_part
 
     def see_the_future(query: torch.Tensor, *rest: object) -> object:
@@ -87,9 +85,7 @@ def test_a_wrong_attention_exits_1_in_a_lower_precision_too(
     assert output.count("FAILED") >= 2
 
 
-def test_bad_input_exits_2_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_exits_2_with_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["dualscope", "doctor", "--model", "./nowhere"])
     with pytest.raises(SystemExit) as caught:
         cli.main()

@@ -31,9 +31,7 @@ def test_a_port_that_is_taken_is_told(cli: Callable[..., Any]) -> None:
     assert "--port" in err
 
 
-def test_a_missing_package_says_what_to_install(
-    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_says_what_to_install(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("dualscope.explorer")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)

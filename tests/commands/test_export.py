@@ -59,15 +59,8 @@ def listener() -> Iterator[tuple[str, list[object]]]:
 def export(
     run: Path, to: str, out: Path, url: str, python: str | Path = sys.executable
 ) -> subprocess.CompletedProcess[str]:
-    proxies = dict.fromkeys(
-        ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), url
-    )
-    servers = {
-        "WANDB_BASE_URL": url,
-        "MLFLOW_TRACKING_URI": url,
-        "TRACKIO_SERVER_URL": url,
-        "WANDB_MODE": "online",
-    }
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), url)
+    servers = {"WANDB_BASE_URL": url, "MLFLOW_TRACKING_URI": url, "TRACKIO_SERVER_URL": url, "WANDB_MODE": "online"}
     return subprocess.run(
         [str(python), "-m", "dualscope.cli", "export", str(run), "--to", to, "--out", str(out)],
         capture_output=True,
@@ -143,9 +136,7 @@ def test_wandb_writes_offline(
         assert one.params.items() <= config.items()
         assert one.metrics.items() <= _told(found, "summary").items()
         layers = [point for point in _history(found) if "layer" in point]
-        assert [point["layer"] for point in layers] == sorted(
-            {step for c in one.by_layer.values() for step, _ in c}
-        )
+        assert [point["layer"] for point in layers] == sorted({step for c in one.by_layer.values() for step, _ in c})
     artifact = next(r.artifact for r in kept[study.id][1] if r.WhichOneof("record_type") == "artifact")
     entry = next(entry for entry in artifact.manifest.contents if entry.path == "report.html")
     assert tmp_path in Path(entry.local_path).parents  # a copy, that is there when somebody syncs
@@ -229,9 +220,7 @@ def test_trackio_reads_it_back(
     assert called == []
 
 
-def test_csv_is_the_same_numbers(
-    cli: Callable[..., Any], run: Path, study: TrackedStudy, tmp_path: Path
-) -> None:
+def test_csv_is_the_same_numbers(cli: Callable[..., Any], run: Path, study: TrackedStudy, tmp_path: Path) -> None:
     assert cli("export", run, "--to", "csv", "--out", tmp_path).code == 0
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -240,9 +229,7 @@ def test_csv_is_the_same_numbers(
         assert all(math.isclose(float(line[name]), value) for name, value in one.metrics.items())
     with (tmp_path / "curves.csv").open(encoding="utf-8") as file:
         points = list(csv.DictReader(file))
-    assert len(points) == sum(
-        len(c) for one in study.runs for cs in (one.by_layer, one.by_step) for c in cs.values()
-    )
+    assert len(points) == sum(len(c) for one in study.runs for cs in (one.by_layer, one.by_step) for c in cs.values())
     from dualscope import Run
 
     assert (tmp_path / "rows.csv").read_text().count("\n") == Run.open(run).rows().num_rows + 1

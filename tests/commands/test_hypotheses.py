@@ -17,9 +17,7 @@ from tests.studies.conftest import write_task
 
 
 @pytest.fixture
-def refused(
-    cli: Callable[..., Any], model_folder: str, tmp_path: Path
-) -> Callable[[str, dict[str, Any]], str]:
+def refused(cli: Callable[..., Any], model_folder: str, tmp_path: Path) -> Callable[[str, dict[str, Any]], str]:
     """Runs a study of the small model, and gives what is said against it."""
 
     def run(task: str, more: dict[str, Any]) -> str:
@@ -65,10 +63,7 @@ def test_queries_of_a_task_with_other_classes(
 def test_a_function_vector_of_three_demonstrations_and_nothing_spare(
     refused: Callable[[str, dict[str, Any]], str], tmp_path: Path
 ) -> None:
-    listed = [
-        {"text": text, "label": label}
-        for text, label in zip(("good", "bad", "great"), (1, 0, 1), strict=True)
-    ]
+    listed = [{"text": text, "label": label} for text, label in zip(("good", "bad", "great"), (1, 0, 1), strict=True)]
     mine = {"name": "mine", "template": "Text: {text} Label:", "labels": ["Negative", "Positive"]}
     (tmp_path / "mine.yaml").write_text(json.dumps(mine | {"demonstrations": listed, "queries": listed[:2]}))
     said = refused(str(tmp_path / "mine.yaml"), {"learners": ["function-vector"], "shots": 3, "queries": 2})
@@ -89,9 +84,7 @@ class Opaque(torch.nn.Module):
 
 
 def test_a_model_whose_output_projection_cannot_be_read(
-    refused: Callable[[str, dict[str, Any]], str],
-    task_files: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[[str, dict[str, Any]], str], task_files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = loading.load
 

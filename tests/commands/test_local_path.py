@@ -31,9 +31,7 @@ def test_an_address_makes_no_folders(
     name = [option] if option.startswith("-") else []
     result = CliRunner().invoke(app, [*command, *name, "s3://bucket/x"])
     assert isinstance(result.exception, InputError)
-    assert (
-        str(result.exception) == f"{option} s3://bucket/x: written to this machine alone; give a local path"
-    )
+    assert str(result.exception) == f"{option} s3://bucket/x: written to this machine alone; give a local path"
     assert list(tmp_path.iterdir()) == []
 
 

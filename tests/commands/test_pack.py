@@ -13,20 +13,7 @@ from dualscope import Run
 def command(model_folder: str, task_files: tuple[str, str]) -> tuple[Any, ...]:
     return (
         *("run", "--model", model_folder, "--task", task_files[0], "--task", task_files[1], "--shots", 4),
-        *(
-            "--queries",
-            12,
-            "--lr",
-            0.1,
-            "--learner",
-            "gd",
-            "--variant",
-            "trained",
-            "--device",
-            "cpu",
-            "--jobs",
-            1,
-        ),
+        *("--queries", 12, "--lr", 0.1, "--learner", "gd", "--variant", "trained", "--device", "cpu", "--jobs", 1),
     )
 
 

@@ -107,9 +107,7 @@ def test_results_of_other_settings_are_not_replaced(tmp_path: Path) -> None:
         check_place(tmp_path, "mesa", EXPERIMENTS["mesa"]())
 
 
-def test_an_interrupted_save_leaves_no_rows_of_other_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_save_leaves_no_rows_of_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dualscope.studies.run_folder.storage import RunFolder
 
     first, second = (EXPERIMENTS["ahn"](steps=steps) for steps in (2, 3))

@@ -30,9 +30,7 @@ print("imported:", *(name for name in {HEAVY!r} if name in sys.modules), file=sy
 
 
 def _python(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", REPORTING, *map(str, arguments)], capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, "-c", REPORTING, *map(str, arguments)], capture_output=True, text=True)
 
 
 def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
@@ -117,23 +115,14 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
         )
         said[queries] = source.superseded
     assert said["10"] > 0
-    assert (
-        cli(*asked, "--shots", "2").code == 0
-    )  # of the first two, neither is of the last run: the newer counts
+    assert cli(*asked, "--shots", "2").code == 0  # of the first two, neither is of the last run: the newer counts
     source = ReportedRun(tmp_path / "run")
-    rows = [
-        row
-        for cell in source.cells
-        for row in source.table(cell.id).to_pylist()
-        if row["metric"] == "accuracy"
-    ]
+    rows = [row for cell in source.cells for row in source.table(cell.id).to_pylist() if row["metric"] == "accuracy"]
     assert {row["n"] for row in rows if row["shots"] == 4} == {10}
     assert source.superseded == said["10"]
 
 
-def test_an_adapter_is_merged_or_refused(
-    cli: Callable[..., Any], arguments: list[Any], tmp_path: Path
-) -> None:
+def test_an_adapter_is_merged_or_refused(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     from dualscope.models import Model
 
@@ -164,13 +153,10 @@ def test_failures_are_exit_code_1(
     assert "Traceback" not in result.out + result.err
 
 
-def test_a_clip_that_never_bites_is_said(
-    cli: Callable[..., Any], arguments: list[Any], tmp_path: Path
-) -> None:
+def test_a_clip_that_never_bites_is_said(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     study = tmp_path / "clip.yaml"
     clips = "".join(
-        f"  - {{learner: lcgd-clipped, options: {{threshold: {threshold}}}}}\n"
-        for threshold in ("1.0e-6", "1.0e+6")
+        f"  - {{learner: lcgd-clipped, options: {{threshold: {threshold}}}}}\n" for threshold in ("1.0e-6", "1.0e+6")
     )
     study.write_text(f"learners:\n{clips}controls: []\n")
     plain = [a for i, a in enumerate(arguments) if "--learner" not in (a, arguments[i - 1])]

@@ -31,10 +31,7 @@ def test_the_same_study_resumes_and_another_has_its_own(tmp_path: Path) -> None:
 def test_options_of_learners() -> None:
     study = Study.build({"tasks": ["sst2"], "learners": ["gd", "lcgd"]})
     found = with_options(study, ["gd.epochs=3", "lcgd.readout=attention", "gd.layers=[0, 1]"])
-    assert [entry.options for entry in found.learners] == [
-        {"epochs": 3, "layers": [0, 1]},
-        {"readout": "attention"},
-    ]
+    assert [entry.options for entry in found.learners] == [{"epochs": 3, "layers": [0, 1]}, {"readout": "attention"}]
     for wrong in ("epochs=3", "gd.epochs", "gdd.epochs=3"):
         with pytest.raises(InputError, match="--option"):
             with_options(study, [wrong])

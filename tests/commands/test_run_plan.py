@@ -20,9 +20,7 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
     assert "16 of 16 listed cells to do" in said
-    assert re.search(
-        r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split())
-    )
+    assert re.search(r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split()))
     searched = " ".join(cli(*arguments, "--dry-run", "--lr", "auto").out.split())
     assert re.search(r"learning rate over 2 seeds: up to 54 pieces, about [\d.]+ s", searched)
     assert re.search(r"then \d+ cells at the rates that are chosen, about [\d.]+ s", searched)

@@ -24,9 +24,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def test_a_program_that_the_shell_does_not_find(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_the_shell_does_not_find(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert called("doctor", "--model", "m") == ".venv/bin/dualscope doctor --model m"
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")

@@ -31,8 +31,7 @@ def copying(r: np.ndarray, s: np.ndarray, sets: list[np.ndarray]) -> Copying:
     pairs = [(i, j) for i in range(len(sets)) for j in range(i)]
     sizes = [(sets[i] * sets[j]).sum() for i, j in pairs]
     agree = [
-        size / np.sqrt((sets[i] ** 2).sum() * (sets[j] ** 2).sum())
-        for size, (i, j) in zip(sizes, pairs, strict=True)
+        size / np.sqrt((sets[i] ** 2).sum() * (sets[j] ** 2).sum()) for size, (i, j) in zip(sizes, pairs, strict=True)
     ]
     return Copying(products(mean, s), float((r * mean).sum()), float(np.mean(sizes)), float(np.mean(agree)))
 
@@ -144,8 +143,6 @@ def test_a_table_of_something_else_is_refused() -> None:
 
 
 def test_products_that_are_missing_are_said() -> None:
-    table = pa.table(
-        {name: pa.nulls(1, field) for name, field in zip(SCHEMA.names, SCHEMA.types, strict=True)}
-    )
+    table = pa.table({name: pa.nulls(1, field) for name, field in zip(SCHEMA.names, SCHEMA.types, strict=True)})
     with pytest.raises(pa.ArrowInvalid, match="products are missing"):
         parts_of(table.replace_schema_metadata({"levels": "[]"}))

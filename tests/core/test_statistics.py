@@ -96,9 +96,7 @@ def test_shifting_all_values_shifts_the_interval(values: list[float], by: float)
     assert moved.high - moved.low == pytest.approx(plain.high - plain.low, abs=1e-6)
 
 
-@given(
-    st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0, 1), st.sampled_from([SHARE, COSINE, SIZE])
-)
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0, 1), st.sampled_from([SHARE, COSINE, SIZE]))
 def test_a_cut_interval_covers_what_it_did(values: list[float], truth: float, bounds: Bounds) -> None:
     whole = Estimate.of_seeds(values).interval
     cut = whole.within(bounds)
@@ -133,9 +131,7 @@ def test_how_many_seeds_would_do() -> None:
     needed = unclear.seeds_needed()
     assert needed is not None
     assert needed > 4
-    assert (
-        Estimate.of(0.01 + draws(rng, 4, (0.0, 1.0, 0.0))).seeds_needed() is None
-    )  # the queries are what varies
+    assert Estimate.of(0.01 + draws(rng, 4, (0.0, 1.0, 0.0))).seeds_needed() is None  # the queries are what varies
     assert Estimate.of_seeds([0.2]).seeds_needed() is None
 
 
@@ -159,19 +155,13 @@ def test_a_ratio_and_a_mean_over_tasks() -> None:
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
 def test_quantiles_are_numpys(values: list[float]) -> None:
     low, high = quantiles(np.array(values))
-    assert (float(low), float(high)) == pytest.approx(
-        (np.quantile(values, 0.025), np.quantile(values, 0.975))
-    )
+    assert (float(low), float(high)) == pytest.approx((np.quantile(values, 0.025), np.quantile(values, 0.975)))
 
 
 def test_holm_by_hand() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": float("nan")})["a"] == 0.02
     assert holm({"a": 0.5, "b": 0.9}) == {"a": 1.0, "b": 1.0}
-    assert holm({"a": 0.01, "b": 0.02, "c": 0.03}) == {
-        "a": 0.03,
-        "b": 0.04,
-        "c": 0.04,
-    }  # one task less each time
+    assert holm({"a": 0.01, "b": 0.02, "c": 0.03}) == {"a": 0.03, "b": 0.04, "c": 0.04}  # one task less each time
 
 
 def test_queries_have_degrees_of_freedom_of_their_own() -> None:

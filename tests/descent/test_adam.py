@@ -47,9 +47,7 @@ def test_adam_is_the_papers() -> None:
             square[name] = 0.999 * square[name] + 0.001 * value**2
             expected = (mean[name] / (1 - 0.9**step)) / ((square[name] / (1 - 0.999**step)).sqrt() + 1e-8)
             torch.testing.assert_close(found[name], expected, rtol=1e-12, atol=0)
-            torch.testing.assert_close(
-                value, drawn(step)[name], rtol=0, atol=0
-            )  # the gradient is left as it was
+            torch.testing.assert_close(value, drawn(step)[name], rtol=0, atol=0)  # the gradient is left as it was
 
 
 def test_a_run_that_is_repeated_begins_anew() -> None:
@@ -66,13 +64,7 @@ def _copied(gradient: Gradient) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # in float32 a result can be trained again
 def test_its_state_is_gone_when_a_run_is_over(dtype: torch.dtype) -> None:
     bench = tiny_bench("gpt2", dtype)
-    settings: dict[str, Any] = {
-        "rate": 0.01,
-        "epochs": 1,
-        "loss": "all",
-        "parameters": "all",
-        "optimiser": "adam",
-    }
+    settings: dict[str, Any] = {"rate": 0.01, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "adam"}
     learned = bench.learned("gd-tuned", **settings)
     bench.reread(learned)
     assert learned.delta is not None

@@ -36,9 +36,7 @@ def state(model: Model) -> dict[str, object]:
 
 
 def assert_same(before: dict[str, object], after: dict[str, object]) -> None:
-    assert {k: v for k, v in before.items() if k != "weights"} == {
-        k: v for k, v in after.items() if k != "weights"
-    }
+    assert {k: v for k, v in before.items() if k != "weights"} == {k: v for k, v in after.items() if k != "weights"}
     for name, tensor in before["weights"].items():  # type: ignore[attr-defined]
         assert torch.equal(tensor, after["weights"][name]), name  # type: ignore[index]
 
@@ -112,9 +110,7 @@ def test_norms_and_scaling() -> None:
     assert delta is not None
     norms = delta.norms()
     assert norms.shape == (3,)
-    by_hand = torch.cat(
-        [delta[f"layers.1.{r}.{k}"].flatten() for r in ("key", "value") for k in ("weight", "bias")]
-    )
+    by_hand = torch.cat([delta[f"layers.1.{r}.{k}"].flatten() for r in ("key", "value") for k in ("weight", "bias")])
     torch.testing.assert_close(norms[1], by_hand.norm())
     torch.testing.assert_close(delta.scaled(2).norms(), 2 * norms)
     torch.testing.assert_close(delta.with_norms(norms.flip(0)).norms(), norms.flip(0))
@@ -135,9 +131,7 @@ def test_a_small_update_survives_in_sixteen_bits() -> None:
     wide = wrapped("gpt2", torch.float32)
     expected = Bench(wide, tiny_lesson(wide, shots=2)).learned("gd", 1e-3).delta
     assert expected is not None
-    cosine = torch.nn.functional.cosine_similarity(
-        change.flatten(), expected["layers.0.value.weight"].flatten(), 0
-    )
+    cosine = torch.nn.functional.cosine_similarity(change.flatten(), expected["layers.0.value.weight"].flatten(), 0)
     assert cosine > 0.99
     # Large enough to show in 16 bits, applying it later is what the learner saw.
     large = bench.learned("gd", 0.5)

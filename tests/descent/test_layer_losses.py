@@ -36,9 +36,7 @@ def test_stream_after_attention(family: str, fed: str) -> None:
     said: list[Tensor] = []
     seen: list[Tensor] = []
     handles = [
-        block.get_submodule(fed).register_forward_pre_hook(
-            lambda _, args: seen.append(args[0].flatten(0, -2))
-        )
+        block.get_submodule(fed).register_forward_pre_hook(lambda _, args: seen.append(args[0].flatten(0, -2)))
         for block in model.blocks
     ]
 

@@ -114,12 +114,8 @@ def assert_same_training(one: Learned, other: Learned) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 @pytest.mark.parametrize("family", ["gpt2", "llama", "xglm", "gemma2", "bloom"])
-@pytest.mark.parametrize(
-    ("learner", "trainings"), [("gd", 1), ("lcgd", 1), ("lcgd-matched", 2), ("gd-linearized", 1)]
-)
-def test_replayed_on_a_gpu(
-    family: str, learner: str, trainings: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("learner", "trainings"), [("gd", 1), ("lcgd", 1), ("lcgd-matched", 2), ("gd-linearized", 1)])
+def test_replayed_on_a_gpu(family: str, learner: str, trainings: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One recording serves all demonstrations of a training, and gives what the device gives step by step."""
     recorded = []
     monkeypatch.setattr(cuda_graphs, "FEWEST", 2)

@@ -19,8 +19,7 @@ def test_runs_and_shows_as_much_as_it_is_shown_with(name: str) -> None:
     path = FOLDER / f"{name}.ipynb"
     shown, done = nbformat.read(path, as_version=4), executed(path)
     kinds = [
-        [[output.output_type for output in cell.get("outputs", [])] for cell in book.cells]
-        for book in (shown, done)
+        [[output.output_type for output in cell.get("outputs", [])] for cell in book.cells] for book in (shown, done)
     ]
     assert kinds[0] == kinds[1], "run: python -m docs.run_notebooks"
     assert any(kinds[0])

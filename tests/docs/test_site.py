@@ -22,9 +22,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_builds_strictly_and_fetches_nothing(site: Path) -> None:
     for page in site.rglob("*.html"):
-        fetched = re.findall(
-            r'<(?:script|link|img)[^>]*(?:src|href)="((?:https?:)?//[^"]*)', page.read_text()
-        )
+        fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="((?:https?:)?//[^"]*)', page.read_text())
         assert fetched == [], page
     assert "How to read the report" in (site / "report.html").read_text()
 

@@ -61,8 +61,6 @@ def test_parts_make_the_whole(tmp_path: Path) -> None:
     assert "6 cells, 0 computed now" in sbatch(0)
     assert (out / "report.html").exists()
     bare = {key: value for key, value in os.environ.items() if not key.startswith("SLURM")}
-    alone = subprocess.run(
-        ["bash", str(SCRIPT), "2", "s", "o"], env=bare, capture_output=True, text=True, check=False
-    )
+    alone = subprocess.run(["bash", str(SCRIPT), "2", "s", "o"], env=bare, capture_output=True, text=True, check=False)
     assert alone.returncode != 0
     assert "start it with sbatch --array" in alone.stderr

@@ -12,28 +12,15 @@ from tests.docs.test_docs import DOCS
 
 
 def row(learner: str, value: float, **rest: Any) -> dict[str, Any]:
-    plain = {
-        "control": None,
-        "variant": "trained",
-        "metric": "sim_aou",
-        "layer": None,
-        "head": None,
-        "step": None,
-    }
-    return (
-        plain
-        | {"model": "m", "task": "t", "reference": "in-context", "learner": learner, "value": value}
-        | rest
-    )
+    plain = {"control": None, "variant": "trained", "metric": "sim_aou", "layer": None, "head": None, "step": None}
+    return plain | {"model": "m", "task": "t", "reference": "in-context", "learner": learner, "value": value} | rest
 
 
 def test_figures_are_means_over_seeds() -> None:
     rows = [row("gd", 0.2), row("gd", 0.4), row("gd", 0.9, layer=3), row("dilution", 0.7)]
     rows += [row("gd/random-labels", 0.1, control="random-labels"), row("gd", 0.5, reference="gd")]
     head, _, line = fill_validity.figures(rows).splitlines()
-    found = dict(
-        zip((part.strip() for part in head.split("|")), (c.strip() for c in line.split("|")), strict=True)
-    )
+    found = dict(zip((part.strip() for part in head.split("|")), (c.strip() for c in line.split("|")), strict=True))
     assert found["likeness"] == "+0.30"
     assert found["dilution, run"] == "+0.70"
     assert found["random labels"] == "+0.10"

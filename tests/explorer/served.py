@@ -78,12 +78,7 @@ class Served:
         self.token = parse_qs(parts.query)["token"][0]
 
     def ask(
-        self,
-        path: str,
-        content: Any = None,
-        method: str = "POST",
-        body: bytes | None = None,
-        **headers: str | None,
+        self, path: str, content: Any = None, method: str = "POST", body: bytes | None = None, **headers: str | None
     ) -> Answer:
         given = {
             "Host": f"{self.host}:{self.port}",
@@ -101,9 +96,7 @@ class Served:
                 if value is not None:
                     connection.putheader(name, value)
             connection.endheaders()
-            with suppress(
-                BrokenPipeError, ConnectionResetError
-            ):  # it has answered already, and reads no more
+            with suppress(BrokenPipeError, ConnectionResetError):  # it has answered already, and reads no more
                 connection.send(sent)
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.getheaders()}

@@ -9,15 +9,7 @@ from tests.explorer.served import Served, refused, state
 
 @pytest.mark.parametrize(
     "host",
-    [
-        "evil.example",
-        "evil.example:{port}",
-        "127.0.0.1",
-        "127.0.0.1:1",
-        "127.0.0.1:{port}.evil.example",
-        "",
-        None,
-    ],
+    ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:{port}.evil.example", "", None],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_foreign_host_is_refused(served: Served, host: str | None, method: str) -> None:
@@ -57,8 +49,7 @@ def test_the_page_itself_needs_the_token(served: Served, query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None, "application/jsonp"],
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None, "application/jsonp"]
 )
 def test_only_json_is_read(served: Served, kind: str | None) -> None:
     refused(served.ask("/api/compute", {"page": "x", "state": state()}, Content_Type=kind), 415)
@@ -115,7 +106,5 @@ def test_every_answer_closes_the_page_to_others(served: Served) -> None:
 
 def test_our_scripts_are_not_for_other_sites(served: Served) -> None:
     assert served.ask("/page/main.js", method="GET", Sec_Fetch_Site="cross-site").status == 403
-    framed = served.ask(
-        f"/?token={served.token}", method="GET", Sec_Fetch_Site="cross-site", Sec_Fetch_Dest="iframe"
-    )
+    framed = served.ask(f"/?token={served.token}", method="GET", Sec_Fetch_Site="cross-site", Sec_Fetch_Dest="iframe")
     assert framed.status == 403

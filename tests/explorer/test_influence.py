@@ -47,9 +47,7 @@ def test_it_is_what_the_library_measures_on_the_same_lesson(explorer: Explorer) 
         assert wanted.queries is not None
         shown = found[learning.name]
         assert shown["demonstrations"] == [0, 1, 2]
-        np.testing.assert_allclose(
-            shown["values"], wanted.queries["influence"].to_pylist(), rtol=0, atol=1e-5
-        )
+        np.testing.assert_allclose(shown["values"], wanted.queries["influence"].to_pylist(), rtol=0, atol=1e-5)
     [alike] = [row["value"] for row in wanted.rows if row["metric"] == "response_influence"]
     assert found["gd"]["correlation"] == pytest.approx(alike, abs=1e-4)
     assert found["in-context"]["correlation"] is None
@@ -62,12 +60,8 @@ def test_it_is_what_flipping_by_hand_shows(explorer: Explorer) -> None:
         events: list[dict[str, Any]] = []
         more = {"demonstrations": demonstrations, "queries": ASKED, "learners": ["gd"], "steps": 2}
         explorer.compute(State.model_validate(state(**more)), Watch(events.append))
-        answer = next(
-            e for e in events if e["event"] == "learned" and (e["learner"], e["control"]) == (name, None)
-        )
-        shares = np.array(
-            [row[one["label"]] for row, one in zip(answer["probabilities"], ASKED, strict=True)]
-        )
+        answer = next(e for e in events if e["event"] == "learned" and (e["learner"], e["control"]) == (name, None))
+        shares = np.array([row[one["label"]] for row, one in zip(answer["probabilities"], ASKED, strict=True)])
         right = 0.999 * shares + 0.0005  # mixed with a little of the uniform
         return np.log(right / (1 - right))
 
@@ -91,9 +85,7 @@ def test_one_query_has_a_matrix_and_no_correlation(explorer: Explorer) -> None:
     assert np.shape(found["lcgd"]["values"]) == (1, 3)
 
 
-def test_a_learner_that_diverges_is_named_and_in_context_learning_is_shown(
-    explorer: Explorer, forget: None
-) -> None:
+def test_a_learner_that_diverges_is_named_and_in_context_learning_is_shown(explorer: Explorer, forget: None) -> None:
     @LEARNERS.register("diverging")
     class Diverging(Learner[Options]):
         """Leaves no number."""

@@ -101,15 +101,12 @@ def test_what_did_each_demonstration_teach(visit: Visit) -> None:
     visit.until("!document.getElementById('influence').hasAttribute('aria-busy')")
     asked = {"page": "beside", "state": state(queries=TWO)}
     wanted = {
-        one["learner"]: one
-        for one in visit.served.ask("/api/influence", asked).events
-        if one["event"] == "influence"
+        one["learner"]: one for one in visit.served.ask("/api/influence", asked).events if one["event"] == "influence"
     }
     assert list(wanted) == ["in-context", "gd"]
     for learner, one in wanted.items():
         shown = page.eval_on_selector_all(
-            f'#influence-tables [data-learner="{learner}"] td',
-            "all => all.map(one => Number(one.dataset.value))",
+            f'#influence-tables [data-learner="{learner}"] td', "all => all.map(one => Number(one.dataset.value))"
         )
         np.testing.assert_allclose(np.reshape(shown, (2, 3)), one["values"], atol=1e-5)
     said = page.inner_text("#influence-sentence")
@@ -193,9 +190,7 @@ def test_the_band_is_the_controls_reach(visit: Visit) -> None:
 def test_cancel(visit: Visit) -> None:
     page = visit.page
     many = [{"fields": {"text": text}, "label": i % 2} for i, text in enumerate(TEXTS * 20)]
-    page.evaluate(
-        "given => import('/page/store.js').then(store => store.adopt(given))", state(demonstrations=many)
-    )
+    page.evaluate("given => import('/page/store.js').then(store => store.adopt(given))", state(demonstrations=many))
     visit.until("document.getElementById('status').textContent.includes('pass')")
     page.keyboard.press("Escape")
     assert page.inner_text("#status") == "stopped"
@@ -243,9 +238,7 @@ def test_markup_is_text_everywhere(visit: Visit) -> None:
     page.click("#study")
     page.wait_for_selector("#study-task")
     assert page.title() == "dualscope explorer"
-    assert (
-        page.locator("main img, aside img, dialog img, main script, aside script, dialog script").count() == 0
-    )
+    assert page.locator("main img, aside img, dialog img, main script, aside script, dialog script").count() == 0
     page.keyboard.press("Escape")
 
 

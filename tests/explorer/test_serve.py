@@ -23,9 +23,7 @@ def test_the_browser_is_not_given_the_token(explorer: Explorer, monkeypatch: pyt
     def open_(address: str) -> bool:
         opened.append(address)
         page = Path(unquote(urlsplit(address).path))
-        seen.update(
-            mode=stat.S_IMODE(os.stat(page).st_mode), folder=stat.S_IMODE(os.stat(page.parent).st_mode)
-        )
+        seen.update(mode=stat.S_IMODE(os.stat(page).st_mode), folder=stat.S_IMODE(os.stat(page.parent).st_mode))
         seen["text"] = page.read_text(encoding="utf-8")
         looked.set()
         return True
@@ -41,9 +39,7 @@ def test_the_browser_is_not_given_the_token(explorer: Explorer, monkeypatch: pyt
 
     monkeypatch.setattr(serve, "prepared", prepared)
     with serve.listening("127.0.0.1", None) as place:
-        thread = threading.Thread(
-            target=serve.serve, args=(explorer.offer, place, True, said.append), daemon=True
-        )
+        thread = threading.Thread(target=serve.serve, args=(explorer.offer, place, True, said.append), daemon=True)
         thread.start()
         assert looked.wait(60)
         started[0].should_exit = True  # type: ignore[attr-defined]

@@ -103,8 +103,7 @@ def test_numbers_that_json_should_not_have_are_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "field",
-    ["model", "template", "labels", "separator", "text", "query", "task", "learners", "focus", "page"],
+    "field", ["model", "template", "labels", "separator", "text", "query", "task", "learners", "focus", "page"]
 )
 def test_markup_in_every_field_is_text(served: Served, field: str) -> None:
     """Whatever comes back is JSON, typed as such; the browser's tests see it on the page."""
@@ -170,9 +169,7 @@ def test_a_new_edit_cancels_the_same_pages_job(served: Served) -> None:
     answers: list[Answer] = []
     threads = []
     for i in range(6):
-        thread = threading.Thread(
-            target=lambda i=i: answers.append(served.compute(page="hasty", seed=200 + i))
-        )
+        thread = threading.Thread(target=lambda i=i: answers.append(served.compute(page="hasty", seed=200 + i)))
         thread.start()
         threads.append(thread)
     for thread in threads:

@@ -85,9 +85,7 @@ def test_run_as_a_study_is_pasted_and_run(visit: Visit, tmp_path: Path) -> None:
     rows = Run.open(tmp_path / "runs" / "typed").table(metric="sim_aou").to_pylist()
     for name in ("gd", "lcgd"):
         mine = [
-            r
-            for r in rows
-            if r["learner"] == name and r["seed"] == 0 and r["layer"] is not None and r["head"] is None
+            r for r in rows if r["learner"] == name and r["seed"] == 0 and r["layer"] is not None and r["head"] is None
         ]
         mine = [r for r in mine if not r.get("control") and r["reference"] == "in-context"]
         wanted = [row["value"] for row in sorted(mine, key=lambda row: row["layer"])]

@@ -39,9 +39,7 @@ def compared(**more: Any) -> Comparison:
     asked = [{**one["fields"], "label": given["labels"][one["label"]]} for one in given["queries"]]
     task = Task.from_examples(rows, labels=given["labels"], template=given["template"])
     episode = Episode.of(task.train, asked, task=task)
-    return compare(
-        Model.load("embedded", dtype="auto"), episode, given["learners"], lr=given["rate"], per_head=True
-    )
+    return compare(Model.load("embedded", dtype="auto"), episode, given["learners"], lr=given["rate"], per_head=True)
 
 
 def same(page: dict[str, dict[str, Any]], wanted: Comparison) -> None:
@@ -92,9 +90,7 @@ def test_only_the_changed_end_is_encoded(explorer: Explorer, monkeypatch: pytest
     model = explorer.model("embedded")
     computed(explorer, demonstrations=shown * 8, learners=[], focus="lcgd")
     before = model.counters["prefix tokens"]
-    computed(
-        explorer, demonstrations=[*shown * 7, *shown[:2], {**shown[2], "label": 0}], learners=[], focus="lcgd"
-    )
+    computed(explorer, demonstrations=[*shown * 7, *shown[:2], {**shown[2], "label": 0}], learners=[], focus="lcgd")
     assert model.counters["prefix tokens"] - before == 2  # the label and its separator
     few = {"demonstrations": [*shown[:2], {**shown[2], "label": 0}]}
     computed(explorer)
@@ -153,9 +149,7 @@ def test_the_duals_weights_are_those_of_the_exact_update(explorer: Explorer) -> 
         for t in range(len(dual.positions))
     ]
     found = words(explorer, view={"query": 0, "layer": layer, "head": head})["readings"][-1]["weights"]
-    first = [
-        a for a, d, p in zip(added, dual.demonstrations, dual.positions, strict=True) if d == 0 and p > 0
-    ]
+    first = [a for a, d, p in zip(added, dual.demonstrations, dual.positions, strict=True) if d == 0 and p > 0]
     np.testing.assert_allclose(found[1][: len(first)], np.array(first) / sum(added), rtol=1e-4)
     assert found[1][len(first) :] == [0.0]  # the separator is in no training sequence
 
@@ -165,9 +159,7 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
     from dualscope.studies.choices import settings_of
     from dualscope.studies.study import Study
 
-    given = State.model_validate(
-        state(task="embedded-sst2", learners=["gd", "lcgd", "task-vector"], queries=LONG)
-    )
+    given = State.model_validate(state(task="embedded-sst2", learners=["gd", "lcgd", "task-vector"], queries=LONG))
     made = share(explorer, given)
     (tmp_path / "typed.yaml").write_text(made["task"])
     (tmp_path / "study.yaml").write_text(made["study"].replace("seeds: 5", "seeds: 1"))
@@ -178,13 +170,9 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
     pairs = [("gd", None), ("lcgd", None), *(("gd", control) for control in CONTROLS)]
     for name, control in pairs:
         page = next(
-            e
-            for e in told
-            if (e.get("learner"), e.get("control")) == (name, control) and e["event"] == "learned"
+            e for e in told if (e.get("learner"), e.get("control")) == (name, control) and e["event"] == "learned"
         )
-        mine = [
-            row for row in rows if row["learner"] == under_control(name, control) and row["layer"] is not None
-        ]
+        mine = [row for row in rows if row["learner"] == under_control(name, control) and row["layer"] is not None]
         wanted = [row["value"] for row in sorted(mine, key=lambda row: row["layer"])]
         np.testing.assert_allclose(page["likeness"]["sim_aou"]["layers"], wanted, rtol=0, atol=CLOSE)
     vector = next(e for e in told if e.get("learner") == "task-vector" and e["event"] == "learned")
@@ -251,9 +239,7 @@ def test_a_plugins_learner_can_be_shown(tmp_path: Path, forget: None) -> None:
         ),
     ],
 )
-def test_a_learner_that_fails_is_told_and_the_others_go_on(
-    tmp_path: Path, forget: None, body: str, words: str
-) -> None:
+def test_a_learner_that_fails_is_told_and_the_others_go_on(tmp_path: Path, forget: None, body: str, words: str) -> None:
     file = tmp_path / "broken.py"
     file.write_text(
         "from dualscope import LEARNERS, InputError, Learned, Learner\n"

@@ -44,9 +44,7 @@ class Visit:
         return self.page.evaluate(f"import('/page/store.js').then(store => {expression})")
 
     def adopt(self, **more: Any) -> None:
-        self.page.evaluate(
-            "given => import('/page/store.js').then(store => store.adopt(given))", state(**more)
-        )
+        self.page.evaluate("given => import('/page/store.js').then(store => store.adopt(given))", state(**more))
         self.settle()
 
     def shares(self, learner: str) -> list[float]:
@@ -57,15 +55,11 @@ class Visit:
         return list(found)
 
     def texts(self) -> list[str]:
-        return list(
-            self.page.eval_on_selector_all("#demonstrations textarea", "all => all.map(one => one.value)")
-        )
+        return list(self.page.eval_on_selector_all("#demonstrations textarea", "all => all.map(one => one.value)"))
 
     def is_clean(self) -> None:
         assert self.complaints == []
-        away = [
-            url for url in self.requests if not url.startswith((self.served.origin + "/", "data:", "blob:"))
-        ]
+        away = [url for url in self.requests if not url.startswith((self.served.origin + "/", "data:", "blob:"))]
         assert away == []
 
     def overflow(self) -> int:

@@ -89,12 +89,7 @@ def table(levels: Mapping[str | QueryColumn, float], right: float) -> pa.Table:
     n = len(QUERIES)
     labels = np.zeros(n, int)
     prediction = (np.arange(n) >= right * n).astype(int)
-    columns = {
-        "query": QUERIES,
-        "label": labels,
-        "prediction": prediction,
-        "label_logprobs": [[0.0, 1.0]] * n,
-    }
+    columns = {"query": QUERIES, "label": labels, "prediction": prediction, "label_logprobs": [[0.0, 1.0]] * n}
     found = pa.table(columns)
     for column, level in levels.items():
         described = column if isinstance(column, QueryColumn) else QueryColumn(column)

@@ -9,9 +9,7 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.findings.answer import AgainstControl, Answer, ComparisonOutcome, beats, learned, sentences_of
 
 
-def interval(
-    low: float, mean: float, high: float, seeds: int = 5, each: tuple[float, ...] | None = None
-) -> Interval:
+def interval(low: float, mean: float, high: float, seeds: int = 5, each: tuple[float, ...] | None = None) -> Interval:
     return Interval(mean, low, high, seeds, 100, (mean,) * seeds if each is None else each)
 
 
@@ -33,20 +31,13 @@ def against(difference: Interval, p_corrected: float = 0.01, p_below: float = 1.
         (interval(-0.15, -0.1, -0.05), 0.01, 0.5, "unclear"),  # p is two-sided: below is not above
         (interval(0.05, 0.1, 0.15, seeds=4), 0.01, 0.5, "unclear"),
         (interval(-0.9, -0.5, -0.1, seeds=4), 0.01, 0.01, "unclear"),
-        (
-            interval(0.05, 0.1, 0.15, each=(0.2, 0.1, 0.1, 0.1, -0.01)),
-            0.01,
-            0.5,
-            "unclear",
-        ),  # not in most draws
+        (interval(0.05, 0.1, 0.15, each=(0.2, 0.1, 0.1, 0.1, -0.01)), 0.01, 0.5, "unclear"),  # not in most draws
         (interval(-0.3, -0.2, -0.1, each=(-0.9, -0.1, 0.03, 0.01, -0.1)), 0.01, 0.01, "unclear"),
         (interval(0.05, 0.1, 0.15, 8, each=(*(0.1,) * 7, -0.1)), 0.01, 0.5, "above"),
         (interval(0.05, 0.1, 0.15, 8, each=(*(0.1,) * 6, -0.1, -0.1)), 0.01, 0.5, "unclear"),
     ],
 )
-def test_outcomes(
-    difference: Interval, p_corrected: float, p_below: float, outcome: ComparisonOutcome
-) -> None:
+def test_outcomes(difference: Interval, p_corrected: float, p_below: float, outcome: ComparisonOutcome) -> None:
     assert against(difference, p_corrected, p_below).outcome == outcome
 
 

@@ -40,9 +40,7 @@ def test_evidence_from_cells() -> None:
         ("gd", 0.1, 0.8, "not testable"),
     ],
 )
-def test_flipped_labels_are_learned_where_they_are_followed(
-    corrupt: str, icl: float, gd: float, answer: str
-) -> None:
+def test_flipped_labels_are_learned_where_they_are_followed(corrupt: str, icl: float, gd: float, answer: str) -> None:
     right = {"zero-shot": 0.5, "in-context": icl, "gd": gd}
     levels: dict[str, dict[str | QueryColumn, float]] = {
         "trained": {"sim_aou": 0.3, "sim_aou_mismatched": 0.1},
@@ -50,8 +48,7 @@ def test_flipped_labels_are_learned_where_they_are_followed(
     }
     found = [
         (
-            columns
-            | ({} if columns["learner"] == "zero-shot" else {"demo_labels": "flipped", "corrupt": corrupt}),
+            columns | ({} if columns["learner"] == "zero-shot" else {"demo_labels": "flipped", "corrupt": corrupt}),
             table(levels[columns["variant"]], right[columns["learner"]]),
         )
         for columns, _ in cells()

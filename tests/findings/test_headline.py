@@ -88,16 +88,7 @@ def test_every_learner_has_a_sentence_and_plain_descent_leads() -> None:
     made = evidence(gd=0.3)
     for seed in range(6):
         put(made, "sst2", "trained", seed, LearnerSpec("lcgd"), "sim_aou", QUERIES, np.full(60, 0.2))
-        put(
-            made,
-            "sst2",
-            "trained",
-            seed,
-            LearnerSpec.of("gd", {"epochs": 3}),
-            "sim_aou",
-            QUERIES,
-            np.full(60, 0.2),
-        )
+        put(made, "sst2", "trained", seed, LearnerSpec.of("gd", {"epochs": 3}), "sim_aou", QUERIES, np.full(60, 0.2))
     found = verdict(made)
     assert [name for name, _ in found.said] == ["gd", "gd[epochs=3]", "lcgd"]
     assert plain(found) == dict(found.said)["gd"]
@@ -116,9 +107,7 @@ def test_the_control_that_decided_most_often_is_named() -> None:
     made = evidence(tasks=("mr", "sst2", "subj"), gd=0.3, spread=1e-3)
     for task, name in (("mr", "dilution"), ("sst2", "zero-shot-offset"), ("subj", "zero-shot-offset")):
         null(made, task, name, 0.5)
-    assert plain(verdict(made)).startswith(
-        "Not above its controls: moving the query to its position in context"
-    )
+    assert plain(verdict(made)).startswith("Not above its controls: moving the query to its position in context")
 
 
 def test_above_on_one_task_and_not_on_another_depends_on_the_task() -> None:
@@ -160,9 +149,7 @@ def test_a_control_with_as_much_is_said_to_have_as_much_and_not_more() -> None:
     """Where the learner has a little more, by less than the margin, the control is as like, not more."""
     text = said(gd=0.305, mismatched=0.3)
     assert "is as like in-context learning (.30) as gradient descent is (.3" in text
-    assert "is more like in-context learning (.33) than gradient descent is (.30)" in said(
-        gd=0.3, mismatched=0.33
-    )
+    assert "is more like in-context learning (.33) than gradient descent is (.30)" in said(gd=0.3, mismatched=0.33)
 
 
 def test_no_cosine_is_said_to_explain() -> None:

@@ -67,9 +67,7 @@ def test_a_control_that_has_as_much_is_told_from_one_that_keeps_some(control: fl
     assert ranking.words()[1].startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("lost", "known"), [("random-labels", "random-update"), ("random-update", "random-labels")]
-)
+@pytest.mark.parametrize(("lost", "known"), [("random-labels", "random-update"), ("random-update", "random-labels")])
 def test_a_control_without_a_share_is_not_the_strongest(lost: str, known: str) -> None:
     controls = [row("gd", "explained", float("nan"), 3, lost), row("gd", "explained", 0.1, 3, known)]
     (ranking,) = rankings([row("gd", "explained", 0.3, 3), *controls])

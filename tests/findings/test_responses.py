@@ -170,9 +170,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_run_says_what_its_responses_say(run: Run) -> None:
-    rows = run.query(
-        "select distinct intervention, family, learner from rows where metric = 'response_answers'"
-    )
+    rows = run.query("select distinct intervention, family, learner from rows where metric = 'response_answers'")
     assert {(row["intervention"], row["learner"]) for row in rows.to_pylist()} == {
         ("relabel", "gd"),
         ("relabel", "probe"),

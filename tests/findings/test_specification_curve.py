@@ -10,12 +10,7 @@ NAMES = list(SPECIFICATIONS)
 
 
 def rows_of(
-    learner: str,
-    first: float,
-    step: float,
-    control: Any = None,
-    variant: Any = "trained",
-    role: Any = "hypothesis",
+    learner: str, first: float, step: float, control: Any = None, variant: Any = "trained", role: Any = "hypothesis"
 ) -> list[SummaryRow]:
     """Of every specification, in their order."""
     return [

@@ -31,14 +31,7 @@ def summary_of(folder: Path, wholes: list[float], lefts: list[float], order: int
         share = 1 - left / whole if whole >= 0.02 else math.nan
         numbers = {"explained": share, "kl_icl": left, "kl_icl_zero_shot": whole, "accuracy": left}
         rows: Any = [
-            {
-                **dict.fromkeys(COLUMNS),
-                **columns,
-                "metric": name,
-                "value": value,
-                "low": math.nan,
-                "high": math.nan,
-            }
+            {**dict.fromkeys(COLUMNS), **columns, "metric": name, "value": value, "low": math.nan, "high": math.nan}
             | {"n": 2, "reference": None if name == "accuracy" else "in-context"}
             for name, value in numbers.items()
         ]

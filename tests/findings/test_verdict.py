@@ -26,9 +26,7 @@ def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
             put(made, task, "trained", seed, "lcgd", "sim_aou", QUERIES, 0.2 + 0.01 * rng.standard_normal(60))
     found = verdict(made)
     beside = {c.control: c for c in found["sst2", "lcgd"].comparisons}["gd"]
-    left, right = made.pair(
-        key("sst2", "trained", "lcgd", "sim_aou"), key("sst2", "trained", "gd", "sim_aou")
-    )
+    left, right = made.pair(key("sst2", "trained", "lcgd", "sim_aou"), key("sst2", "trained", "gd", "sim_aou"))
     assert beside.difference.mean == pytest.approx((left - right).mean())
     assert not beside.decides
     assert beside.p_corrected >= beside.p
@@ -50,9 +48,7 @@ def test_above_the_controls() -> None:
 
 def test_intervals_end_where_likenesses_and_gains_do() -> None:
     """Three seeds reach far: cut at 1, and at a gain of 1; what is above 0 stays so."""
-    found = verdict(
-        evidence(seeds=3, gd=0.97, mismatched=0.96, spread=0.6, gains={"in-context": 0.5, "gd": 0.5})
-    )
+    found = verdict(evidence(seeds=3, gd=0.97, mismatched=0.96, spread=0.6, gains={"in-context": 0.5, "gd": 0.5}))
     (answer,) = found.answers
     assert answer.value.high == 1.0
     assert {c.control: c.control_value.high for c in answer.comparisons}["mismatched"] == 1.0
@@ -170,9 +166,7 @@ def test_corrected_over_tasks() -> None:
     single = verdict(evidence(gd=0.145, spread=0.14, untrained=0.1, random_update=0.1))
     p = {c.control: (c.p, c.p_corrected) for c in single.answers[0].comparisons}
     assert all(a == b for a, b in p.values())
-    many = verdict(
-        evidence(tasks=("sst2", "mr", "subj"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1)
-    )
+    many = verdict(evidence(tasks=("sst2", "mr", "subj"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1))
     for control in ("untrained", "mismatched"):
         raw = [next(c for c in a.comparisons if c.control == control) for a in many.answers]
         smallest = min(raw, key=lambda c: c.p)
@@ -182,24 +176,10 @@ def test_corrected_over_tasks() -> None:
 
 def test_corrected_over_learners_and_rates_but_not_over_what_cannot_be_tested() -> None:
     made, rng = evidence(gd=0.145, spread=0.14, untrained=0.1, random_update=0.1), np.random.default_rng(8)
-    others = [
-        LearnerSpec("lcgd", rate=0.1),
-        LearnerSpec("lcgd", rate=0.3),
-        LearnerSpec("probe"),
-        LearnerSpec("deaf"),
-    ]
+    others = [LearnerSpec("lcgd", rate=0.1), LearnerSpec("lcgd", rate=0.3), LearnerSpec("probe"), LearnerSpec("deaf")]
     for seed in range(6):
         for learning in others:
-            put(
-                made,
-                "sst2",
-                "trained",
-                seed,
-                learning,
-                "sim_aou",
-                QUERIES,
-                0.2 + 0.1 * rng.standard_normal(60),
-            )
+            put(made, "sst2", "trained", seed, learning, "sim_aou", QUERIES, 0.2 + 0.1 * rng.standard_normal(60))
             right = rng.random(60) < (0.5 if learning.name == "deaf" else 0.9)
             put(made, "sst2", "trained", seed, learning, "correct", QUERIES, right.astype(float))
     found = verdict(made)
@@ -231,9 +211,7 @@ def test_missing_values_are_left_out_of_paired_differences() -> None:
     assert found.queries == 40
     assert found.mean == pytest.approx(whole.mean, abs=0.01)
     for seed in (0, 1):  # a seed without any value is no seed
-        made.values[where][seed] = [
-            (queries, values * np.nan) for queries, values in made.values[where][seed]
-        ]
+        made.values[where][seed] = [(queries, values * np.nan) for queries, values in made.values[where][seed]]
     assert made.apart(own, where).seeds == 4
     assert made.apart(own, where).mean == pytest.approx(whole.mean, abs=0.01)
 
@@ -241,13 +219,9 @@ def test_missing_values_are_left_out_of_paired_differences() -> None:
 def test_seeds_that_were_not_enough_are_never_said_to_do() -> None:
     """Also where one task alone would have been settled, and the number of tasks asks for more."""
     found = verdict(
-        evidence(
-            tasks=("mr", "sst2", "subj", "trec"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1
-        )
+        evidence(tasks=("mr", "sst2", "subj", "trec"), gd=0.145, spread=0.14, untrained=0.1, random_update=0.1)
     )
-    unclear = [
-        c for a in found.answers for c in a.comparisons if c.outcome == "unclear" and c.difference.mean > 0
-    ]
+    unclear = [c for a in found.answers for c in a.comparisons if c.outcome == "unclear" and c.difference.mean > 0]
     assert any(c.difference.low > 0 for c in unclear)  # what one task alone would have shown
     assert all(c.seeds_needed is None or c.seeds_needed > c.difference.seeds for c in unclear)
 

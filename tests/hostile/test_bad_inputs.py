@@ -17,11 +17,7 @@ from tests.hostile.test_endless_files import soon
 SAMPLE = 120
 CORES = os.cpu_count() or 1
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
-CHOSEN = (
-    TABLE
-    if WHOLE
-    else [*third_round.TABLE, *random.Random(17).sample(TABLE[: -len(third_round.TABLE)], SAMPLE)]
-)
+CHOSEN = TABLE if WHOLE else [*third_round.TABLE, *random.Random(17).sample(TABLE[: -len(third_round.TABLE)], SAMPLE)]
 
 
 def test_there_are_enough() -> None:
@@ -30,9 +26,7 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("bad", CHOSEN, ids=lambda bad: re.sub(r"[^\w.-]+", "-", bad.name)[:60])
-def test_bad_input(
-    bad: Bad, cli: Callable[..., Any], forget: None, model_folder: str, tmp_path: Path
-) -> None:
+def test_bad_input(bad: Bad, cli: Callable[..., Any], forget: None, model_folder: str, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     bad.make(Place(here, Path(model_folder)))

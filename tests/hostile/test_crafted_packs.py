@@ -110,9 +110,9 @@ INDEX: dict[str, Change] = {
     "a column more": lambda table: table.append_column("more", table["first"]),
 }
 DATA: dict[str, Change] = {
-    "another value": lambda table: _with(
-        table.column_names[-1], *table[table.column_names[-1]].to_pylist()[1:2]
-    )(_with("cell", table["cell"][0].as_py())(table)),
+    "another value": lambda table: _with(table.column_names[-1], *table[table.column_names[-1]].to_pylist()[1:2])(
+        _with("cell", table["cell"][0].as_py())(table)
+    ),
     "rows reversed": _reverse,
     "rows twice": _twice,
     "a row less": lambda table: table.slice(1),
@@ -156,9 +156,7 @@ def _changed(root: Path, file: str, name: str, renewed: bool) -> bool:
     data.write_bytes(parquet_bytes(changed))
     if renewed:
         about = noted(table)
-        about[DIGESTS] = json.dumps(
-            {**json.loads(about[DIGESTS]), file: hashlib.sha256(data.read_bytes()).hexdigest()}
-        )
+        about[DIGESTS] = json.dumps({**json.loads(about[DIGESTS]), file: hashlib.sha256(data.read_bytes()).hexdigest()})
         about[SEAL] = seal_of(table, about)
         index.write_bytes(parquet_bytes(table.replace_schema_metadata(about)))
     return not changed.equals(before, check_metadata=True)

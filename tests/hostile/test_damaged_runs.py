@@ -52,9 +52,7 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "emptied": lambda file, other: file.write_bytes(b""),
     "garbled": _garble,
     "of another type": lambda file, other: file.write_bytes(b'["another", {"type": 3}]\n'),
-    "of another": lambda file, other: file.write_bytes(
-        other.read_bytes() if other.exists() else b'{"a": 1}\n'
-    ),
+    "of another": lambda file, other: file.write_bytes(other.read_bytes() if other.exists() else b'{"a": 1}\n'),
     "unreadable": _replace,
     "missing": lambda file, other: file.unlink(),
     "a folder": _folder,
@@ -65,9 +63,7 @@ FILES = (
 )
 PACKED = ("packed/index/*", "packed/rows/*/*/*", "packed/queries/*/*/*")
 KINDS = [(file, damage) for file in (*FILES, *PACKED) for damage in DAMAGES]
-KINDS.remove(
-    ("packed/index/*", "missing")
-)  # a part without its index is not there: its packing was not finished
+KINDS.remove(("packed/index/*", "missing"))  # a part without its index is not there: its packing was not finished
 CHOSEN = KINDS if WHOLE else random.Random(3).sample(KINDS, SAMPLE)
 LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothing is deleted
 
@@ -86,9 +82,7 @@ def made(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytes
 
 
 @pytest.fixture(scope="module")
-def responded(
-    model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Made:
+def responded(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Made:
     """One with responses."""
     return _run(
         tmp_path_factory.mktemp("responses") / "whole",

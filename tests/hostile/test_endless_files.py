@@ -73,17 +73,13 @@ def soon() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "kind"), CHOSEN)
-def test_nothing_waits_for_it(
-    made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, kind: str
-) -> None:
+def test_nothing_waits_for_it(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, kind: str) -> None:
     _check(made, cli, tmp_path, file, kind)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS if WHOLE else ["a pipe"])
-def test_nothing_waits_for_a_response(
-    responded: Made, cli: Callable[..., Any], tmp_path: Path, kind: str
-) -> None:
+def test_nothing_waits_for_a_response(responded: Made, cli: Callable[..., Any], tmp_path: Path, kind: str) -> None:
     _check(responded, cli, tmp_path, "responses/*", kind)
 
 

@@ -73,13 +73,7 @@ CASES = [(call, why) for call in CALLS for why in NUMBERS]
 @pytest.mark.parametrize(("call", "why"), CASES if WHOLE else CASES[::4])
 @pytest.mark.parametrize("what", ["run", "pack"])
 def test_every_call_once(
-    what: str,
-    call: str,
-    why: str,
-    command: tuple[object, ...],
-    whole: Path,
-    cli: Callable[..., Any],
-    tmp_path: Path,
+    what: str, call: str, why: str, command: tuple[object, ...], whole: Path, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     number, step = 1, 1 if WHOLE else 30 if what == "run" else 8
     while True:

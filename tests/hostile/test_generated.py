@@ -30,13 +30,7 @@ from tests.hostile.inputs.bad import ROWS
 MANY = 2000 if os.environ.get("DUALSCOPE_WHOLE") else 100
 USUAL = settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))
 SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.just("gd")
-    | st.just("sst2")
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("gd") | st.just("sst2")
 )
 VALUES = st.recursive(
     SCALARS,
@@ -120,9 +114,7 @@ def _mutated(data: bytes, seed: int) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
-)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])
 def test_mutated_model_files(model_folder: str, tmp_path: Path, name: str) -> None:
     for seed in range(MANY // 10):
         model = Path(shutil.copytree(model_folder, tmp_path / str(seed)))

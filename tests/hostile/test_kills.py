@@ -117,9 +117,7 @@ def _kill(kind: str, grid: dict[str, Any], out: Path, rng: np.random.Generator) 
         time.sleep(rng.uniform(0, 0.2))
         if kind == "a worker":
             workers = [
-                child
-                for child in psutil.Process(process.pid).children()
-                if "spawn_main" in str(child.cmdline())
+                child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline())
             ]
             for worker in workers[:1]:
                 worker.kill()
@@ -147,9 +145,7 @@ def test_kills(grid: dict[str, Any], whole: Path, tmp_path: Path) -> None:
             out = tmp_path / f"run{number}"
         _kill(kind, grid, out, rng)
         now = _stored(out)
-        assert {name: now.get(name) for name in kept} == kept, (
-            f"{kind}: a stored cell was lost or computed again"
-        )
+        assert {name: now.get(name) for name in kept} == kept, f"{kind}: a stored cell was lost or computed again"
         assert not now or Run.open(out).unreadable(name.removesuffix(".parquet") for name in now) == {}
         hits += len(now) < SIZE
         kept = now

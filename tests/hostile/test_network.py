@@ -43,19 +43,7 @@ def _dualscope(endpoint: Endpoint, home: Path, *arguments: object) -> subprocess
 @pytest.mark.slow
 def test_only_what_was_asked_for_and_offline_nothing(endpoint: Endpoint, tmp_path: Path) -> None:
     study = (
-        *(
-            "run",
-            "--model",
-            "owner/tiny",
-            "--task",
-            "embedded-sst2",
-            "--seeds",
-            1,
-            "--shots",
-            2,
-            "--queries",
-            4,
-        ),
+        *("run", "--model", "owner/tiny", "--task", "embedded-sst2", "--seeds", 1, "--shots", 2, "--queries", 4),
         *("--lr", "0.1", "--learner", "gd", "--device", "cpu", "--no-report"),
     )
     absent = _dualscope(endpoint, tmp_path, *study, "--out", tmp_path / "absent", "--offline")

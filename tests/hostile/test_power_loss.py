@@ -117,9 +117,7 @@ class Disk:
                     if os.path.dirname(name) == (what if what != "." else ""):
                         settled[name] = len(names[name]) - 1
         place.mkdir()
-        chosen = {
-            name: states[rng.integers(settled.get(name, 0), len(states))] for name, states in names.items()
-        }
+        chosen = {name: states[rng.integers(settled.get(name, 0), len(states))] for name, states in names.items()}
         for name in sorted(chosen):
             state, path = chosen[name], place / name
             if state is None or not path.parent.is_dir():
@@ -142,9 +140,7 @@ def test_the_model_loses_what_was_not_flushed(tmp_path: Path) -> None:
     disk = Disk(root)
     with disk.watched():
         (root / "a").write_bytes(b"content")
-    found = [
-        disk.after_loss(len(disk.events), np.random.default_rng(i), tmp_path / f"{i}") for i in range(20)
-    ]
+    found = [disk.after_loss(len(disk.events), np.random.default_rng(i), tmp_path / f"{i}") for i in range(20)]
     there = [(one / "a").read_bytes() for one in found if (one / "a").exists()]
     assert 0 < len(there) < 20
     assert any(data != b"content" for data in there)

@@ -73,27 +73,8 @@ class Running:
     def __init__(self, home: Path, model: str, task: str) -> None:
         (home / "sleepy.py").write_text(SLEEPY)
         command = [sys.executable, "-m", "dualscope.cli", "run", "--model", model, "--task", task]
-        command += [
-            "--engine",
-            "ray",
-            "--learner",
-            "sleeps",
-            "--plugin",
-            str(home / "sleepy.py"),
-            "--offline",
-        ]
-        command += [
-            "--seeds",
-            "1",
-            "--shots",
-            "4",
-            "--queries",
-            "12",
-            "--device",
-            "cpu",
-            "--out",
-            str(home / "run"),
-        ]
+        command += ["--engine", "ray", "--learner", "sleeps", "--plugin", str(home / "sleepy.py"), "--offline"]
+        command += ["--seeds", "1", "--shots", "4", "--queries", "12", "--device", "cpu", "--out", str(home / "run")]
         settings = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         self.process = subprocess.Popen(
             command,
@@ -150,9 +131,7 @@ def test_another_user_finds_no_token(running: Running, home: Path) -> None:
     token = server.environ()["RAY_AUTH_TOKEN"]
     assert re.fullmatch(r"[0-9a-f]{64}", token)
     folders = {
-        found[0]
-        for one in running.family
-        for found in re.findall(r"(/[^ =]*/ray-[^/ ]+)()", " ".join(one.cmdline()))
+        found[0] for one in running.family for found in re.findall(r"(/[^ =]*/ray-[^/ ]+)()", " ".join(one.cmdline()))
     }
     assert folders
     command = [sys.executable, "-c", SPY, token, str(home), *folders, "/tmp/ray"]
@@ -169,9 +148,7 @@ def test_another_user_finds_no_token(running: Running, home: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_in_words_and_nothing_is_left(
-    number: int, code: int, running: Running, home: Path
-) -> None:
+def test_a_signal_ends_it_in_words_and_nothing_is_left(number: int, code: int, running: Running, home: Path) -> None:
     running.wait(lambda: any((home / "run/claims").glob("*")))
     family = running.family
     began = time.monotonic()

@@ -60,9 +60,7 @@ def test_few_files(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
 @pytest.mark.parametrize("kilobytes", [400_000, 900_000])
 def test_little_memory(kilobytes: int, tmp_path: Path) -> None:
-    done = _said(
-        f"ulimit -v {kilobytes}; $D run --dry-run --model embedded --task embedded-sst2 --out run", tmp_path
-    )
+    done = _said(f"ulimit -v {kilobytes}; $D run --dry-run --model embedded --task embedded-sst2 --out run", tmp_path)
     assert done.returncode in (0, 1, 2), done.stderr  # 1: OpenBLAS ends the process by itself
     assert "Traceback" not in done.stderr
     assert done.returncode != 2 or "memory" in done.stderr, done.stderr
@@ -100,9 +98,7 @@ def test_ctrl_c_in_the_first_half_second(start: str, wait: float, tmp_path: Path
     assert "dualscope/" not in said, said
 
 
-@pytest.mark.parametrize(
-    "name", ["study.yaml", "cells/00000000000000000007.parquet", "packed/index/00000001.parquet"]
-)
+@pytest.mark.parametrize("name", ["study.yaml", "cells/00000000000000000007.parquet", "packed/index/00000001.parquet"])
 def test_a_report_overwrites_nothing_but_a_page(name: str, cli: Callable[..., Any], tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     if name.startswith("packed"):
@@ -131,15 +127,7 @@ def test_others_places(cli: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_labels_with_markup(cli: Callable[..., Any]) -> None:
-    done = cli(
-        "try",
-        "a fine film => [/red]",
-        "a dull plot => [bold]",
-        "--query",
-        "a [link=x] bore",
-        "--device",
-        "cpu",
-    )
+    done = cli("try", "a fine film => [/red]", "a dull plot => [bold]", "--query", "a [link=x] bore", "--device", "cpu")
     assert done.code in (0, 2), done.err
     assert done.code == 2 or "[/red]" in done.out
 

@@ -57,9 +57,7 @@ def proxy(model_folder: str) -> Iterator[Endpoint]:
         yield found
 
 
-def _traced(
-    proxy: Endpoint, home: Path, *command: object
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def _traced(proxy: Endpoint, home: Path, *command: object) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run a command under strace; what it said, and what it sent."""
     proxy.requests.clear()
     log = home / "strace.log"
@@ -113,9 +111,7 @@ def test_what_is_sent_is_seen(proxy: Endpoint, tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
-def test_ray_sends_nothing(
-    proxy: Endpoint, model_folder: str, task_files: tuple[str, str], tmp_path: Path
-) -> None:
+def test_ray_sends_nothing(proxy: Endpoint, model_folder: str, task_files: tuple[str, str], tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the ray extra is not installed")
     study = _study(model_folder, task_files[0], tmp_path / "run")
     assert _dualscope(proxy, tmp_path, *study, "--engine", "ray", "--jobs", 2) == []

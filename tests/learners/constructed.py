@@ -73,9 +73,7 @@ def _head_that_sees_labels(attention: Any, dim: int) -> None:
 
 class _Rows:
     def __init__(self, texts: list[str], labels: list[int]) -> None:
-        self._rows: list[DataRow] = [
-            {"text": text, "label": label} for text, label in zip(texts, labels, strict=True)
-        ]
+        self._rows: list[DataRow] = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
 
     def rows(self, split: str) -> list[DataRow]:
         return self._rows[:200] if split == "train" else self._rows[200:]

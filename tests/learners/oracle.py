@@ -99,9 +99,7 @@ def worst(found: Any, expected: dict[str, Tensor]) -> float:
     return max(errors)
 
 
-def gd(
-    hf: nn.Module, lesson: Lesson, lr: float, names: Sequence[str] | None = None, label: bool = False
-) -> Copy:
+def gd(hf: nn.Module, lesson: Lesson, lr: float, names: Sequence[str] | None = None, label: bool = False) -> Copy:
     """Sequential SGD, one pass."""
     model = Copy(hf)
     for tokens, label_start in sequences(lesson):
@@ -111,9 +109,7 @@ def gd(
     return model
 
 
-def said(
-    hf: Any, layer: int, layers: list[Layer], inputs: list[Tensor], added: list[Tensor], readout: str
-) -> Tensor:
+def said(hf: Any, layer: int, layers: list[Layer], inputs: list[Tensor], added: list[Tensor], readout: str) -> Tensor:
     """What a layer's own loss looks at: logits [tokens, vocabulary]."""
     hidden = layers[layer].residual if readout == "block" else inputs[layer] + added[layer]
     return reading.readout(hf, hidden)
@@ -134,9 +130,7 @@ class LocalCopy(Copy):
         handles = []
         for block in blocks:
             handles.append(block.register_forward_pre_hook(lambda _, a: inputs.append(a[0][0])))
-            if (
-                self.hf.config.model_type == "gemma2"
-            ):  # a norm stands between attention and the residual stream
+            if self.hf.config.model_type == "gemma2":  # a norm stands between attention and the residual stream
                 adds, cut = block.post_attention_layernorm, lambda o: o[0]
             else:
                 adds, cut = block.attn if hasattr(block, "attn") else block.self_attn, lambda o: o[0][0]

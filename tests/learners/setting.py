@@ -18,23 +18,9 @@ class Rows:
 
     def __init__(self, classes: int, seed: int, n: int) -> None:
         rng = np.random.default_rng(seed)
-        words = [
-            "the",
-            "film",
-            "is",
-            "was",
-            "not",
-            "good",
-            "bad",
-            "great",
-            "movie",
-            *(f"w{i}" for i in range(9)),
-        ]
+        words = ["the", "film", "is", "was", "not", "good", "bad", "great", "movie", *(f"w{i}" for i in range(9))]
         self.table: list[dict[str, Any]] = [
-            {
-                "text": " ".join(rng.choice(words, size=rng.integers(2, 6))),
-                "label": int(rng.integers(classes)),
-            }
+            {"text": " ".join(rng.choice(words, size=rng.integers(2, 6))), "label": int(rng.integers(classes))}
             for _ in range(n)
         ]
 
@@ -76,9 +62,7 @@ def tiny_lesson(
     return make_lesson(episode, model.tokenizer, positions, **reading)
 
 
-def wrapped(
-    family: str, dtype: torch.dtype = torch.float64, seed: int = 0, bos: bool = True, **config: Any
-) -> Model:
+def wrapped(family: str, dtype: torch.dtype = torch.float64, seed: int = 0, bos: bool = True, **config: Any) -> Model:
     hf, tokenizer = tiny_model(family, dtype, seed, bos, **config)
     return Model(hf, tokenizer, name=f"tiny-{family}")
 

@@ -37,9 +37,7 @@ def test_redrawn(balanced: bool) -> None:
     assert redrawn(lesson, bench.model, 2).context != again.context
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"balanced": True}, {"demo_labels": "random"}, {"demo_labels": "flipped"}]
-)
+@pytest.mark.parametrize("options", [{}, {"balanced": True}, {"demo_labels": "random"}, {"demo_labels": "flipped"}])
 def test_a_redrawn_context_is_as_long_to_the_token(options: dict[str, Any]) -> None:
     """Label words of one token and of two, a small pool: what no example makes up for is cut or filled at the front."""
     model = wrapped("gpt2")

@@ -74,12 +74,9 @@ LONGER: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [TRUE, *HYPOTHESES, *(pytest.param(*one, marks=pytest.mark.slow) for one in LONGER)],
+    ("name", "options"), [TRUE, *HYPOTHESES, *(pytest.param(*one, marks=pytest.mark.slow) for one in LONGER)]
 )
-def test_what_is_taught_wrongly_explains_nothing(
-    benches: list[Bench], name: str, options: dict[str, object]
-) -> None:
+def test_what_is_taught_wrongly_explains_nothing(benches: list[Bench], name: str, options: dict[str, object]) -> None:
     """All that a context tells here is which label is more frequent; only a vector in one layer is the whole of it."""
     own, *wrong = (
         fmean(explained(bench, name, control, **options) for bench in benches)
@@ -109,8 +106,7 @@ def on_the_construction(seed: int, start: Tensor) -> dict[str, float]:
     said = {
         "step": asked @ gd_steps(x, y, start, eta, 1).T,
         "vector": zero + (in_context(dummies) - dummies @ start.T).mean(0),
-        "step, random-labels": asked
-        @ gd_steps(x, y[torch.randperm(n, generator=draw.generator)], start, eta, 1).T,
+        "step, random-labels": asked @ gd_steps(x, y[torch.randperm(n, generator=draw.generator)], start, eta, 1).T,
         "step, other-task": asked @ gd_steps(draw.normal(n, 5), draw.normal(n, 1), start, eta, 1).T,
     }
     return {name: share_explained(icl, zero, value) for name, value in said.items()}

@@ -167,9 +167,7 @@ def test_demonstrations_that_say_nothing_are_dilution() -> None:
     torch.testing.assert_close(d.label_logprobs, c.label_logprobs, rtol=1e-5, atol=1e-6)
     rows = rows_of(bench, "dilution")
     assert rows["sim_aou"] == pytest.approx(1.0)
-    assert (
-        rows["sim_aou_dilution"] > 0.8
-    )  # heads shrink by shares of their own, so the vector form is near, not equal
+    assert rows["sim_aou_dilution"] > 0.8  # heads shrink by shares of their own, so the vector form is near, not equal
 
 
 def test_demonstrations_that_speak_are_not() -> None:
@@ -227,15 +225,11 @@ def outputs(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_the_vector_form_sees_shrinking_and_nothing_else() -> None:
     z, noise, bias = outputs(0)
     shift = bias[0]
-    across = noise - (noise * (z - shift)).sum(-1, keepdim=True) / ((z - shift) ** 2).sum(
-        -1, keepdim=True
-    ) * (z - shift)
-    torch.testing.assert_close(
-        sim_aou_dilution(z, z - 0.3 * (z - shift), shift), torch.ones(4, 2, dtype=torch.float64)
+    across = noise - (noise * (z - shift)).sum(-1, keepdim=True) / ((z - shift) ** 2).sum(-1, keepdim=True) * (
+        z - shift
     )
-    torch.testing.assert_close(
-        sim_aou_dilution(z, 2 * z - shift, shift), -torch.ones(4, 2, dtype=torch.float64)
-    )
+    torch.testing.assert_close(sim_aou_dilution(z, z - 0.3 * (z - shift), shift), torch.ones(4, 2, dtype=torch.float64))
+    torch.testing.assert_close(sim_aou_dilution(z, 2 * z - shift, shift), -torch.ones(4, 2, dtype=torch.float64))
     assert float(sim_aou_dilution(z, z + across, shift).abs().max()) < 1e-12
 
 

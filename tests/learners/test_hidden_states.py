@@ -45,16 +45,12 @@ def test_function_vector(family: str) -> None:
     bench, prompts = bench_of(family), 5
     model, hf, lesson = bench.model, bench.model.hf, bench.lesson
     asked = bench.materials(prompts, "it")
-    means = torch.stack(
-        [plain.head_outputs(hf, [*lesson.context, *q], model.n_heads) for q in asked.queries]
-    ).mean(0)
+    means = torch.stack([plain.head_outputs(hf, [*lesson.context, *q], model.n_heads) for q in asked.queries]).mean(0)
     torch.testing.assert_close(mean_heads(bench, prompts), means, rtol=1e-8, atol=1e-8)
     effects = indirect_effects(bench, prompts)
     contexts = [shuffled(lesson, i % 4).context for i in range(prompts)]
     for layer, head in ((0, 1), (2, 3)):
-        expected = plain.indirect_effect(
-            hf, lesson, contexts, asked.queries, asked.labels, means, layer, head
-        )
+        expected = plain.indirect_effect(hf, lesson, contexts, asked.queries, asked.labels, means, layer, head)
         assert float(effects[:, layer, head].mean()) == pytest.approx(expected, rel=1e-8, abs=1e-9)
     which = ((0, 1), (2, 3), (1, 0))
     vector = sum(plain.written(hf, layer, head, means[layer, head]) for layer, head in which)
@@ -119,10 +115,7 @@ def test_controls_keep_the_choice() -> None:
     for control in ("random-labels", "redraw", "random-update"):
         learned = bench.learned("task-vector", control=control)
         assert learned.change.layer == layer  # type: ignore[union-attr]
-    real, random = (
-        bench.learned("task-vector").change,
-        bench.learned("task-vector", control="random-update").change,
-    )
+    real, random = (bench.learned("task-vector").change, bench.learned("task-vector", control="random-update").change)
     assert real is not None
     assert random is not None
     assert float(real.vector.norm()) == pytest.approx(float(random.vector.norm()))  # type: ignore[attr-defined]
@@ -140,9 +133,7 @@ def test_without_spare_examples_each_demonstration_is_left_out_in_turn() -> None
 def test_a_function_vector_without_spare_examples_needs_a_few_demonstrations() -> None:
     model = wrapped("gpt2")
     few = Bench(model, tiny_lesson(model, shots=3, queries=4), spare=())
-    with pytest.raises(
-        InputError, match=r"at least 4 spare training examples .*, and there are 3; give more"
-    ):
+    with pytest.raises(InputError, match=r"at least 4 spare training examples .*, and there are 3; give more"):
         few.learned("function-vector", heads=2)
     enough = Bench(model, tiny_lesson(model, shots=4, queries=4), spare=())
     assert enough.learned("function-vector", heads=2).choice is not None

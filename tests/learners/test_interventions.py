@@ -41,12 +41,8 @@ def test_relabel_changes_labels_and_nothing_else(classes: int, shots: int, seed:
         differ = sum(a != b for a, b in zip(labels, gold, strict=True))
         assert differ == draw.changed == differences_of(gold, draw.level)
         assert len(draw.lesson.context) == len(lesson.context)
-        assert [one.prompt for one in draw.lesson.demonstrations] == [
-            one.prompt for one in lesson.demonstrations
-        ]
-        assert [one.label for one in draw.lesson.demonstrations] == [
-            lesson.answers[label] for label in labels
-        ]
+        assert [one.prompt for one in draw.lesson.demonstrations] == [one.prompt for one in lesson.demonstrations]
+        assert [one.label for one in draw.lesson.demonstrations] == [lesson.answers[label] for label in labels]
         assert draw.lesson.shots_used == lesson.shots_used
         assert draw.lesson.queries == lesson.queries
         assert [one.label_index for one in draw.lesson.training] == labels
@@ -82,9 +78,7 @@ def test_the_expected_number_of_differences_is_that_of_random_permutations() -> 
 
 def test_what_cannot_be_relabelled_is_said() -> None:
     relabel = INTERVENTIONS["relabel"]()
-    with pytest.raises(
-        InputError, match="7 draws were asked for, and a comparison of responses needs at least 8"
-    ):
+    with pytest.raises(InputError, match="7 draws were asked for, and a comparison of responses needs at least 8"):
         relabel.draws(lesson_of(2, 8, 0), 7)
     with pytest.raises(InputError, match="labels cannot be permuted among 2 demonstrations"):
         relabel.draws(lesson_of(2, 2, 0), 8)
@@ -97,9 +91,7 @@ def test_what_cannot_be_relabelled_is_said() -> None:
 
 def test_labels_of_one_learner_alone_are_permuted_alike() -> None:
     task = tiny_task(labels=("Negative", "Very Positive"), n=200)
-    lesson = tiny_lesson(
-        MODEL, shots=8, queries=3, task=task, balanced=True, demo_labels="flipped", corrupt="gd"
-    )
+    lesson = tiny_lesson(MODEL, shots=8, queries=3, task=task, balanced=True, demo_labels="flipped", corrupt="gd")
     for draw in INTERVENTIONS["relabel"]().draws(lesson, 8):
         shown = [one.label_index for one in draw.lesson.demonstrations]
         assert [one.label_index for one in draw.lesson.training] == [1 - label for label in shown]

@@ -32,9 +32,7 @@ def benches() -> dict[str, Bench]:
 @pytest.mark.parametrize("learner", ["in-context", "gd", "lcgd"])
 def test_flipped_labels_flip_the_preference(benches: dict[str, Bench], learner: str) -> None:
     before = preference(benches["gold"].zero_shot)
-    gold, flipped = (
-        preference(benches[labels].learned(learner, RATE).trace) for labels in ("gold", "flipped")
-    )
+    gold, flipped = (preference(benches[labels].learned(learner, RATE).trace) for labels in ("gold", "flipped"))
     assert (gold - before).mean() > 1
     assert (flipped - before).mean() < -1
     assert flipped.mean() < 0 < gold.mean()

@@ -46,9 +46,7 @@ def test_it_is_shown_in_list_report_explorer_and_verdict(where: str, tmp_path: P
     plugins = []
     if where == "in the package":
         copied = tmp_path / "src"
-        shutil.copytree(
-            source / "dualscope", copied / "dualscope", ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(source / "dualscope", copied / "dualscope", ignore=shutil.ignore_patterns("__pycache__"))
         (copied / "dualscope" / "learners" / "blank_page.py").write_text(LEARNER)
         source = copied
     else:
@@ -58,12 +56,7 @@ def test_it_is_shown_in_list_report_explorer_and_verdict(where: str, tmp_path: P
 
     def python(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-            cwd=tmp_path,
+            [sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

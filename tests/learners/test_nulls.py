@@ -17,9 +17,7 @@ def test_a_shift_of_positions_changes_nothing_where_they_are_relative(family: st
     bench = tiny_bench(family)
     shifted = bench.learned("zero-shot-offset").trace
     torch.testing.assert_close(shifted.attn_out, bench.zero_shot.attn_out, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        shifted.attn_scores, bench.zero_shot.attn_scores, rtol=1e-5, atol=1e-5, equal_nan=True
-    )
+    torch.testing.assert_close(shifted.attn_scores, bench.zero_shot.attn_scores, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "xglm"])

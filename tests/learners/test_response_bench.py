@@ -85,9 +85,7 @@ def test_a_plant_is_the_changed_model_after_a_context_without_labels() -> None:
     model, draw = here.model, found.draws[3]
     learned = Bench(model, draw.lesson).result(LearnerSpec("gd", rate=0.3)).learned
     assert learned.change is not None
-    torch.testing.assert_close(
-        found.planted[3].attn_out, planted(here, learned.change).attn_out, rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(found.planted[3].attn_out, planted(here, learned.change).attn_out, rtol=0, atol=1e-12)
     before = model.read(here.lesson, model.prefix(unlabelled(here.lesson)))
     assert not torch.allclose(found.planted[3].attn_out, before.attn_out)
     after = model.read(here.lesson, model.prefix(unlabelled(here.lesson)))
@@ -178,9 +176,7 @@ def test_draws_at_once_are_draws_one_by_one(name: str, family: str, labels: str)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family", ["gemma2", "mistral", "bloom", "falcon", "xglm", "gpt_neox", "phi3", "mpt"]
-)
+@pytest.mark.parametrize("family", ["gemma2", "mistral", "bloom", "falcon", "xglm", "gpt_neox", "phi3", "mpt"])
 @pytest.mark.parametrize("name", ["gd", "lcgd", "gd-all", "gd-linearized", "in-context"])
 def test_other_architectures_draws_at_once(name: str, family: str) -> None:
     here = tiny_bench(family, shots=8, balanced=True, task=tiny_task(n=200))
@@ -231,9 +227,7 @@ def test_a_draw_that_diverges_leaves_the_others_as_they_are(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("learning", [IN_CONTEXT, LearnerSpec("gd", rate=0.3)])
-def test_fewer_draws_at_once_where_memory_is_short(
-    learning: LearnerSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fewer_draws_at_once_where_memory_is_short(learning: LearnerSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     responding, read = ResponseBench(bench(), draws=8), Model.read_draws
     seen: list[int] = []
 

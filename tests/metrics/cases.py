@@ -100,9 +100,7 @@ def predicting(trace: Trace, predictions: list[int], labels: list[int]) -> Trace
     return replace(trace, label_logprobs=logprobs, labels=torch.tensor(labels))
 
 
-def predicted_case(
-    labels: list[int], zero: list[int], icl: list[int], gd: list[int], classes: int = 3
-) -> Case:
+def predicted_case(labels: list[int], zero: list[int], icl: list[int], gd: list[int], classes: int = 3) -> Case:
     base = random_trace(0, queries=len(labels), classes=classes)
     z, c, g = (predicting(base, p, labels) for p in (zero, icl, gd))
     return case_of(z, c, gradient(g))

@@ -27,10 +27,7 @@ def test_tokens_behind_a_window_are_no_part_of_a_map(name: str) -> None:
 
 def test_alpha_is_of_two_gradient_learners_and_of_no_control() -> None:
     other = random_trace(70)
-    others = (
-        result(gradient(other), "lcgd"),
-        result(gradient(random_trace(71)), LearnerSpec("gd", "random-labels")),
-    )
+    others = (result(gradient(other), "lcgd"), result(gradient(random_trace(71)), LearnerSpec("gd", "random-labels")))
     case = replace(random_case(11), others=others)
     assert [v.reference for v in compute(case, ["alpha"])] == [LearnerSpec("lcgd")]
     z, _, g = arrays(case, "attn_scores")

@@ -154,9 +154,7 @@ def test_small_changes_survive_and_zero_changes_are_undefined() -> None:
 
 def test_a_constant_on_a_row_is_nothing_to_the_centered_map() -> None:
     case = random_case(4)
-    shifted = replace(
-        case, own=result(gradient(replace(case.trace, attn_scores=case.trace.attn_scores + 5.0)))
-    )
+    shifted = replace(case, own=result(gradient(replace(case.trace, attn_scores=case.trace.attn_scores + 5.0))))
     np.testing.assert_allclose(values(case, "sim_am_centered"), values(shifted, "sim_am_centered"), atol=1e-6)
     np.testing.assert_allclose(values(case, "sim_am_softmax"), values(shifted, "sim_am_softmax"), atol=1e-6)
     assert np.abs(values(case, "sim_am") - values(shifted, "sim_am")).mean() > 0.1
@@ -274,8 +272,7 @@ def test_a_case_of_some_queries_has_companions_of_the_same() -> None:
     some = case.only(kept)
     assert some.others[0].trace.query_ids == some.zero_shot.query_ids
     np.testing.assert_allclose(
-        values(some, "sim_aou_null", "null-context"),
-        values(case, "sim_aou_null", "null-context")[kept.numpy()],
+        values(some, "sim_aou_null", "null-context"), values(case, "sim_aou_null", "null-context")[kept.numpy()]
     )
 
 
@@ -289,17 +286,10 @@ def test_beyond_dilution_and_dilution_leave_the_projections_bias_out() -> None:
     plain = {values.metric: values.values for values in per_query(base, names)}
     for query in range(QUERIES):
         for layer in range(LAYERS):
-            z, c, g = (
-                t.attn_out[query, layer].double().numpy()
-                for t in (case.zero_shot, case.reference, case.trace)
-            )
+            z, c, g = (t.attn_out[query, layer].double().numpy() for t in (case.zero_shot, case.reference, case.trace))
             heads = z - bias[layer].double().numpy()
             along = heads / np.linalg.norm(heads)
             left, right = ((d - (d @ along) * along) for d in (c - z, g - z))
-            assert float(found["sim_aou_orthogonal"][query, layer]) == pytest.approx(
-                cos(left, right), abs=1e-12
-            )
-            assert float(found["sim_aou_dilution"][query, layer]) == pytest.approx(
-                cos(c - z, -heads), abs=1e-12
-            )
+            assert float(found["sim_aou_orthogonal"][query, layer]) == pytest.approx(cos(left, right), abs=1e-12)
+            assert float(found["sim_aou_dilution"][query, layer]) == pytest.approx(cos(c - z, -heads), abs=1e-12)
     assert float((found["sim_aou_orthogonal"] - plain["sim_aou_orthogonal"]).abs().max()) > 0.01

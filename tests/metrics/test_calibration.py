@@ -38,9 +38,7 @@ def by_scipy(target: Tensor, scores: Tensor, biases: bool) -> float:
 
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("size", [1e-3, 0.1, 1.0, 100.0])
-@pytest.mark.parametrize(
-    ("like", "queries", "classes"), [(0.0, 5, 2), (1.0, 60, 3), (-1.0, 60, 2), (3.0, 300, 6)]
-)
+@pytest.mark.parametrize(("like", "queries", "classes"), [(0.0, 5, 2), (1.0, 60, 3), (-1.0, 60, 2), (3.0, 300, 6)])
 def test_nothing_is_nearer(like: float, queries: int, classes: int, size: float, biases: bool) -> None:
     target, scores = drawn(queries, queries, classes, like, size)
     own = calibration(target, scores, biases)

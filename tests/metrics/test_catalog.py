@@ -33,23 +33,13 @@ def test_every_number_lies_within_its_metrics_bounds() -> None:
             assert not row["value"] < least - 1e-12, row
             assert not row["value"] > most + 1e-12, row
             seen.add(row["metric"])
-    assert {
-        "accuracy",
-        "rec2ftp",
-        "jaccard_corrected",
-        "explained",
-        "sim_aou",
-        "sim_am",
-        "change_norm",
-    } <= seen
+    assert {"accuracy", "rec2ftp", "jaccard_corrected", "explained", "sim_aou", "sim_am", "change_norm"} <= seen
     anywhere = [name for name in METRICS if bounds_of(name) == ANYWHERE]
     assert anywhere == list(REPLAYS)  # the share of an effect may overshoot, or go against it
     assert bounds_of("of a plugin that is not loaded") == ANYWHERE
 
 
-@pytest.mark.parametrize(
-    "first", ["catalog", "measured_rows", "measured", "response.measured_response", "prediction"]
-)
+@pytest.mark.parametrize("first", ["catalog", "measured_rows", "measured", "response.measured_response", "prediction"])
 def test_whatever_module_is_imported_first(first: str) -> None:
     command = f"import dualscope.metrics.{first}; from dualscope import METRICS; print(*METRICS)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)

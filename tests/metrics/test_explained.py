@@ -61,9 +61,7 @@ def draw(seed: int, classes: int = 3, queries: int = 6) -> Tensor:
 def plain_left(icl: Tensor, scores: Tensor, biases: bool = True) -> float:
     """K by loops and scipy: the mean over queries of KL(ICL || scores after the best temperature and biases)."""
     classes = icl.shape[1]
-    p = [
-        [0.999 * math.exp(v) / sum(map(math.exp, row)) + 0.001 / classes for v in row] for row in icl.tolist()
-    ]
+    p = [[0.999 * math.exp(v) / sum(map(math.exp, row)) + 0.001 / classes for v in row] for row in icl.tolist()]
 
     def loss(point: Sequence[float]) -> float:
         total = 0.0
@@ -76,9 +74,7 @@ def plain_left(icl: Tensor, scores: Tensor, biases: bool = True) -> float:
     bounds = [(0, 20)] + [(None, None)] * (classes if biases else 0)
     starts = ([first] + [0.0] * (len(bounds) - 1) for first in (0.0, 1.0))
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 2000}
-    return min(
-        float(minimize(loss, s, method="L-BFGS-B", bounds=bounds, options=options).fun) for s in starts
-    )
+    return min(float(minimize(loss, s, method="L-BFGS-B", bounds=bounds, options=options).fun) for s in starts)
 
 
 def test_explained_by_loops() -> None:

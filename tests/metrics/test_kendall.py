@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from dualscope.metrics.case import Case
-from dualscope.metrics.demonstrations import (
-    KENDALL_QUERIES,
-    TOP,
-    Places,
-    by_demonstration,
-    shared_tokens,
-    shifted,
-)
+from dualscope.metrics.demonstrations import KENDALL_QUERIES, TOP, Places, by_demonstration, shared_tokens, shifted
 from dualscope.metrics.kendall import tau_b
 from dualscope.metrics.measured_rows import compute, measure
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
@@ -37,15 +30,11 @@ def test_tau_agrees_with_scipy_on_many_rows(items: int) -> None:
     generator = torch.Generator().manual_seed(items)
     x, y = (torch.randn(3, 4, items, generator=generator) for _ in range(2))
     y = y + x * torch.linspace(-2, 2, 4)[:, None]
-    plain = [
-        [kendalltau(a, b).statistic for a, b in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)
-    ]
+    plain = [[kendalltau(a, b).statistic for a, b in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
     np.testing.assert_allclose(tau_b(x, y), plain, atol=1e-12)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=2, max_size=70),
-)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=2, max_size=70))
 def test_hidden_items_do_not_count(items: list[tuple[int, int, bool]]) -> None:
     x, y, hidden = (np.array(column) for column in zip(*items, strict=True))
     ours = tau_b(torch.tensor(x).double(), torch.tensor(y).double(), torch.tensor(hidden)).item()
@@ -196,9 +185,7 @@ def test_shift_keeps_what_is_in_place_apart() -> None:
     gd = torch.einsum("ltd,qld->qlt", queries, case.trace.extras["query_vectors"])
     scores = case.reference.extras["context_scores"].clone()
     scores[..., places.context] = gd
-    case = replace(
-        case, against=result(replace(case.reference, extras={"context_scores": scores}), "in-context")
-    )
+    case = replace(case, against=result(replace(case.reference, extras={"context_scores": scores}), "in-context"))
     rows = {
         r["metric"]: r["value"]
         for r in measure(case, ["kendall", "kendall_shift", "kendall_demonstrations", "kendall_recall"]).rows

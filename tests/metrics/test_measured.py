@@ -40,9 +40,7 @@ def test_every_metric_has_its_material(family: str) -> None:
     gd = bench_case(bench, "gd", others=tuple(map(bench.result, beside)))
     gd = replace(gd, reread=bench.reread(gd.learned))
     # What is made from an intervention's draws, and what is read anew, has tests of its own.
-    elsewhere = {
-        name for name in METRICS if METRICS[name].source.__module__.endswith(("definitions", "replay"))
-    }
+    elsewhere = {name for name in METRICS if METRICS[name].source.__module__.endswith(("definitions", "replay"))}
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING and name not in elsewhere]
     in_context = replace(bench_case(bench, "in-context"), heads=measure_heads(bench, every))
     rows = measure(gd, every).rows + measure(in_context, every).rows
@@ -61,12 +59,8 @@ def test_every_metric_has_its_material(family: str) -> None:
 
 def test_layer_zero_has_no_drift_from_below() -> None:
     """In the first layer the direct part is the whole change."""
-    measured = measure(
-        bench_case(tiny_bench(want=EVERYTHING), "gd"), ["sim_aou", "sim_aou_direct"], per_query=True
-    )
-    whole, direct = (
-        np.array(measured.queries[f"{name}_layers"].to_pylist()) for name in ("sim_aou", "sim_aou_direct")
-    )
+    measured = measure(bench_case(tiny_bench(want=EVERYTHING), "gd"), ["sim_aou", "sim_aou_direct"], per_query=True)
+    whole, direct = (np.array(measured.queries[f"{name}_layers"].to_pylist()) for name in ("sim_aou", "sim_aou_direct"))
     np.testing.assert_allclose(whole[:, 0], direct[:, 0], atol=1e-6)
     assert np.abs(whole[:, 1:] - direct[:, 1:]).max() > 1e-4
 

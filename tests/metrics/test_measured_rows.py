@@ -105,16 +105,11 @@ def test_table_of_queries() -> None:
 
 def test_subset_of_queries_that_both_turn_right() -> None:
     case = predicted_case([0] * 6, [1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 1])
-    c, g = (
-        replace(t, attn_out=random_trace(i, queries=6).attn_out)
-        for i, t in ((8, case.reference), (9, case.trace))
-    )
+    c, g = (replace(t, attn_out=random_trace(i, queries=6).attn_out) for i, t in ((8, case.reference), (9, case.trace)))
     case = replace(case, own=result(gradient(g)), against=result(c, "in-context"))
     measured = measure(case, ["sim_aou", "sim_aou_centered", "accuracy"], subset="f2t")
     rows = {row["metric"]: row for row in measured.rows if row["layer"] is None}
-    whole, part = (
-        next(iter(per_query(x, ["sim_aou"]))).values for x in (case, case.only(case.turned_right()))
-    )
+    whole, part = (next(iter(per_query(x, ["sim_aou"]))).values for x in (case, case.only(case.turned_right())))
     torch.testing.assert_close(part, whole[[0, 4]])
     assert rows["sim_aou"]["n"] == rows["sim_aou_centered"]["n"] == 2
     assert rows["sim_aou"]["value"] == pytest.approx(whole[[0, 4]].mean().item())
@@ -122,14 +117,7 @@ def test_subset_of_queries_that_both_turn_right() -> None:
         next(iter(per_query(case.only(case.turned_right()), ["sim_aou_centered"]))).values.mean().item()
     )
     assert rows["accuracy"]["n"] == 6  # over the subset it would be 1, whatever was learned
-    assert np.isfinite(measured.queries["sim_aou"].to_numpy()).tolist() == [
-        True,
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
+    assert np.isfinite(measured.queries["sim_aou"].to_numpy()).tolist() == [True, False, False, False, True, False]
 
 
 def test_an_empty_subset_is_nan_with_n_zero() -> None:
@@ -151,9 +139,7 @@ def noisy(trace: Trace, outputs: float, scores: float, seed: int, some: slice = 
         return values + noise * torch.randn(values.shape, generator=generator)
 
     return replace(
-        cut,
-        attn_out=jittered(cut.attn_out, outputs),
-        attn_scores=jittered(cut.attn_scores, scores)[..., -tokens:],
+        cut, attn_out=jittered(cut.attn_out, outputs), attn_scores=jittered(cut.attn_scores, scores)[..., -tokens:]
     )
 
 
@@ -194,8 +180,7 @@ def test_signal_to_noise() -> None:
         for query in range(4):  # which have 1, 2, 3 and 4 tokens of their own, the last ones
             own = slice(-1 - query, None)
             once, twice = (
-                pair[1].attn_scores[query, layer, :, own].double()
-                - pair[0].attn_scores[query, layer, :, own].double()
+                pair[1].attn_scores[query, layer, :, own].double() - pair[0].attn_scores[query, layer, :, own].double()
                 for pair in ((case.zero_shot, case.trace), (again.zero_shot, again.trace))
             )
             signal, apart = signal + float(once.norm()), apart + float((once - twice).norm())
@@ -217,9 +202,7 @@ def test_what_rounds_alike_on_both_sides_is_no_noise() -> None:
     """An error that zero-shot and the learner share is not in their difference."""
     case = random_case(6)
     shift = torch.randn(4, LAYERS, WIDTH, generator=torch.Generator().manual_seed(5))
-    z, g = (
-        replace(noisy(t, 0.0, 0.0, 0), attn_out=t.attn_out[:4] + shift) for t in (case.zero_shot, case.trace)
-    )
+    z, g = (replace(noisy(t, 0.0, 0.0, 0), attn_out=t.attn_out[:4] + shift) for t in (case.zero_shot, case.trace))
     rows = measure(replace(case, reread=Reread(z, g)), ["snr"]).rows
     assert rows[0]["value"] > 1e5
     same = Reread(noisy(case.zero_shot, 0.0, 0.0, 0), noisy(case.trace, 0.0, 0.0, 0))
@@ -287,9 +270,7 @@ def test_an_unknown_metric_is_named() -> None:
     ],
 )
 @pytest.mark.parametrize("subset", ["all", "f2t"])
-def test_what_is_no_table_of_real_numbers_is_refused(
-    returned: Any, said: str, subset: Any, forget: None
-) -> None:
+def test_what_is_no_table_of_real_numbers_is_refused(returned: Any, said: str, subset: Any, forget: None) -> None:
     simple_metric("strange", "?", "about")(lambda case: returned)
     with pytest.raises(InputError, match=f"metric 'strange' returns .*{said}"):
         measure(random_case(), ["strange"], subset=subset)

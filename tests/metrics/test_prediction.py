@@ -56,14 +56,7 @@ def test_known_counts() -> None:
 
 def test_nothing_changed_is_undefined_not_zero() -> None:
     found = rows(predicted_case([0, 1], [0, 0], [0, 0], [0, 0]))
-    for name in (
-        "rec2ftp",
-        "jaccard",
-        "jaccard_correct",
-        "jaccard_incorrect",
-        "jaccard_same",
-        "jaccard_corrected",
-    ):
+    for name in ("rec2ftp", "jaccard", "jaccard_correct", "jaccard_incorrect", "jaccard_same", "jaccard_corrected"):
         row = found[name, "in-context"]
         assert math.isnan(row["value"])
         assert math.isnan(row["low"])

@@ -31,9 +31,7 @@ def test_the_shares_by_hand() -> None:
     bench = tiny_bench(shots=6, task=tiny_task(labels=("Negative", "Yes"), n=100))
     gd = LearnerSpec("gd", rate=0.3)
     names = ["replay_along", "replay_without", "replay_along_mismatched"]
-    rows = {
-        (row["metric"], row["layer"]): row["value"] for row in measure_cell(bench, gd, metrics=names).rows
-    }
+    rows = {(row["metric"], row["layer"]): row["value"] for row in measure_cell(bench, gd, metrics=names).rows}
     zero, icl, own = bench.zero_shot, bench.in_context, bench.result(gd).trace
     change, direction = icl.attn_out - zero.attn_out, own.attn_out - zero.attn_out
     start = answer_vectors(replayed(bench.model, bench.lesson, zero.attn_out))

@@ -66,9 +66,7 @@ def test_indirect_effect_is_what_one_head_does_after_shuffled_labels(family: str
     found = heads_of(bench, "indirect_effect")
     assert len(found) == model.n_layers * model.n_heads
     for layer, head in ((0, 0), (1, 2), (2, 3)):
-        expected = plain.indirect_effect(
-            hf, lesson, contexts, asked.queries, asked.labels, means, layer, head
-        )
+        expected = plain.indirect_effect(hf, lesson, contexts, asked.queries, asked.labels, means, layer, head)
         row = found[layer, head]
         assert row["value"] == pytest.approx(expected, rel=1e-8, abs=1e-10)
         assert row["n"] == len(asked.queries)

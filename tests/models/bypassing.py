@@ -32,8 +32,7 @@ def _gptj_attn(self: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tenso
 def _mpt_attention(self: Any, hidden: Tensor, position_bias: Tensor, **given: Any) -> Any:
     """Its own forward has a softmax in float32; the slopes are those that the model hands on."""
     query, key, value = (
-        part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-        for part in self.Wqkv(hidden).split(self.hidden_size, -1)
+        part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in self.Wqkv(hidden).split(self.hidden_size, -1)
     )
     at = torch.arange(hidden.shape[1])
     distance = (at[:, None] - at[None, :]).to(hidden.dtype)

@@ -41,9 +41,7 @@ def tokens() -> list[str]:
 
 
 def tiny_llama(seed: int = 0, **config: Any) -> Any:
-    return random_model(
-        "llama", {**SIZES, "vocab_size": len(tokens()), "rms_norm_eps": 1e-5, **config}, seed=seed
-    )
+    return random_model("llama", {**SIZES, "vocab_size": len(tokens()), "rms_norm_eps": 1e-5, **config}, seed=seed)
 
 
 def write_gguf(

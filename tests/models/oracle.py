@@ -43,9 +43,7 @@ _LATENT = Place(keys="kv_b_proj")
 PLACES = {
     "gpt2": Place("transformer.h", "attn", "c_proj", "c_attn", "transformer.ln_f"),
     "opt": Place("model.decoder.layers", "self_attn", "out_proj", "k_proj", "model.decoder.final_layer_norm"),
-    "gpt_neox": Place(
-        "gpt_neox.layers", "attention", "dense", "query_key_value", "gpt_neox.final_layer_norm"
-    ),
+    "gpt_neox": Place("gpt_neox.layers", "attention", "dense", "query_key_value", "gpt_neox.final_layer_norm"),
     "phi3": Place("model.layers", "self_attn", "o_proj", "qkv_proj", "model.norm"),
     "xglm": Place("model.layers", "self_attn", "out_proj", "k_proj", "model.layer_norm"),
     "gpt_neo": Place("transformer.h", "attn.attention", "out_proj", "k_proj", "transformer.ln_f"),
@@ -117,10 +115,7 @@ def oracle(hf: Any, lesson: Any, context: Sequence[int], position_offset: int = 
         _, layers = watch(hf, [*context, *own], position_offset)
         at = first + len(own) - 1
         scores = torch.stack(
-            [
-                layer.scores[:, at, first:].masked_fill(~layer.seen[at, first:], float("nan"))
-                for layer in layers
-            ]
+            [layer.scores[:, at, first:].masked_fill(~layer.seen[at, first:], float("nan")) for layer in layers]
         )
         row = {
             "attn_out": torch.stack([layer.attn_out[at] for layer in layers]),
@@ -138,15 +133,11 @@ def oracle(hf: Any, lesson: Any, context: Sequence[int], position_offset: int = 
                 [(layer.key[:, :first] @ layer.query[:, at, :, None]).squeeze(-1).sum(0) for layer in layers]
             ),
             "bos_mass": torch.stack([layer.weights[:, at, : len(lesson.bos)].sum(-1) for layer in layers]),
-            "demo_mass": torch.stack(
-                [layer.weights[:, at, len(lesson.bos) : first].sum(-1) for layer in layers]
-            ),
+            "demo_mass": torch.stack([layer.weights[:, at, len(lesson.bos) : first].sum(-1) for layer in layers]),
         }
         weights = torch.stack([layer.weights[:, at] for layer in layers])
         row["attention_before"] = weights[..., :first]
-        row["attention_own"] = nn.functional.pad(
-            weights[..., first:], (most - len(own), 0), value=float("nan")
-        )
+        row["attention_own"] = nn.functional.pad(weights[..., first:], (most - len(own), 0), value=float("nan"))
         row["label_logprobs"], row["label_logprobs_at_layer"] = _labels(
             hf, lesson, [*context, *prompt], position_offset
         )
@@ -163,9 +154,7 @@ def _labels(hf: Any, lesson: Any, tokens: list[int], start: int) -> tuple[Tensor
         where = torch.arange(len(tokens) - 1, len(tokens) + len(answer) - 1)
         what = torch.tensor(answer)
         final.append(logits.log_softmax(-1)[where, what].mean())
-        exits.append(
-            torch.stack([readout(hf, layer.residual).log_softmax(-1)[where, what].mean() for layer in layers])
-        )
+        exits.append(torch.stack([readout(hf, layer.residual).log_softmax(-1)[where, what].mean() for layer in layers]))
     return torch.stack(final), torch.stack(exits, -1)
 
 

@@ -130,9 +130,7 @@ def refuse_mixed(func: Any, args: Any, tensors: list[Tensor]) -> None:
         for group in zip(*(arg for arg in args if isinstance(arg, list | tuple)), strict=True):
             _refuse(func, [tensor for tensor in group if isinstance(tensor, Tensor)])
         return
-    if (
-        func in _INDEXED
-    ):  # the indices may be on the CPU, what is indexed and what is put there may not be mixed
+    if func in _INDEXED:  # the indices may be on the CPU, what is indexed and what is put there may not be mixed
         tensors = [args[0], *(leaf for leaf in args[2:3] if isinstance(leaf, Tensor))]
     _refuse(func, tensors)
 

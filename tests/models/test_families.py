@@ -40,18 +40,7 @@ NAMED = (
         "qwen2_moe",
         "qwen3_moe",
     ),
-    *(
-        "gpt_bigcode",
-        "gpt_oss",
-        "nemotron",
-        "smollm3",
-        "glm",
-        "falcon",
-        "mpt",
-        "codegen",
-        "persimmon",
-        "deepseek_v3",
-    ),
+    *("gpt_bigcode", "gpt_oss", "nemotron", "smollm3", "glm", "falcon", "mpt", "codegen", "persimmon", "deepseek_v3"),
     *("jamba", "mamba", "recurrent_gemma", "llama4_text"),
 )
 """What people are known to bring: none of them may drop out of the lists unnoticed."""
@@ -78,9 +67,7 @@ def test_passes(name: str) -> None:
     kind, config = EVERY[name]
     hf, lesson = random_model(kind, config, torch.float64), small_lesson()
     limit = tolerance(hf)
-    bench = Bench(
-        Model(hf, tiny_tokenizer(), name=name), lesson, want=frozenset({"exits", "mass", "kendall"})
-    )
+    bench = Bench(Model(hf, tiny_tokenizer(), name=name), lesson, want=frozenset({"exits", "mass", "kendall"}))
     assert_same(bench.in_context, oracle.oracle(hf, lesson, lesson.context), limit)
     moved = bench.model.read(lesson, want=bench.read_want, position_offset=40)
     assert_same(moved, oracle.oracle(hf, lesson, lesson.bos, 40), limit)
@@ -90,9 +77,7 @@ def test_passes(name: str) -> None:
     learned = bench.learned("gd", RATE)
     assert learned.delta is not None
     expected = steps(hf, taught)
-    whole = torch.stack(
-        [change.norm() for changes in expected.values() for change in changes.values()]
-    ).norm()
+    whole = torch.stack([change.norm() for changes in expected.values() for change in changes.values()]).norm()
     for role, changes in expected.items():
         own = Delta({part: change for part, change in learned.delta.items() if f".{role}." in part})
         found = own.in_full(bench.model)

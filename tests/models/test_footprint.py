@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualscope.models.footprint import (
-    LIBRARIES,
-    Demand,
-    DrawBytes,
-    Shape,
-    TrainingDemand,
-    draws_that_fit,
-    footprint,
-)
+from dualscope.models.footprint import LIBRARIES, Demand, DrawBytes, Shape, TrainingDemand, draws_that_fit, footprint
 
 SHAPES = {  # parameters, layers, width, heads, keys' width, inner width
     "350m": (373_867_520, 24, 1024, 16, 1024, 2816),
@@ -29,9 +21,7 @@ PEAKS = {"350m": (3, 2.931), "1.3b": (2, 6.747), "7b": (2, 19.97), "13b": (2, 46
 
 
 def estimate(name: str, changes: int) -> float:
-    task = Demand(
-        queries=512, query_tokens=61, context_tokens=919, demonstration_tokens=49, traces=4, changes=changes
-    )
+    task = Demand(queries=512, query_tokens=61, context_tokens=919, demonstration_tokens=49, traces=4, changes=changes)
     return footprint(Shape(*SHAPES[name], vocabulary=32_000), 2, task).total / 2**30
 
 
@@ -73,18 +63,12 @@ def test_what_trains_more_than_keys_and_values(name: str) -> None:
 
 def test_all_weights_learn_in_place_also_on_a_gpu() -> None:
     shape = Shape(*SHAPES["350m"], vocabulary=32_000)
-    found = footprint(
-        shape, 4, Demand(64, 30, 500, 40, changes=2, others=1, training=TrainingDemand(everything=True))
-    )
-    assert (
-        found.changes == 8 * shape.parameters + 4 * shape.learned
-    )  # its own, the copy, and another learner's
+    found = footprint(shape, 4, Demand(64, 30, 500, 40, changes=2, others=1, training=TrainingDemand(everything=True)))
+    assert found.changes == 8 * shape.parameters + 4 * shape.learned  # its own, the copy, and another learner's
     assert found.gradients == 4 * shape.parameters
 
 
-@given(
-    st.integers(1, 3000), st.integers(1, 200), st.integers(0, 4000), st.integers(0, 200), st.integers(1, 4)
-)
+@given(st.integers(1, 3000), st.integers(1, 200), st.integers(0, 4000), st.integers(0, 200), st.integers(1, 4))
 def test_more_work_never_needs_less(queries: int, tokens: int, context: int, taught: int, held: int) -> None:
     shape = Shape(*SHAPES["1.3b"], vocabulary=32_000)
     less = footprint(shape, 2, Demand(queries, tokens, context, taught, held, held))

@@ -31,11 +31,7 @@ def folder(tmp_path: Path) -> Path:
 def test_dtype_is_what_was_asked_for_not_what_the_file_has(folder: Path) -> None:
     stored, _ = tiny_model("gpt2")
     stored.half()
-    for name, dtype in {
-        "float32": torch.float32,
-        "float64": torch.float64,
-        "bfloat16": torch.bfloat16,
-    }.items():
+    for name, dtype in {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}.items():
         model = Model.load(str(folder), device="cpu", dtype=name)
         assert (model.dtype, model.precision, model.device.type) == (dtype, name, "cpu")
         assert torch.equal(model.hf.lm_head.weight, stored.lm_head.weight.to(dtype))
@@ -54,9 +50,7 @@ def test_shards_load_and_digests_tell_contents_apart(folder: Path, tmp_path: Pat
     assert all(torch.equal(a, b) for a, b in zip(model.hf.parameters(), whole.hf.parameters(), strict=True))
     other, _ = tiny_model("gpt2", seed=1)
     other.half().save_pretrained(tmp_path / "other")
-    digests = {
-        digest_of_files((tmp_path / name).glob("*.safetensors")) for name in ("model", "shards", "other")
-    }
+    digests = {digest_of_files((tmp_path / name).glob("*.safetensors")) for name in ("model", "shards", "other")}
     assert len(digests) == 3
     assert whole.digest in digests
     assert Model.load(str(folder), device="cpu", variant="untrained", init_seed=5).digest == whole.digest
@@ -258,9 +252,7 @@ def test_several_devices_only_where_one_is_too_small(folder: Path, monkeypatch: 
     place = torch.device("cuda")
     monkeypatch.setattr(hardware, "total_memory", lambda device: 2**17)
 
-    def placement(
-        count: int, automatic: bool = True, dtype: torch.dtype = torch.float32
-    ) -> dict[str, object]:
+    def placement(count: int, automatic: bool = True, dtype: torch.dtype = torch.float32) -> dict[str, object]:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         return placements.placement(str(folder), empty, dtype, [place], automatic)
 
@@ -277,7 +269,5 @@ def test_what_cannot_be_measured_is_refused_before_its_weights_are_read(tmp_path
     kind, config, _ = REFUSED["mamba"]
     hf = random_model(kind, config)
     hf.config.save_pretrained(tmp_path)  # and no weights at all
-    with pytest.raises(
-        InputError, match=r"model '.*': the architecture 'mamba' carries its context in a recurrent"
-    ):
+    with pytest.raises(InputError, match=r"model '.*': the architecture 'mamba' carries its context in a recurrent"):
         Model.load(str(tmp_path), device="cpu")

@@ -72,9 +72,7 @@ def test_a_change_of_one_part_changes_that_part_alone(family: str) -> None:
         assert torch.equal(part.get(tensor - saved).abs() > 0, change != 0)
         after = kept(model)
         tensor.copy_(saved)
-        key_same, value_same = (
-            torch.equal(a, b) for a, b in zip(before.kept[layer], after.kept[layer], strict=True)
-        )
+        key_same, value_same = (torch.equal(a, b) for a, b in zip(before.kept[layer], after.kept[layer], strict=True))
         assert (key_same, value_same) == (part.role != "key", part.role != "value"), part.name
         queries = [session.seen["query_vectors"][layer] for session in (before, after)]
         assert torch.equal(*queries), part.name

@@ -62,9 +62,7 @@ def assert_same(found: Learned, wanted: Learned, changes: bool = True) -> None:
         torch.testing.assert_close(*pair, rtol=1e-5, atol=1e-5, equal_nan=True)
     assert set(found.trace.extras) == set(wanted.trace.extras)
     for name, value in wanted.trace.extras.items():
-        torch.testing.assert_close(
-            found.trace.extras[name].cpu(), value, rtol=1e-5, atol=1e-5, equal_nan=True
-        )
+        torch.testing.assert_close(found.trace.extras[name].cpu(), value, rtol=1e-5, atol=1e-5, equal_nan=True)
     if changes and wanted.delta is not None:
         assert found.delta is not None
         assert oracle.worst(found.delta.to("cpu"), dict(wanted.delta)) <= 1e-5
@@ -148,8 +146,7 @@ def test_split_over_a_pretended_device(family: str, learner: str) -> None:
 
 @pytest.mark.usefixtures("pretending")
 @pytest.mark.parametrize(
-    "control",
-    ["redraw", "random-update", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHER_CONTROLS)],
+    "control", ["redraw", "random-update", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHER_CONTROLS)]
 )
 def test_controls_split_over_a_pretended_device(control: Control) -> None:
     whole, parted = split_in_pretence("llama")

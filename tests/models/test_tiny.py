@@ -11,9 +11,7 @@ def test_same_seed_same_weights_in_every_dtype(family: str) -> None:
     narrow, _ = tiny_model(family, seed=5)
     wide, _ = tiny_model(family, torch.float64, seed=5)
     other, _ = tiny_model(family, seed=6)
-    assert all(
-        torch.equal(a.double(), b) for a, b in zip(narrow.parameters(), wide.parameters(), strict=True)
-    )
+    assert all(torch.equal(a.double(), b) for a, b in zip(narrow.parameters(), wide.parameters(), strict=True))
     assert not torch.equal(next(narrow.parameters()), next(other.parameters()))
 
 

@@ -50,9 +50,7 @@ def plain_attention(
     """Softmax attention as a textbook has it, and its scores noted in the layer that ``watching`` put there."""
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    scores = torch.matmul(query, key.transpose(-1, -2)) * (
-        query.shape[-1] ** -0.5 if scaling is None else scaling
-    )
+    scores = torch.matmul(query, key.transpose(-1, -2)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if bias is not None:
@@ -61,13 +59,7 @@ def plain_attention(
     seen = attention_mask[0, 0] if attention_mask.dtype == torch.bool else attention_mask[0, 0] >= 0
     weights = softmax(scores.masked_fill(~seen, float("-inf")), s_aux)
     layer = module.__dict__["_oracle"]
-    layer.query, layer.key, layer.value, layer.scores, layer.seen = (
-        query[0],
-        key[0],
-        value[0],
-        scores[0],
-        seen,
-    )
+    layer.query, layer.key, layer.value, layer.scores, layer.seen = (query[0], key[0], value[0], scores[0], seen)
     layer.sinks = s_aux
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 

@@ -65,13 +65,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     ),
     "phi3": {k: v for k, v in _LLAMA_LIKE.items() if k != "head_dim"} | {"sliding_window": WINDOW},
     "olmo2": {k: v for k, v in _LLAMA_LIKE.items() if k != "head_dim"},
-    "xglm": {
-        "d_model": 32,
-        "ffn_dim": 48,
-        "num_layers": 3,
-        "attention_heads": 4,
-        "max_position_embeddings": POSITIONS,
-    },
+    "xglm": {"d_model": 32, "ffn_dim": 48, "num_layers": 3, "attention_heads": 4, "max_position_embeddings": POSITIONS},
     "gpt_neo": {
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -206,9 +200,7 @@ def tiny_model(
     return random_model(family, CONFIGS[family] | config, dtype, seed), tiny_tokenizer(bos)
 
 
-def random_model(
-    kind: str, options: dict[str, Any], dtype: torch.dtype = torch.float32, seed: int = 0
-) -> Any:
+def random_model(kind: str, options: dict[str, Any], dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
     """A module of any architecture that transformers has, in eval mode, its weights drawn large."""
     settings = AutoConfig.for_model(
         kind,

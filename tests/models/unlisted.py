@@ -33,12 +33,7 @@ PASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon, a key for every query": (
         "falcon",
         CONFIGS["falcon"]
-        | {
-            "new_decoder_architecture": False,
-            "multi_query": False,
-            "num_kv_heads": 4,
-            "parallel_attn": False,
-        },
+        | {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": 4, "parallel_attn": False},
     ),
     "mpt, six heads": ("mpt", CONFIGS["mpt"] | {"d_model": 48, "n_heads": 6}),
     "gpt_bigcode, a key for every query": ("gpt_bigcode", CONFIGS["gpt_bigcode"] | {"multi_query": False}),
@@ -48,16 +43,11 @@ PASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "minicpm3": ("minicpm3", _LATENT),
     "glm4_moe_lite": ("glm4_moe_lite", _LATENT),
     "stablelm": ("stablelm", _GROUPED),
-    "granite": (
-        "granite",
-        _GROUPED | {"logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3},
-    ),
+    "granite": ("granite", _GROUPED | {"logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3}),
     "granitemoe": ("granitemoe", _GROUPED | _EXPERTS | {"logits_scaling": 2.0}),
     "granitemoehybrid, attention only": (
         "granitemoehybrid",
-        _GROUPED
-        | {"layer_types": ["attention"] * 3, "num_local_experts": 0, "shared_intermediate_size": 16}
-        | _MAMBA,
+        _GROUPED | {"layer_types": ["attention"] * 3, "num_local_experts": 0, "shared_intermediate_size": 16} | _MAMBA,
     ),
     "cohere": ("cohere", _GROUPED | {"logit_scale": 0.5}),
     "cohere2": ("cohere2", _NARROW | {"sliding_window": 8, "layer_types": _MIXED}),
@@ -79,9 +69,7 @@ PASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe": ("glm4_moe", _NARROW | _ROUTED),
     "llama4_text": (
         "llama4_text",
-        _NARROW
-        | _EXPERTS
-        | {"intermediate_size_mlp": 48, "attention_chunk_size": 128, "no_rope_layers": [1, 1, 0]},
+        _NARROW | _EXPERTS | {"intermediate_size_mlp": 48, "attention_chunk_size": 128, "no_rope_layers": [1, 1, 0]},
     ),
     "gemma": ("gemma", _NARROW),
     "vaultgemma": ("vaultgemma", _NARROW | {"sliding_window": 8, "layer_types": _MIXED}),
@@ -100,27 +88,11 @@ PASSES: dict[str, tuple[str, dict[str, Any]]] = {
 _RECURRENT = r"'{}' carries its context in a recurrent state \({}"
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "mamba": ("mamba", SIZES, _RECURRENT.format("mamba", "3 .*of 3 layers")),
-    "mamba2": (
-        "mamba2",
-        SIZES | {"num_heads": 4, "head_dim": 16, "n_groups": 1},
-        _RECURRENT.format("mamba2", "3 "),
-    ),
+    "mamba2": ("mamba2", SIZES | {"num_heads": 4, "head_dim": 16, "n_groups": 1}, _RECURRENT.format("mamba2", "3 ")),
     "falcon_mamba": ("falcon_mamba", SIZES, _RECURRENT.format("falcon_mamba", "3 ")),
-    "falcon_h1": (
-        "falcon_h1",
-        _GROUPED | _MAMBA | {"mamba_d_ssm": 64},
-        _RECURRENT.format("falcon_h1", "3 hybrid"),
-    ),
-    "jamba": (
-        "jamba",
-        _GROUPED | {"attn_layer_period": 2, "attn_layer_offset": 1},
-        _RECURRENT.format("jamba", "2 "),
-    ),
-    "recurrent_gemma": (
-        "recurrent_gemma",
-        _GROUPED,
-        _RECURRENT.format("recurrent_gemma", "2 recurrent, of 3"),
-    ),
+    "falcon_h1": ("falcon_h1", _GROUPED | _MAMBA | {"mamba_d_ssm": 64}, _RECURRENT.format("falcon_h1", "3 hybrid")),
+    "jamba": ("jamba", _GROUPED | {"attn_layer_period": 2, "attn_layer_offset": 1}, _RECURRENT.format("jamba", "2 ")),
+    "recurrent_gemma": ("recurrent_gemma", _GROUPED, _RECURRENT.format("recurrent_gemma", "2 recurrent, of 3")),
     "bamba": ("bamba", _GROUPED | _MAMBA, _RECURRENT.format("bamba", "")),
     "granitemoehybrid": (
         "granitemoehybrid",
@@ -132,11 +104,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "minimax": ("minimax", _NARROW | _EXPERTS, _RECURRENT.format("minimax", ".*linear attention")),
     "olmo_hybrid": ("olmo_hybrid", _GROUPED, _RECURRENT.format("olmo_hybrid", "2 linear attention")),
     "rwkv": ("rwkv", SIZES, _RECURRENT.format("rwkv", "3 layers")),
-    "deepseek_v32": (
-        "deepseek_v32",
-        _LATENT,
-        r"'deepseek_v32' chooses or compresses the tokens .*3 indexed attention",
-    ),
+    "deepseek_v32": ("deepseek_v32", _LATENT, r"'deepseek_v32' chooses or compresses the tokens .*3 indexed attention"),
     "gemma3n_text": (
         "gemma3n_text",
         _NARROW
@@ -151,27 +119,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         r"'gemma3n_text' has 1 layers that reuse the keys and values of earlier ones",
     ),
-    "diffllama": (
-        "diffllama",
-        _GROUPED,
-        r"6 attention calls were seen for 3 layers.*other than one attention a layer",
-    ),
-    "falcon, ALiBi": (
-        "falcon",
-        CONFIGS["falcon"] | {"alibi": True},
-        "ALiBi positions, which transformers rounds",
-    ),
+    "diffllama": ("diffllama", _GROUPED, r"6 attention calls were seen for 3 layers.*other than one attention a layer"),
+    "falcon, ALiBi": ("falcon", CONFIGS["falcon"] | {"alibi": True}, "ALiBi positions, which transformers rounds"),
     "openai-gpt": ("openai-gpt", CONFIGS["gpt2"], "'openai-gpt' has a fused 'c_attn' matrix whose row order"),
-    "gpt_neox_japanese": (
-        "gpt_neox_japanese",
-        CONFIGS["gpt_neox"],
-        "fused 'query_key_value' matrix whose row order",
-    ),
-    "ctrl": (
-        "ctrl",
-        {"n_embd": 32, "n_layer": 3, "n_head": 4, "dff": 48},
-        "'ctrl' is not in the family table",
-    ),
+    "gpt_neox_japanese": ("gpt_neox_japanese", CONFIGS["gpt_neox"], "fused 'query_key_value' matrix whose row order"),
+    "ctrl": ("ctrl", {"n_embd": 32, "n_layer": 3, "n_head": 4, "dff": 48}, "'ctrl' is not in the family table"),
 }
 
 

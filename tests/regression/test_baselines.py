@@ -28,9 +28,7 @@ from dualscope.regression.baselines.trees import boost, grow
 from dualscope.regression.problems.prompts import LinearFunctions
 
 
-def prompt(
-    d: int = 4, points: int = 11, seed: int = 0, noise: float = 0.3
-) -> tuple[torch.Tensor, torch.Tensor]:
+def prompt(d: int = 4, points: int = 11, seed: int = 0, noise: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
     drawn = LinearFunctions(d, noise).draw(3, points, torch.Generator().manual_seed(seed))
     return drawn.x.double(), drawn.y.double()
 
@@ -113,9 +111,7 @@ def test_the_lasso_is_scikit_learns() -> None:
     x, y = prompt(d=5, points=12)
     found = lasso(x, y, 0.05, sweeps=3000)
     for k in (1, 4, 8, 11):
-        model = Lasso(0.05, fit_intercept=False, tol=1e-12, max_iter=100_000).fit(
-            x[0, :k].numpy(), y[0, :k].numpy()
-        )
+        model = Lasso(0.05, fit_intercept=False, tol=1e-12, max_iter=100_000).fit(x[0, :k].numpy(), y[0, :k].numpy())
         assert float(found[0, k]) == pytest.approx(float(model.predict(x[0, k : k + 1].numpy())[0]), abs=1e-5)
 
 

@@ -83,9 +83,7 @@ def test_ahns_layer_is_read_as_its_preconditioner() -> None:
 
 def test_ahn_learns_the_preconditioner_roughly() -> None:
     results = Ahn(seeds=(0,), steps=250, batch=256, scales=(0.5, 1.0)).run()
-    (error,) = [
-        row["value"] for row in results.rows if row["metric"] == "relative error" and row["seed"] is None
-    ]
+    (error,) = [row["value"] for row in results.rows if row["metric"] == "relative error" and row["seed"] is None]
     assert error < 0.3
 
 
@@ -115,9 +113,7 @@ def test_mesas_one_step_is_a_causal_layer() -> None:
         model.key[0, 0, 0, :d, before] = model.query[0, 0, 0, :d, now] = torch.eye(d)
         model.value[0, 0, 0, :d, now], model.output[0, 0, 0, :d, :d] = torch.eye(d), eta * torch.eye(d)
         sequences = LinearDynamics(d, length=8).draw(4, torch.Generator().manual_seed(0))[None]
-        torch.testing.assert_close(
-            guesses(model, sequences), one_step_gd(sequences, eta), rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(guesses(model, sequences), one_step_gd(sequences, eta), rtol=1e-4, atol=1e-4)
 
 
 def test_least_squares_finds_the_dynamics() -> None:
@@ -186,6 +182,4 @@ def test_alignment_compares_two_different_learners() -> None:
     assert found["sensitivity cosine"].item() == pytest.approx(0.6)
     assert found["sensitivity distance"].item() == pytest.approx(4)
     assert found["prediction difference"].item() == pytest.approx(4 * batch.query[..., 1].abs().mean().item())
-    assert found["loss"].item() == pytest.approx(
-        0.5 * (batch.query @ a - batch.target).square().mean().item()
-    )
+    assert found["loss"].item() == pytest.approx(0.5 * (batch.query @ a - batch.target).square().mean().item())

@@ -48,9 +48,7 @@ def test_prompts_that_a_probe_is_judged_on_are_none_of_those_it_was_fitted_to() 
     def draw(number: int, rows: int) -> tuple[Tensor, Tensor]:
         numbers.append((number, rows))
         generator = torch.Generator().manual_seed(number)
-        return torch.randn(1, rows, 2, 2, generator=generator), torch.randn(
-            1, 1, rows, 1, generator=generator
-        )
+        return torch.randn(1, rows, 2, 2, generator=generator), torch.randn(1, 1, rows, 1, generator=generator)
 
     read_by_networks(draw, steps=20, judged=7)
     assert numbers == [(1, 16 * 128), (2, 4 * 128), (0, 7)]

@@ -43,9 +43,7 @@ def stored(name: str, place: Path) -> tuple[dict[str, Any], Results]:
     return yaml.safe_load((place / SETTINGS).read_text()), Results(name, load(place).to_pylist())
 
 
-def curve(
-    results: Results, series: str, metric: str, panel: str, seed: int | None = None
-) -> dict[float, float]:
+def curve(results: Results, series: str, metric: str, panel: str, seed: int | None = None) -> dict[float, float]:
     return {
         row["x"]: row["value"]
         for row in results.rows
@@ -162,13 +160,11 @@ def test_the_loss_without_noise_could_fall_by_no_more_than_the_docs_say() -> Non
     panel, found = "8 layers, width 256, noise 0", dict[str, list[float]]()
     for name in ("trained", LEAST_SQUARES):
         found[name] = [
-            sum(curve(results, name, "squared error", panel, seed=seed).values())
-            for seed in settings["seeds"]
+            sum(curve(results, name, "squared error", panel, seed=seed).values()) for seed in settings["seeds"]
         ]
     left = [1 - least / mine for mine, least in zip(*found.values(), strict=True)]
     said = re.search(
-        r"could fall by at most (\S+) % of itself: least squares has no less",
-        " ".join(DOCS.read_text().split()),
+        r"could fall by at most (\S+) % of itself: least squares has no less", " ".join(DOCS.read_text().split())
     )
     assert said
     assert f"{100 * max(left):.1f}" == said[1]
@@ -233,7 +229,5 @@ def test_ridge_without_penalty_is_not_bayes() -> None:
 def test_a_quick_point_is_found_again(name: str) -> None:
     wanted = json.loads(QUICK.read_text())[name]
     found = dict(quick_point(EXPERIMENTS[name].quick().run().rows))
-    assert {key: found[key] for key in wanted if key != "value"} == {
-        k: v for k, v in wanted.items() if k != "value"
-    }
+    assert {key: found[key] for key in wanted if key != "value"} == {k: v for k, v in wanted.items() if k != "value"}
     assert found["value"] == pytest.approx(wanted["value"], rel=0.02)

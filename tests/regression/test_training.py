@@ -13,12 +13,7 @@ from dualscope.regression.training import Schedule, train
 
 SMALL: dict[str, dict[str, Any]] = {
     "ahn": {"seeds": (0, 1), "steps": 8, "batch": 32},  # linear attention, Adam
-    "newton": {
-        "steps": 8,
-        "conditions": (1.0,),
-        "test": 16,
-        "curriculum": 4,
-    },  # GPT-2 blocks, orthogonal steps
+    "newton": {"steps": 8, "conditions": (1.0,), "test": 16, "curriculum": 4},  # GPT-2 blocks, orthogonal steps
 }
 
 
@@ -39,9 +34,7 @@ def small(name: str, **changes: Any) -> Experiment:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_an_interrupted_training_is_gone_on_with(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_training_is_gone_on_with(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompt_training, "AVERAGED", 0.5)  # of 8 steps: the mean is part of a checkpoint
     with pytest.raises(KeyboardInterrupt):
         small(name).run(Stop(5), tmp_path)

@@ -63,9 +63,7 @@ def make_run(
 
     def store(columns: dict[str, Any], rows: list[dict[str, Any]], table: dict[str, Any]) -> None:
         nonlocal number
-        empty = (
-            dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0} | asdict(Setting(model))
-        )
+        empty = dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0} | asdict(Setting(model))
         number += 1
         cell = f"{first:02x}{number:018x}"
         name, _, control = columns["learner"].partition("/")
@@ -97,9 +95,7 @@ def make_run(
                     right = {**table, "prediction": gold}
                     gain = 1.0 - float((wrong == gold).mean())
                     rows = [_row("accuracy", 1.0), _row("icl_learned", gain, "zero-shot")]
-                    rows += [
-                        _row("predicted_share", float((gold == i).mean()), w) for i, w in enumerate(labels)
-                    ]
+                    rows += [_row("predicted_share", float((gold == i).mean()), w) for i, w in enumerate(labels)]
                     store({**here, "learner": "in-context"}, rows, right)
                     for one, share in explained.items() if variant == "trained" else ():
                         left = WHOLE * (1 - share - noise * rng.standard_normal(queries))
@@ -113,9 +109,7 @@ def make_run(
                         store(own, rows, {**known, "kl_icl": left, "kl_icl_zero_shot": whole})
                     for learner in learners:
                         for rate in rates:
-                            values = np.clip(
-                                level(variant, learner) + noise * rng.standard_normal(queries), -1, 1
-                            )
+                            values = np.clip(level(variant, learner) + noise * rng.standard_normal(queries), -1, 1)
                             own = {**here, "learner": learner, "lr": rate}
                             mismatched = values * 0.2
                             table_of = {**right, "sim_aou": values, "sim_aou_mismatched": mismatched}

@@ -39,15 +39,7 @@ def test_data_in_the_page_cannot_end_its_element(evil_run: Path, tmp_path: Path)
 def test_500_cells_stay_small(tmp_path: Path) -> None:
     tasks = [f"task-{i}" for i in range(6)]
     variants = ("trained", "untrained", "trained-embeddings")
-    learners = (
-        "gd",
-        "lcgd",
-        "lcgd-clipped",
-        "lcgd-matched",
-        "gd/random-update",
-        "gd/random-labels",
-        "gd/other-task",
-    )
+    learners = ("gd", "lcgd", "lcgd-clipped", "lcgd-matched", "gd/random-update", "gd/random-labels", "gd/other-task")
     run = make_run(tmp_path / "run", tasks, variants, learners, seeds=4, layers=24, shots=32, queries=20)
     assert len(list((run / "cells").iterdir())) > 500
     assert write_report([run], tmp_path / "r.html").stat().st_size < 12e6
@@ -61,18 +53,10 @@ def test_command(plain_run: Path, tmp_path: Path) -> None:
 
 def test_figures_for_papers(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    run = make_run(
-        tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1, orders=[0, 1], rates=[0.1, 1.0]
-    )
+    run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1, orders=[0, 1], rates=[0.1, 1.0])
     written = write_figures([run], tmp_path / "figures")
     names = {path.name for path in written}
-    wanted = (
-        "controls-beside.pdf",
-        "layers-sim_aou.svg",
-        "gradients-sst2.pdf",
-        "accuracies.svg",
-        "orders.pdf",
-    )
+    wanted = ("controls-beside.pdf", "layers-sim_aou.svg", "gradients-sst2.pdf", "accuracies.svg", "orders.pdf")
     assert names.issuperset((*wanted, "axis-lr-sim_aou.svg"))
     assert all(path.read_bytes()[:5] == b"%PDF-" for path in written if path.suffix == ".pdf")
     svg = (tmp_path / "figures" / "similarity-sim_aou.svg").read_text()
@@ -84,9 +68,7 @@ def test_regression_has_its_section(tmp_path: Path) -> None:
 
     results = Results("vonoswald")
     for x in (1.0, 2.0):
-        results.over_seeds(
-            "trained </script>", "loss", [0.1, 0.2], seeds=[0, 1], panel="a", x_name="step", x=x
-        )
+        results.over_seeds("trained </script>", "loss", [0.1, 0.2], seeds=[0, 1], panel="a", x_name="step", x=x)
     results.over_seeds("gd", "alignment", [0.9, 0.95], seeds=[0, 1])
     results.check("the trained layer is a step", "0.95", True)
     save(results, VonOswald(), tmp_path / "run", 1.0)

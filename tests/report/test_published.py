@@ -38,9 +38,7 @@ def test_embedded_tasks_are_other_tasks(tmp_path: Path) -> None:
     for make in (similarity.section, layers.section):
         section = make(Data([run]))
         assert section is not None
-        names = [
-            trace["name"] for chart in section.charts() for panel in chart.panels for trace in panel.data
-        ]
+        names = [trace["name"] for chart in section.charts() for panel in chart.panels for trace in panel.data]
         assert names
         assert not [name for name in names if "published" in name]
 
@@ -78,14 +76,10 @@ def test_package_has_what_was_published(shared: Path) -> None:
         assert value(task, "sim_am", "lcgd", "rethinking-2") == table["sim_am.lcgd"][i]
     table = papers["rethinking_2023_table1"]
     for i, task in enumerate(table["columns"]):
-        assert value(task, "accuracy", "in-context", "rethinking-1") == pytest.approx(
-            table["icl_accuracy"][i] / 100
-        )
+        assert value(task, "accuracy", "in-context", "rethinking-1") == pytest.approx(table["icl_accuracy"][i] / 100)
         assert value(task, "jaccard", "gd", "rethinking-1") == pytest.approx(table["jaccard"][i] / 100)
     for row in papers["revisited_2024_runs"]["rows"]:
-        found = [
-            f for f in known.find(row["task"], "sim_am_delta", row["learner"]) if f.source == "revisited-runs"
-        ]
+        found = [f for f in known.find(row["task"], "sim_am_delta", row["learner"]) if f.source == "revisited-runs"]
         assert list(found[0].per_layer) == row["sim_am_delta"]["per_layer"]
         assert (found[0].value, found[0].std) == (row["sim_am_delta"]["mean"], row["sim_am_delta"]["std"])
     assert all(f.uncertain for f in known.figures if f.source == "revisited-untrained")

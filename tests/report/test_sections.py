@@ -111,9 +111,7 @@ def test_intervals_end_where_their_numbers_do(plain_run: Path) -> None:
 
 def test_orders_are_no_further_seeds_of_a_layers_line() -> None:
     one = Line.over_seeds({0: {0: [(0.4, 0.3, 0.5)], 1: [(0.6, 0.5, 0.7)]}})
-    orders = Line.over_seeds(
-        {0: {0: [(0.3, 0.2, 0.4), (0.5, 0.4, 0.6)], 1: [(0.6, 0.5, 0.7), (0.6, 0.5, 0.7)]}}
-    )
+    orders = Line.over_seeds({0: {0: [(0.3, 0.2, 0.4), (0.5, 0.4, 0.6)], 1: [(0.6, 0.5, 0.7), (0.6, 0.5, 0.7)]}})
     assert orders.values == pytest.approx(one.values)
     assert orders.lows == pytest.approx(one.lows)
 
@@ -257,12 +255,7 @@ def test_checkpoints_are_drawn_against_their_step_and_sizes_by_the_last(tmp_path
     ]
     _, steps, sizes = all_sections(*runs)["compared"].charts()
     assert (steps.id, sizes.id) == ("compared-steps", "compared-sizes")
-    assert [panel.title.split()[0] for panel in steps.panels] == [
-        "sim_aou",
-        "accuracy",
-        "accuracy",
-        "accuracy",
-    ]
+    assert [panel.title.split()[0] for panel in steps.panels] == ["sim_aou", "accuracy", "accuracy", "accuracy"]
     (line,) = steps.panels[0].data  # of `small` there is one checkpoint: no line
     assert (line["name"], line["x"]) == ("sst2", [250.0, 500, 2000])
     assert line["y"] == pytest.approx([0.0, 0.125, 0.5], abs=1e-3)

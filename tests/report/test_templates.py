@@ -40,8 +40,7 @@ def test_opens_from_disk_and_draws_everything(look: Look) -> None:
         assert needed in sections
     assert look.page.query_selector_all("a[href^='#def-']")
     targets = look.page.eval_on_selector_all(
-        "a[href^='#']",
-        "all => all.filter(one => !document.getElementById(one.hash.slice(1))).map(one => one.hash)",
+        "a[href^='#']", "all => all.filter(one => !document.getElementById(one.hash.slice(1))).map(one => one.hash)"
     )
     assert targets == []
     look.is_clean()
@@ -170,13 +169,9 @@ def test_prints_every_chart(look: Look) -> None:
     look.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     shown = "[...document.querySelectorAll('.plot')].filter(p => p.offsetParent)"
     assert look.page.evaluate(f"{shown}.every(p => p.querySelector('svg.main-svg'))")
-    wide = look.page.evaluate(
-        f"{shown}.map(p => p.querySelector('svg.main-svg').getBoundingClientRect().width)"
-    )
+    wide = look.page.evaluate(f"{shown}.map(p => p.querySelector('svg.main-svg').getBoundingClientRect().width)")
     assert max(wide) <= 688  # of A4 less its margins: nothing is cut, whatever the screen was
-    assert look.page.eval_on_selector_all(
-        "[role=tab][aria-selected=false]", "all => all.every(t => !t.offsetParent)"
-    )
+    assert look.page.eval_on_selector_all("[role=tab][aria-selected=false]", "all => all.every(t => !t.offsetParent)")
     assert look.page.is_hidden(".top")
     assert len(look.page.pdf()) > 10_000
     look.is_clean()
@@ -223,9 +218,7 @@ def test_task_chips_stay_in_view(look: Look) -> None:
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_ten_thousand_queries_are_looked_through(browser: Any, tmp_path: Path, scheme: str) -> None:
-    run = make_run(
-        tmp_path / "run", tasks=["sst2"], variants=["trained"], seeds=1, queries=10_000, texts=True
-    )
+    run = make_run(tmp_path / "run", tasks=["sst2"], variants=["trained"], seeds=1, queries=10_000, texts=True)
     look = Look(browser, write_report([run], tmp_path / "q.html"), color_scheme=scheme)
     assert look.page.inner_text("#browser output") == "10000 of 10000 queries"
     rows = "#browser .list .row"

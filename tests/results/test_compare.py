@@ -17,11 +17,7 @@ def test_compare_agrees_with_a_study(fields: dict[str, Any], tmp_path: Path) -> 
     model, task = Model.load(fields["models"][0], device="cpu", dtype="auto"), Task.load(fields["tasks"][0])
     found = compare(model, task, ["gd"], shots=4, seed=1, lr=0.1, queries=12)
     assert list(found.traces) == ["zero-shot", "in-context", "gd"]
-    rows = (
-        run_study(fields, tmp_path, device="cpu")
-        .run.table(seed=1, learner="gd", metric="sim_aou")
-        .to_pylist()
-    )
+    rows = run_study(fields, tmp_path, device="cpu").run.table(seed=1, learner="gd", metric="sim_aou").to_pylist()
     (aggregate,) = [row["value"] for row in rows if row["layer"] is None]
     assert found.table("sim_aou")["value"].to_pylist() == [aggregate]
     layers = [row["value"] for row in rows if row["layer"] is not None]
@@ -76,18 +72,12 @@ def test_the_summary_is_the_mean_over_seeds(
     assert one["value"] == pytest.approx(np.mean(stored))
     assert one["low"] < one["value"] < one["high"]
     assert (one["seeds"], one["queries"]) == (2, 12)
-    both = [
-        r["value"]
-        for r in rows
-        if (r["learner"], r["metric"]) == ("gd", "sim_aou") and r["task"] != ALL_TASKS
-    ]
+    both = [r["value"] for r in rows if (r["learner"], r["metric"]) == ("gd", "sim_aou") and r["task"] != ALL_TASKS]
     (mean,) = [r for r in rows if (r["task"], r["learner"], r["metric"]) == (ALL_TASKS, "gd", "sim_aou")]
     assert mean["value"] == pytest.approx(np.mean(both))
     again = recalled(result.run, [cell.id for cell in result.cells])
     assert again is not None
-    assert [{k: _same(v) for k, v in r.items()} for r in again] == [
-        {k: _same(v) for k, v in r.items()} for r in rows
-    ]
+    assert [{k: _same(v) for k, v in r.items()} for r in again] == [{k: _same(v) for k, v in r.items()} for r in rows]
 
 
 def _same(value: object) -> object:
@@ -102,9 +92,7 @@ def test_own_demonstrations_and_results_that_show_themselves() -> None:
     assert repr(found) == "Comparison of in-context, gd, gd/random-labels on 2 queries of examples, 3 shots"
     measured = {row["metric"] for row in found.rows}
     assert not {name for name in measured if METRICS[name].needs_gold}  # no query says what is right
-    assert {"accuracy", "null_learned", "icl_learned"} <= {
-        name for name in METRICS if METRICS[name].needs_gold
-    }
+    assert {"accuracy", "null_learned", "icl_learned"} <= {name for name in METRICS if METRICS[name].needs_gold}
     assert found.lr is not None
     assert found.verdict.startswith("Undecided: one episode is one seed. Likeness to in-context learning: gd")
     assert "<th>gd</th>" in found._repr_html_()

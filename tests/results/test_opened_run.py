@@ -63,9 +63,7 @@ def test_what_is_not_installed_is_one_sentence(
         getattr(Run.open(place), use)()
 
 
-def test_a_study_from_python_hands_over_the_same_kind_of_run(
-    fields: dict[str, object], tmp_path: Path
-) -> None:
+def test_a_study_from_python_hands_over_the_same_kind_of_run(fields: dict[str, object], tmp_path: Path) -> None:
     outcome = dualscope.run_study(fields, tmp_path / "run", device="cpu")
     assert isinstance(outcome.run, Run)
     assert outcome.run.verdict

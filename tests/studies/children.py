@@ -16,11 +16,7 @@ CONTEXT.set_forkserver_preload(
             "dualscope.metrics.measure",
             "dualscope.models.load",
         ),
-        *(
-            "dualscope.tasks",
-            "transformers.models.auto.modeling_auto",
-            "transformers.models.auto.tokenization_auto",
-        ),
+        *("dualscope.tasks", "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
         *("transformers.models.gpt2.modeling_gpt2", "transformers.models.bloom.modeling_bloom", "pandas"),
     ]
 )
@@ -42,9 +38,7 @@ def start(fields: dict[str, Any], out: Path | str, outcomes: Any = None, **optio
     return process
 
 
-def finish(
-    fields: dict[str, Any], out: Path | str, **options: Any
-) -> tuple[list[str], list[tuple[str, str]]]:
+def finish(fields: dict[str, Any], out: Path | str, **options: Any) -> tuple[list[str], list[tuple[str, str]]]:
     """Run a study to its end in a process of its own: what it computed, and what failed."""
     outcomes = CONTEXT.Queue()
     process = start(fields, out, outcomes, **options)

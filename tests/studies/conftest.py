@@ -46,9 +46,7 @@ def write_task(folder: Path, name: str, seed: int, words: tuple[str, str]) -> st
 @pytest.fixture(scope="session")
 def task_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     folder = tmp_path_factory.mktemp("tasks")
-    return write_task(folder, "moods", 0, ("Negative", "Positive")), write_task(
-        folder, "kinds", 1, ("Yes", "No")
-    )
+    return write_task(folder, "moods", 0, ("Negative", "Positive")), write_task(folder, "kinds", 1, ("Yes", "No"))
 
 
 @pytest.fixture

@@ -48,14 +48,10 @@ def test_what_matches_nothing_is_said(checkpoints: Path, pattern: str, said: str
         matching(pattern)
 
 
-def test_patterns_in_a_study_file_and_in_its_options(
-    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patterns_in_a_study_file_and_in_its_options(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the file, or else in the working folder."""
     file = checkpoints / "runs/study.yaml"
-    file.write_text(
-        "models: [embedded, 'x/checkpoint-{50,9*}', 'runs/x/checkpoint-1*']\ntasks: [embedded-sst2]\n"
-    )
+    file.write_text("models: [embedded, 'x/checkpoint-{50,9*}', 'runs/x/checkpoint-1*']\ntasks: [embedded-sst2]\n")
     steps = [str(checkpoints / f"runs/x/checkpoint-{step}") for step in (50, 900)]
     assert list(Study.resolve(file=file).models) == ["embedded", *steps, "runs/x/checkpoint-1000"]
     found = Study.resolve({"models": ["runs/x/*", "runs/x/checkpoint-50"]}, file)

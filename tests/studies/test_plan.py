@@ -28,12 +28,7 @@ def test_ids_know_weights_data_and_options_but_not_places(
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
     assert not ids(fields | {"models": [str(copy)]}) & base
-    for change in (
-        {"queries": 11},
-        {"read_at": "first-label"},
-        {"dtype": "bfloat16"},
-        {"tasks": [task_files[1]]},
-    ):
+    for change in ({"queries": 11}, {"read_at": "first-label"}, {"dtype": "bfloat16"}, {"tasks": [task_files[1]]}):
         assert not ids(fields | change) & base, change
     assert ids(fields | {"shots": [4, 2]}) > base
 
@@ -63,9 +58,7 @@ def test_a_learner_with_options_beside_its_plain_form(fields: dict[str, Any], tm
     twice = {"learner": "gd", "options": {"epochs": 2}, "reference": "gd"}
     study = fields | {"seeds": 1, "learners": [twice, "gd", "null-context"]}
     rows = run_study(study, tmp_path, device="cpu").run.rows().to_pylist()
-    found = {
-        r["reference"]: r["value"] for r in rows if r["metric"] == "sim_aou" and '"epochs"' in r["options"]
-    }
+    found = {r["reference"]: r["value"] for r in rows if r["metric"] == "sim_aou" and '"epochs"' in r["options"]}
     assert None not in found
     assert found["gd"] < 1
     noise = [r for r in rows if r["learner"] == "null-context" and r["metric"] == "snr"]
@@ -75,9 +68,7 @@ def test_a_learner_with_options_beside_its_plain_form(fields: dict[str, Any], tm
 def test_a_reference_goes_by_its_alias_too(fields: dict[str, Any], tmp_path: Path) -> None:
     def cells(reference: str) -> set[str]:
         learners = [{"learner": "gd"}, {"learner": "lcgd", "reference": reference}]
-        return {
-            cell.id for cell in Runner(Study.build(fields | {"learners": learners}), tmp_path).plan().cells
-        }
+        return {cell.id for cell in Runner(Study.build(fields | {"learners": learners}), tmp_path).plan().cells}
 
     assert cells("icl") == cells("in-context")
     assert cells("ft") == cells("gd") != cells("icl")
@@ -85,16 +76,12 @@ def test_a_reference_goes_by_its_alias_too(fields: dict[str, Any], tmp_path: Pat
 
 def test_shards_part_the_study(fields: dict[str, Any], tmp_path: Path) -> None:
     whole = {cell.id for cell in Runner(Study.build(fields), tmp_path).plan().cells}
-    parts = [
-        {c.id for c in Runner(Study.build(fields), tmp_path, shard=(i, 3)).plan().cells} for i in (1, 2, 3)
-    ]
+    parts = [{c.id for c in Runner(Study.build(fields), tmp_path, shard=(i, 3)).plan().cells} for i in (1, 2, 3)]
     assert set.union(*parts) == whole
     assert sum(map(len, parts)) == len(whole)
 
 
-def test_controls_of_another_task(
-    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path
-) -> None:
+def test_controls_of_another_task(fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path) -> None:
     learners = ["gd", "gd/other-task", {"learner": "null-context", "options": {"kind": "other-task"}}]
     alone = run_study(fields | {"learners": learners}, tmp_path / "one", device="cpu")
     assert any("gd/other-task" in note for note in alone.notes)
@@ -122,20 +109,14 @@ def test_a_learner_may_be_asked_for_on_some_variants_only(fields: dict[str, Any]
 
 def test_what_changes_nothing_is_under_no_random_update(fields: dict[str, Any], tmp_path: Path) -> None:
     """A control of the study passes it by, with a note; asked for by name it is refused before anything runs."""
-    probed = fields | {
-        "learners": ["gd", "probe"],
-        "controls": ["random-labels", "random-update"],
-        "seeds": 1,
-    }
+    probed = fields | {"learners": ["gd", "probe"], "controls": ["random-labels", "random-update"], "seeds": 1}
     result = run_study(probed, tmp_path / "run", device="cpu")
     assert result.complete
     assert [note for note in result.notes if "left out probe/random-update: 'probe' changes neither" in note]
     found = {(cell.learning.name, cell.learning.control) for cell in result.cells}
     assert found >= {("gd", "random-update"), ("probe", "random-labels"), ("probe", None)}
     assert ("probe", "random-update") not in found
-    with pytest.raises(
-        InputError, match="learner 'probe' under random-update: 'probe' changes neither weights"
-    ):
+    with pytest.raises(InputError, match="learner 'probe' under random-update: 'probe' changes neither weights"):
         run_study(fields | {"learners": ["probe/random-update"]}, tmp_path / "other", device="cpu")
     assert not (tmp_path / "other" / "cells").exists()
 
@@ -147,10 +128,7 @@ def test_unknown_names_are_refused_before_anything_runs(fields: dict[str, Any], 
         ({"learners": [{"learner": "gd", "reference": "icll"}]}, "unknown learner 'icll'"),
         ({"metrics": ["sim_au"]}, "unknown metric 'sim_au'"),
         ({"models": ["./nowhere"]}, "no such folder"),
-        (
-            {"tasks": [fields["tasks"][0], {"task": fields["tasks"][0], "seeds": 1}]},
-            "two tasks are called 'moods'",
-        ),
+        ({"tasks": [fields["tasks"][0], {"task": fields["tasks"][0], "seeds": 1}]}, "two tasks are called 'moods'"),
     ):
         with pytest.raises(InputError, match=words):
             run_study(fields | change, tmp_path / "run", device="cpu")
@@ -162,9 +140,7 @@ def test_orders_by_seed_and_an_order_of_gds_own(fields: dict[str, Any], tmp_path
     cells = Runner(Study.build(study), tmp_path).plan().cells
     shown = {(c.episode.seed, c.episode.order, c.episode.gd_order) for c in cells if c.role != "baseline"}
     assert shown == {(3, 0, "same"), (5, 1, "own"), (7, 2, "own")}
-    assert {c.columns(4)["gd_order"] for c in cells if c.episode.seed == 5 and c.role != "baseline"} == {
-        "own"
-    }
+    assert {c.columns(4)["gd_order"] for c in cells if c.episode.seed == 5 and c.role != "baseline"} == {"own"}
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "float64"), ("cuda", "float32")])

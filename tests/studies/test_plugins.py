@@ -82,15 +82,9 @@ def test_the_plugin_is_short() -> None:
 
 def test_rows_recomputed_from_traces(fields: dict[str, Any], tmp_path: Path) -> None:
     run_study(fields | {"save_traces": True}, tmp_path, device="cpu")
-    done = subprocess.run(
-        [sys.executable, str(RECOMPUTE), str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, str(RECOMPUTE), str(tmp_path)], capture_output=True, text=True, check=True)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
-    assert {(line[0], line[1]) for line in lines} >= {
-        ("gd", "sim_aou"),
-        ("gd", "sim_am"),
-        ("zero-shot", "accuracy"),
-    }
+    assert {(line[0], line[1]) for line in lines} >= {("gd", "sim_aou"), ("gd", "sim_am"), ("zero-shot", "accuracy")}
     mine, stored = np.array([line[3:] for line in lines], float).T
     np.testing.assert_allclose(mine, stored, rtol=1e-5, atol=1e-6)
     assert len(runpy.run_path(str(RECOMPUTE))) > 0

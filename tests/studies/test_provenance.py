@@ -11,9 +11,7 @@ from dualscope.studies.execute.runner import Runner
 from dualscope.studies.provenance import known, record
 
 
-@pytest.mark.parametrize(
-    "content", ["[1, 2]", "null", "3", "{", '{"where": 3, "episodes": [], "names": "x"}']
-)
+@pytest.mark.parametrize("content", ["[1, 2]", "null", "3", "{", '{"where": 3, "episodes": [], "names": "x"}'])
 def test_a_damaged_provenance_is_written_again(fields: dict[str, Any], tmp_path: Path, content: str) -> None:
     before = known(run_study(fields | {"seeds": 1}, tmp_path, device="cpu").run)
     for file in [tmp_path / "provenance.json", *(tmp_path / "provenance").iterdir()]:
@@ -24,9 +22,7 @@ def test_a_damaged_provenance_is_written_again(fields: dict[str, Any], tmp_path:
 
 def test_no_process_overwrites_what_another_knows(fields: dict[str, Any], tmp_path: Path) -> None:
     """Both have read what is known before either writes."""
-    first, second = (
-        Runner(Study.build(fields | {"seeds": [seed]}), tmp_path, device="cpu") for seed in (0, 1)
-    )
+    first, second = (Runner(Study.build(fields | {"seeds": [seed]}), tmp_path, device="cpu") for seed in (0, 1))
     plans = [runner.plan() for runner in (first, second)]
     for runner, plan in zip((first, second), plans, strict=True):
         record(runner.run, runner.resolver, plan, runner.weights, runner.where, runner.dtypes)

@@ -10,9 +10,7 @@ from dualscope.learners.rate import Trial
 from dualscope.studies.run_folder.storage import RunFolder
 
 
-def test_a_search_goes_on_where_it_was(
-    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_goes_on_where_it_was(fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = fields | {"lr": "auto", "seeds": 1, "queries": 6}
     asked: list[tuple[int, float, int, int]] = []
     score = Trial.score

@@ -161,9 +161,7 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], words: list[str]) -> Non
         ({"variants": ["trainde"]}, "options: field 'variants[0]'"),
     ],
 )
-def test_a_wrong_option_is_not_blamed_on_the_file(
-    tmp_path: Path, options: dict[str, Any], words: str
-) -> None:
+def test_a_wrong_option_is_not_blamed_on_the_file(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     file = tmp_path / "study.yaml"
     file.write_text("seeds: 2\nlr: 0.1\nvariants: trained\n")
     with pytest.raises(InputError) as caught:
@@ -175,10 +173,7 @@ def test_paths_are_beside_the_study_file_or_else_in_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside, here = tmp_path / "studies", tmp_path / "here"
-    for folder, names in (
-        (beside, ("mine.yaml", "data", "plug.py")),
-        (here, ("mine.yaml", "other.yaml", "model")),
-    ):
+    for folder, names in ((beside, ("mine.yaml", "data", "plug.py")), (here, ("mine.yaml", "other.yaml", "model"))):
         folder.mkdir()
         for name in names:
             (folder / name).touch() if "." in name else (folder / name).mkdir()
@@ -190,11 +185,7 @@ def test_paths_are_beside_the_study_file_or_else_in_the_working_folder(
     assert [entry.task for entry in study.tasks] == [str(beside / "mine.yaml"), "other.yaml", "sst2"]
     assert (study.data, study.plugins) == (str(beside / "data"), (str(beside / "plug.py"),))
     run = Study.build(anchored(study.model_dump(), here))  # as a run records it
-    assert [entry.task for entry in run.tasks] == [
-        str(beside / "mine.yaml"),
-        str(here / "other.yaml"),
-        "sst2",
-    ]
+    assert [entry.task for entry in run.tasks] == [str(beside / "mine.yaml"), str(here / "other.yaml"), "sst2"]
     assert run.models == (str(here / "model"), "a/b")
     assert run.tasks[0].seeds == (0, 1)
 

@@ -66,13 +66,11 @@ _QWEN3 = (  # the last answer shows its thoughts, earlier ones do not
 
 GOOD: dict[str, str] = {
     "chatml": _CHATML,
-    "chatml with a system message": "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}"
-    + _CHATML,
+    "chatml with a system message": "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}" + _CHATML,
     "llama 2": _LLAMA2,
     "llama 3": _LLAMA3,
     "gemma": _GEMMA,
-    "mistral": "{{ bos_token }}"
-    + _LLAMA2.replace("bos_token + '[INST] '", "'[INST] '").replace("+ ' ' +", "+"),
+    "mistral": "{{ bos_token }}" + _LLAMA2.replace("bos_token + '[INST] '", "'[INST] '").replace("+ ' ' +", "+"),
     "phi 3": _PHI3,
     "gpt-oss": _CHANNELS,
     "glm": _THOUGHTLESS,
@@ -83,15 +81,12 @@ GOOD: dict[str, str] = {
 BAD: dict[str, tuple[str, str]] = {
     "no template": ("", "has no chat template"),
     "needs a system message": (
-        "{% if messages[0]['role'] != 'system' %}{{ raise_exception('system message first') }}{% endif %}"
-        + _CHATML,
+        "{% if messages[0]['role'] != 'system' %}{{ raise_exception('system message first') }}{% endif %}" + _CHATML,
         "does not render questions and answers (system message first); does it need a system message?",
     ),
     "is no template": ("{% for %}", "does not render questions and answers"),
     "numbers its turns": (
-        _CHATML.replace(
-            "'<|im_start|>' + message['role']", "'<|im_start|>' + message['role'] + loop.index|string"
-        ),
+        _CHATML.replace("'<|im_start|>' + message['role']", "'<|im_start|>' + message['role'] + loop.index|string"),
         "writes a turn differently when others stand before or after it",
     ),
     "shows the last turn only": (
@@ -106,10 +101,7 @@ BAD: dict[str, tuple[str, str]] = {
         _CHATML.replace("'<|im_start|>assistant\n' }}", "'<|im_start|>assistant\n<think>\n' }}"),
         r"opens the answer that it asks for with '<|im_end|>\n<|im_start|>assistant\n<think>\n' and earlier answers",
     ),
-    "shouts": (
-        _CHATML.replace("message['content']", "message['content'] | upper"),
-        "does not write every turn once",
-    ),
+    "shouts": (_CHATML.replace("message['content']", "message['content'] | upper"), "does not write every turn once"),
 }
 
 _SPECIAL = [

@@ -24,7 +24,5 @@ def save_model(folder: Path, tokenizer: PreTrainedTokenizerBase, positions: int)
     """A model as far as validate looks at it: a configuration and a tokenizer."""
     from transformers import GPT2Config
 
-    GPT2Config(
-        n_positions=positions, vocab_size=len(tokenizer), n_layer=2, n_embd=8, n_head=2
-    ).save_pretrained(folder)
+    GPT2Config(n_positions=positions, vocab_size=len(tokenizer), n_layer=2, n_embd=8, n_head=2).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -60,9 +60,7 @@ def test_queries_of_another_template(model: Model) -> None:
     one, other = tiny_task("one"), tiny_task("other", template="Review: {text} Sentiment:")
     episode = Episode.draw(one, 3, 0, queries=4, queries_from=other)
     lesson = make_lesson(episode, model.tokenizer, model.max_positions)
-    as_asked = [
-        model.tokenizer(other.prompt(q), add_special_tokens=False)["input_ids"] for q in episode.queries
-    ]
+    as_asked = [model.tokenizer(other.prompt(q), add_special_tokens=False)["input_ids"] for q in episode.queries]
     assert [list(query) for query in lesson.queries] == as_asked
     first = model.tokenizer(one.prompt(episode.demonstrations[0]), add_special_tokens=False)["input_ids"]
     assert list(lesson.demonstrations[0].prompt) == first

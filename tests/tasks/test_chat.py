@@ -36,9 +36,7 @@ def lesson_of(tokenizer: Any, task: Task | None = None) -> Lesson:
 def whole(tokenizer: Any, said: list[tuple[str, str]], query: str) -> str:
     """As transformers renders it, on our day; not through the code under test."""
     messages = [
-        {"role": role, "content": text}
-        for pair in said
-        for role, text in zip(("user", "assistant"), pair, strict=True)
+        {"role": role, "content": text} for pair in said for role, text in zip(("user", "assistant"), pair, strict=True)
     ]
     text = tokenizer.apply_chat_template(
         [*messages, {"role": "user", "content": query}],
@@ -50,10 +48,7 @@ def whole(tokenizer: Any, said: list[tuple[str, str]], query: str) -> str:
 
 @pytest.mark.parametrize("name", GOOD)
 @settings(max_examples=25, deadline=None)
-@given(
-    said=st.lists(st.tuples(st.text(min_size=1), st.sampled_from(LABELS)), max_size=4),
-    query=st.text(min_size=1),
-)
+@given(said=st.lists(st.tuples(st.text(min_size=1), st.sampled_from(LABELS)), max_size=4), query=st.text(min_size=1))
 def test_turns_make_the_templates_own_text(name: str, said: list[tuple[str, str]], query: str) -> None:
     tokenizer = chat_tokenizer(template=GOOD[name])
     turns = turns_of(tokenizer)
@@ -73,9 +68,7 @@ def test_the_pieces_of_known_templates() -> None:
     )  # fmt: skip
     assert found["mistral"].head == "<s>"
     assert found["gemma"].trims
-    assert (
-        found["phi 3"].close == "<|end|>\n"
-    )  # and not the end of text that the whole conversation ends with
+    assert found["phi 3"].close == "<|end|>\n"  # and not the end of text that the whole conversation ends with
     assert found["gpt-oss"].opening.endswith("<|channel|>final<|message|>")  # a label comes right after it
     assert "26 Jul 2024" in found["llama 3"].head
     assert "2024-07-26" in found["gpt-oss"].head
@@ -137,9 +130,7 @@ def test_other_tokens_than_the_templates_own_are_told() -> None:
         "{% endfor %}"
     )
     task = Task.from_examples(EXAMPLES, labels=["Ne", "Po"], template=TEMPLATE, chat=True)
-    with pytest.warns(
-        UserWarning, match=r"cut into turns the conversation has \d+ tokens, as a whole \d+; the first"
-    ):
+    with pytest.warns(UserWarning, match=r"cut into turns the conversation has \d+ tokens, as a whole \d+; the first"):
         lesson_of(chat_tokenizer(template=template), task)
 
 
@@ -176,9 +167,7 @@ def test_chat_needs_a_model_with_a_template(cli: Cli) -> None:
 
 def test_a_study_in_chat(model: Path, tmp_path: Path, cli: Cli) -> None:
     def run(name: str, place: object, *more: str) -> tuple[int, str, str]:
-        study = (
-            "--task embedded-sst2 --learner gd --learner gd/redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
-        )
+        study = "--task embedded-sst2 --learner gd --learner gd/redraw --shots 2 --seeds 1 --queries 4 --lr 0.1"
         rest = "--variant trained --device cpu --dtype float32 --no-report --jobs 1"
         return cli("run", "--model", place, *study.split(), *rest.split(), "--out", tmp_path / name, *more)
 

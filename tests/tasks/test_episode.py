@@ -52,9 +52,7 @@ sides = st.sampled_from(["both", "icl", "gd"])
 
 
 @given(labels, seeds, st.integers(0, 5), corruptions, sides, st.data())
-def test_same_seed_same_episode(
-    labels: Any, seed: int, order: Any, demo_labels: Any, corrupt: Any, data: Any
-) -> None:
+def test_same_seed_same_episode(labels: Any, seed: int, order: Any, demo_labels: Any, corrupt: Any, data: Any) -> None:
     shots = data.draw(st.integers(1, len(labels)))
     options = {"shots": shots, "seed": seed, "order": order, "demo_labels": demo_labels, "corrupt": corrupt}
     one, two = (Episode.draw(make_task(labels), **options) for _ in range(2))
@@ -128,9 +126,7 @@ def test_balanced_draws(labels: Any, seed: int, data: Any) -> None:
 
 
 @given(labels, seeds, sides, st.data())
-def test_corruption_touches_only_the_side_that_was_asked(
-    labels: Any, seed: int, corrupt: Any, data: Any
-) -> None:
+def test_corruption_touches_only_the_side_that_was_asked(labels: Any, seed: int, corrupt: Any, data: Any) -> None:
     shots = data.draw(st.integers(1, len(labels)))
     task = make_task(labels)
     for demo_labels in ("flipped", "random"):

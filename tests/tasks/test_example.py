@@ -29,9 +29,7 @@ def written(folder: Path, **more: Any) -> Path:
         "queries": [{"sentence": text, "label": label} for text, label in ASKED],
     }
     path = folder / "mine.yaml"
-    path.write_text(
-        yaml.safe_dump({k: v for k, v in {**fields, **more}.items() if v is not None}), encoding="utf-8"
-    )
+    path.write_text(yaml.safe_dump({k: v for k, v in {**fields, **more}.items() if v is not None}), encoding="utf-8")
     return path
 
 
@@ -46,8 +44,7 @@ def test_a_task_in_memory_is_a_task() -> None:
 def test_pairs_mappings_and_examples_are_the_same_example() -> None:
     task = made()
     one, two, three = task.examples(
-        [("un", "Positive"), {"sentence": "un", "label": 1}, Example("mine", {"sentence": "un"}, 1)],
-        "queries",
+        [("un", "Positive"), {"sentence": "un", "label": 1}, Example("mine", {"sentence": "un"}, 1)], "queries"
     )
     assert (one.fields, one.label) == (two.fields, two.label) == (three.fields, three.label)
     assert [e.id for e in (one, two, three)] == ["queries:0", "queries:1", "mine"]
@@ -65,14 +62,8 @@ def test_an_episode_of_ones_own_is_taken_as_it_stands(byte_tokenizer: Any) -> No
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (
-            "un ki",
-            "an example is a mapping {'sentence': ..., 'label': ...} or a pair (text, label), found 'un ki'",
-        ),
-        (
-            {"text": "un", "label": 0},
-            "the template's {sentence} needs the column 'sentence'; found text, label",
-        ),
+        ("un ki", "an example is a mapping {'sentence': ..., 'label': ...} or a pair (text, label), found 'un ki'"),
+        ({"text": "un", "label": 0}, "the template's {sentence} needs the column 'sentence'; found text, label"),
         (("un", "Fine"), "label 'Fine' is outside the label words; accepted: 0 to 1 or Negative, Positive"),
         (("un", 2), "label 2 is outside the label words"),
         ((3.5, None), "has no labels"),
@@ -125,9 +116,7 @@ def test_what_is_listed_is_never_drawn_as_well(tiny_task: Task, tiny_task_file: 
     listed = [tiny_task.train[i] for i in range(5)]
     rows = [{"sentence": e.fields["sentence"], "label": e.label} for e in listed]
     fields = yaml.safe_load(tiny_task_file.read_text())
-    fields["source"]["files"] = {
-        k: str(tiny_task_file.parent / v) for k, v in fields["source"]["files"].items()
-    }
+    fields["source"]["files"] = {k: str(tiny_task_file.parent / v) for k, v in fields["source"]["files"].items()}
     path = tmp_path / "both.yaml"
     path.write_text(yaml.safe_dump({**fields, "name": "both", "demonstrations": rows}))
     task = Task.load(path)

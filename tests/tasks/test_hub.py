@@ -25,9 +25,7 @@ def hub_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         data = datasets.Dataset.from_dict({"sentence": TEXTS, "label": labels}, features=features)
         data.to_parquet(path)
-    splits = "".join(
-        f"  - split: {split}\n    path: reviews/{split}-*\n" for split in ("train", "validation", "test")
-    )
+    splits = "".join(f"  - split: {split}\n    path: reviews/{split}-*\n" for split in ("train", "validation", "test"))
     (repository / "README.md").write_text(
         f"---\nconfigs:\n- config_name: reviews\n  data_files:\n{splits}---\n# Reviews\n"
     )

@@ -13,8 +13,7 @@ from dualscope import Episode, InputError, Task
 from dualscope.tasks import large, sources
 
 ROWS: list[dict[str, Any]] = [
-    {"text": f'line {i}\u2028 \N{SNOWMAN} "q" {"x" * (i % 37)}', "label": i % 3 % 2, "other": [i]}
-    for i in range(500)
+    {"text": f'line {i}\u2028 \N{SNOWMAN} "q" {"x" * (i % 37)}', "label": i % 3 % 2, "other": [i]} for i in range(500)
 ]
 
 
@@ -69,8 +68,7 @@ def test_one_digest_however_it_is_read(write: Callable[..., Path], monkeypatch: 
     monkeypatch.setattr(large, "ROWS", 7)
     assert Task.load(write(ROWS, ".parquet")).digest == first
     irregular = [
-        {**row, "text": row["text"]} | ({"label": str(row["label"])} if i == 400 else {})
-        for i, row in enumerate(ROWS)
+        {**row, "text": row["text"]} | ({"label": str(row["label"])} if i == 400 else {}) for i, row in enumerate(ROWS)
     ]
     assert Task.load(write(irregular)).digest == first  # a label as text: read row by row
     assert Task.load(write([*ROWS[:-1], {**ROWS[-1], "label": 1 - ROWS[-1]["label"]}])).digest != first

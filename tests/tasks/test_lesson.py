@@ -18,9 +18,7 @@ texts = st.one_of(
     st.text(alphabet="\"'\n\r\t {}\\▁Ġé东🎉\u2028\u200d\x00ab", max_size=40),
     st.sampled_from(["</s>", "<s> </s>", "<unk>", "Label: Positive", "  ", "\n", "x" * 3000, "é" * 500]),
 )
-same_fixture = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+same_fixture = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 class Rows:
@@ -39,13 +37,7 @@ class Rows:
 
 def make_task(texts: list[str], labels: tuple[str, ...] = ("Negative", "Positive"), **more: str) -> Task:
     source = {"files": {"train": "a.csv", "evaluation": "b.csv"}}
-    fields = {
-        "name": "made",
-        "source": source,
-        "template": "Sentence: {text} Label:",
-        "labels": labels,
-        **more,
-    }
+    fields = {"name": "made", "source": source, "template": "Sentence: {text} Label:", "labels": labels, **more}
     return Task(TaskConfig.model_validate(fields), Rows(texts))
 
 
@@ -54,12 +46,8 @@ def demonstrations_of(lesson: Lesson) -> list[tuple[str, tuple[int, ...]]]:
 
 
 @same_fixture
-@given(
-    st.lists(texts, min_size=1, max_size=6), st.integers(0, 9), st.sampled_from(["prompt-end", "first-label"])
-)
-def test_context_is_a_prefix_and_queries_keep_their_ids(
-    tokenizer: Any, texts: Any, seed: int, read_at: Any
-) -> None:
+@given(st.lists(texts, min_size=1, max_size=6), st.integers(0, 9), st.sampled_from(["prompt-end", "first-label"]))
+def test_context_is_a_prefix_and_queries_keep_their_ids(tokenizer: Any, texts: Any, seed: int, read_at: Any) -> None:
     task = make_task(texts)
     episode = Episode.draw(task, shots=len(texts), seed=seed)
     lesson = make_lesson(episode, tokenizer, max_positions=10**6, read_at=read_at)
@@ -80,9 +68,7 @@ def test_context_is_a_prefix_and_queries_keep_their_ids(
 
 @same_fixture
 @given(st.lists(texts, min_size=1, max_size=6), st.integers(0, 9), st.integers(0, 3), st.integers(30, 400))
-def test_both_learners_are_taught_the_same(
-    tokenizer: Any, texts: Any, seed: int, order: Any, positions: int
-) -> None:
+def test_both_learners_are_taught_the_same(tokenizer: Any, texts: Any, seed: int, order: Any, positions: int) -> None:
     task = make_task([text[:20] for text in texts])
     episode = Episode.draw(task, shots=len(texts), seed=seed, order=order)
     try:
@@ -106,15 +92,9 @@ def test_the_budget_is_kept_and_used(tokenizer: Any, texts: Any, positions: int)
     assert len(lesson.context) + tail <= positions
     if lesson.shots_used < lesson.shots:
         following = episode.demonstrations[lesson.shots_used]
-        more = (
-            encode([task.prompt(following)], tokenizer)[0]
-            + lesson.answers[following.label]
-            + lesson.separator
-        )
+        more = encode([task.prompt(following)], tokenizer)[0] + lesson.answers[following.label] + lesson.separator
         assert len(lesson.context) + len(more) + tail > positions
-    assert [d.id for d in lesson.demonstrations] == [
-        e.id for e in episode.demonstrations[: lesson.shots_used]
-    ]
+    assert [d.id for d in lesson.demonstrations] == [e.id for e in episode.demonstrations[: lesson.shots_used]]
 
 
 def test_a_demonstration_that_fits_exactly_is_used(tokenizer: Any) -> None:
@@ -163,8 +143,7 @@ def test_prompt_and_answer_read_with_one_space(tokenizer: Any) -> None:
     lesson = make_lesson(Episode.draw(make_task(["rest"]), shots=1), tokenizer, 256)
     joined = lesson.queries[0] + lesson.answers[1]
     assert (
-        tokenizer.decode(list(joined), clean_up_tokenization_spaces=False).strip()
-        == "Sentence: rest Label: Positive"
+        tokenizer.decode(list(joined), clean_up_tokenization_spaces=False).strip() == "Sentence: rest Label: Positive"
     )
 
 
@@ -194,9 +173,7 @@ def test_no_eos_and_no_separator_is_an_error(byte_tokenizer: Any) -> None:
 
 def test_read_at_first_label_appends_the_first_label(byte_tokenizer: Any) -> None:
     episode = Episode.draw(make_task(["a", "b"]), shots=1)
-    end, label = (
-        make_lesson(episode, byte_tokenizer, 256, read_at=at) for at in ("prompt-end", "first-label")
-    )
+    end, label = (make_lesson(episode, byte_tokenizer, 256, read_at=at) for at in ("prompt-end", "first-label"))
     assert end.own_tokens(0) == end.queries[0]
     assert label.own_tokens(1) == label.queries[1] + label.answers[0]
 

@@ -13,10 +13,7 @@ from tests.tasks.spoilt import ROWS, save_model, spoil
 def test_label_outside_the_label_words(refused: Callable[..., str], folder: Path) -> None:
     (folder / "train.jsonl").write_text(ROWS + '{"sentence": "x", "label": 2}\n')
     message = refused()
-    assert (
-        "train.jsonl, row 10: label 2 is outside the label words; accepted: 0 to 1 or Negative, Positive"
-        in message
-    )
+    assert "train.jsonl, row 10: label 2 is outside the label words; accepted: 0 to 1 or Negative, Positive" in message
 
 
 def test_text_label_outside_the_label_words(refused: Callable[..., str], folder: Path) -> None:
@@ -87,17 +84,11 @@ def test_jsonl_that_is_not_of_objects(refused: Callable[..., str], folder: Path)
     [
         ("cut.csv", "sentence,label\nfine,1\nbad", "line 3: 1 columns, the header has 2 (sentence, label)"),
         ("open.csv", 'sentence,label\n"fine,1\nbad,0\n', "is a quote left open?"),
-        (
-            "cut.tsv",
-            'sentence\tlabel\n"fine"\t1\n"bad',
-            "line 3: unexpected end of data; is a quote left open?",
-        ),
+        ("cut.tsv", 'sentence\tlabel\n"fine"\t1\n"bad', "line 3: unexpected end of data; is a quote left open?"),
         ("twice.csv", "sentence,label,label\nfine,1,0\n", "line 1: the column 'label' is there twice"),
     ],
 )
-def test_damaged_tables(
-    refused: Callable[..., str], folder: Path, name: str, content: Any, said: str
-) -> None:
+def test_damaged_tables(refused: Callable[..., str], folder: Path, name: str, content: Any, said: str) -> None:
     spoil(folder, "train.jsonl", name)
     (folder / name).write_text(content)
     message = refused()
@@ -156,9 +147,7 @@ def test_data_option_without_the_split(refused: Callable[..., str], folder: Path
     assert "needs one of train.jsonl, train.csv, train.tsv, train.parquet; found train.txt" in message
 
 
-def test_query_longer_than_the_models_context(
-    refused: Callable[..., str], folder: Path, byte_tokenizer: Any
-) -> None:
+def test_query_longer_than_the_models_context(refused: Callable[..., str], folder: Path, byte_tokenizer: Any) -> None:
     (folder / "test.jsonl").write_text(json.dumps({"sentence": "word " * 80, "label": 0}) + "\n")
     save_model(folder / "model", byte_tokenizer, positions=64)
     message = refused(folder / "mine.yaml", "--model", folder / "model", "--shots", 2)

@@ -10,15 +10,7 @@ import pytest
 from dualscope import InputError, Task
 from dualscope.tasks import GENERATORS, Episode, catalog_names, spare
 
-TEXTS = [
-    "plain",
-    'a "quoted" one, with a comma',
-    "naïve 东京 🎉",
-    "two\nlines",
-    "sep\u2028arated",
-    "tab\there",
-    "1.50",
-]
+TEXTS = ["plain", 'a "quoted" one, with a comma', "naïve 东京 🎉", "two\nlines", "sep\u2028arated", "tab\there", "1.50"]
 LABELS = [0, 1, 1, 0, 1, 0, 1]
 TASK = """\
 name: mine

@@ -40,9 +40,7 @@ def test_the_class_is_in_the_text() -> None:
     for attribute in ATTRIBUTES:
         if attribute.of_pairs:
             continue
-        words = [
-            {LEXICON.words[i] for c in members for i in LEXICON.table[c]} for members in attribute.classes
-        ]
+        words = [{LEXICON.words[i] for c in members for i in LEXICON.table[c]} for members in attribute.classes]
         for row in generate_rows(attribute, 300, np.random.default_rng(3)):
             said = [word.strip(".,?") for word in str(row["text"]).split()]
             counts = [sum(word in own for word in said) for own in words]
@@ -57,16 +55,12 @@ def test_every_frame_has_two_class_words() -> None:
 def test_relations_mean_what_they_say() -> None:
     opposite = {a: b for one, two in LEXICON.opposites for a, b in ((one, two), (two, one))}
     relation = np.repeat(np.arange(len(RELATIONS)), 50)
-    for kind, premise, hypothesis in zip(
-        relation, *write_pairs(relation, np.random.default_rng(0)), strict=True
-    ):
+    for kind, premise, hypothesis in zip(relation, *write_pairs(relation, np.random.default_rng(0)), strict=True):
         said = LEXICON.text(hypothesis).split()
         premises = {word.strip(",.") for word in LEXICON.text(premise).split()}
         assert ("not" in said) == RELATIONS[kind].startswith("not-")
         plain = RELATIONS[kind].removeprefix("not-")
-        found = (
-            "same" if said[-1] in premises else "opposite" if opposite[said[-1]] in premises else "unrelated"
-        )
+        found = "same" if said[-1] in premises else "opposite" if opposite[said[-1]] in premises else "unrelated"
         assert found == plain
 
 

@@ -20,9 +20,7 @@ Cli = Callable[..., tuple[int, str, str]]
 def sentiment(folder: Path) -> Path:
     """The label is in a column of another name."""
     for split in ("train", "test"):
-        rows = [
-            {"sentence": f"a film {i}", "sentiment": "Positive" if i % 2 else "Negative"} for i in range(10)
-        ]
+        rows = [{"sentence": f"a film {i}", "sentiment": "Positive" if i % 2 else "Negative"} for i in range(10)]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -69,10 +67,7 @@ def test_label_words_and_texts_that_a_model_does_not_know(folder: Path, cli: Cli
     spoil(folder, "[Negative, Positive]", "[Awful, Wonderful]")
     code, _, error = cli("validate", folder / "mine.yaml", "--model", folder / "model")
     assert code == 2
-    assert (
-        "'Awful' and 'Wonderful' have the same tokens [0] in this model, which does not know these words"
-        in error
-    )
+    assert "'Awful' and 'Wonderful' have the same tokens [0] in this model, which does not know these words" in error
 
 
 def config(name: str) -> TaskConfig:
@@ -87,17 +82,14 @@ def config(name: str) -> TaskConfig:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["sst2", "настроение", "感情分析", "भावना", "مشاعر", "می‌خواهم", "ความรู้สึก", "émotion-2.1_b", "감정"],
+    "name", ["sst2", "настроение", "感情分析", "भावना", "مشاعر", "می‌خواهم", "ความรู้สึก", "émotion-2.1_b", "감정"]
 )
 def test_names_in_any_script(name: str) -> None:
     assert config(name).name == unicodedata.normalize("NFC", name)
     assert config(unicodedata.normalize("NFD", name)).name == config(name).name
 
 
-@pytest.mark.parametrize(
-    "name", ["", "a b", "../up", "a/b", "-x", ".hidden", "a\x00", "a\u202eb", "x\n", "😀"]
-)
+@pytest.mark.parametrize("name", ["", "a b", "../up", "a/b", "-x", ".hidden", "a\x00", "a\u202eb", "x\n", "😀"])
 def test_what_is_no_name(name: str) -> None:
     with pytest.raises(ValidationError, match="is not a name"):
         config(name)
@@ -112,15 +104,7 @@ def test_a_study_with_names_of_other_scripts(folder: Path, cli: Cli) -> None:
     tokenizer.save_pretrained(place)
     spoil(folder, "name: mine", "name: 感情")
     (folder / "mine.yaml").rename(folder / "感情.yaml")
-    settings = {
-        "shots": 2,
-        "seeds": 1,
-        "queries": 4,
-        "lr": 0.1,
-        "variant": "trained",
-        "learner": "gd",
-        "jobs": 1,
-    }
+    settings = {"shots": 2, "seeds": 1, "queries": 4, "lr": 0.1, "variant": "trained", "learner": "gd", "jobs": 1}
     options = [word for name, value in settings.items() for word in (f"--{name}", value)]
     task, out = folder / "感情.yaml", folder / "測試"
     code, output, error = cli("run", "--model", place, "--task", task, *options, "--no-report", "--out", out)

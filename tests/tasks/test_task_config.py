@@ -65,10 +65,7 @@ def test_python_in_yaml_is_not_run(refused: Callable[..., str], folder: Path) ->
 
 def test_unknown_field_suggests_near_names(refused: Callable[..., str], folder: Path) -> None:
     spoil(folder, "template:", "templates:")
-    assert (
-        "line 4: unknown field 'templates' (found 'Sentence: {sentence} Label:'): did you mean template"
-        in refused()
-    )
+    assert "line 4: unknown field 'templates' (found 'Sentence: {sentence} Label:'): did you mean template" in refused()
 
 
 def test_unknown_field_beside_the_others(refused: Callable[..., str], folder: Path) -> None:
@@ -139,14 +136,11 @@ def test_template_that_reaches_into_objects(refused: Callable[..., str], folder:
 def test_template_naming_a_field_that_the_data_lacks(refused: Callable[..., str], folder: Path) -> None:
     spoil(folder, "{sentence}", "{text}")
     message = refused()
-    assert (
-        "train.jsonl, row 0: the template's {text} needs the column 'text'; found sentence, label" in message
-    )
+    assert "train.jsonl, row 0: the template's {text} needs the column 'text'; found sentence, label" in message
 
 
 @pytest.mark.parametrize(
-    ("word", "kind"),
-    [("True", "the boolean True"), ("no", "the boolean"), ("3", "the number 3"), ("~", "null")],
+    ("word", "kind"), [("True", "the boolean True"), ("no", "the boolean"), ("3", "the number 3"), ("~", "null")]
 )
 def test_label_word_that_yaml_took_for_something_else(
     refused: Callable[..., str], folder: Path, word: str, kind: str

@@ -68,12 +68,7 @@ def test_the_best_preconditioner_by_simulation() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    seed=seeds,
-    kernel=st.sampled_from(list(functional.KERNELS)),
-    n=st.integers(1, 14),
-    depth=st.integers(0, 7),
-)
+@given(seed=seeds, kernel=st.sampled_from(list(functional.KERNELS)), n=st.integers(1, 14), depth=st.integers(0, 7))
 def test_functional_gd_for_any_kernel(seed: int, kernel: str, n: int, depth: int) -> None:
     draw = Draw(seed)
     x, y, query = functional.on_sphere(draw, n), draw.normal(n), functional.on_sphere(draw, 2)
@@ -110,12 +105,8 @@ def test_closed_form_measures() -> None:
         closed_forms.knn(x, y, query, k=10)
     first, second = closed_forms.ols(x, y), closed_forms.ridge(x, y, 1.0)
     assert closed_forms.ilwd(first, first) == 0 < closed_forms.ilwd(first, second)
-    assert (
-        closed_forms.ilwd(torch.zeros(4, 3), torch.full((4, 3), 2.0)) == 12
-    )  # 3 weights' squares, mean over the 4
-    assert (
-        closed_forms.spd(query @ first, query @ first) == 0 < closed_forms.spd(query @ first, query @ second)
-    )
+    assert closed_forms.ilwd(torch.zeros(4, 3), torch.full((4, 3), 2.0)) == 12  # 3 weights' squares, mean over the 4
+    assert closed_forms.spd(query @ first, query @ first) == 0 < closed_forms.spd(query @ first, query @ second)
     # One pass of SGD on one example is one step of GD on it.
     torch.testing.assert_close(closed_forms.sgd(x[:1], y[:1], 0.1), closed_forms.gd(x[:1], y[:1], 0.1, 1))
 
@@ -180,9 +171,7 @@ def test_each_term_of_the_bound_scales_as_it_should() -> None:
     assert float(again.confidence / one.confidence) == pytest.approx(0.5)
     surer = evaluate(population, sample, weights, radius, delta=0.05 / 100)
     assert float(surer.complexity) == float(one.complexity)
-    assert float(surer.confidence / one.confidence) == pytest.approx(
-        math.sqrt(math.log(2 / 0.0005) / math.log(40))
-    )
+    assert float(surer.confidence / one.confidence) == pytest.approx(math.sqrt(math.log(2 / 0.0005) / math.log(40)))
     larger = evaluate(population, sample, 100 * weights, radius)  # what W says is now the longest
     assert float(larger.rho / one.rho) > 1
     assert float(larger.complexity / one.complexity) == pytest.approx(float(larger.rho / one.rho))
@@ -190,9 +179,7 @@ def test_each_term_of_the_bound_scales_as_it_should() -> None:
     longer = Population(1.2 * population.keys, population.values)
     trace = longer.kernel.diagonal()[sample].sum() / population.kernel.diagonal()[sample].sum()
     found = evaluate(longer, sample, weights, radius)
-    assert float(found.complexity / one.complexity) == pytest.approx(
-        float(found.rho / one.rho * trace.sqrt())
-    )
+    assert float(found.complexity / one.complexity) == pytest.approx(float(found.rho / one.rho * trace.sqrt()))
 
 
 def test_the_bound_on_a_real_head() -> None:

@@ -62,9 +62,7 @@ def test_dw_icl_is_the_demonstrations_outer_products() -> None:
     model, lesson = tiny("llama"), random_lesson()
     found = dual_of(model, lesson, layer=0, head=1)
     assert found.head.demonstrations == len(lesson.context) - len(lesson.bos)
-    outer = sum(
-        torch.outer(found.head.values[i], found.head.keys[i]) for i in range(found.head.demonstrations)
-    )
+    outer = sum(torch.outer(found.head.values[i], found.head.keys[i]) for i in range(found.head.demonstrations))
     torch.testing.assert_close(found.dw_icl, outer)
     assert 0 < found.mass < 1
 
@@ -132,8 +130,6 @@ def test_a_sink_is_one_more_token() -> None:
     for layer in range(model.n_layers):
         found = dual_of(model, lesson, layer, head=1)
         assert found.head.bias is not None
-        assert float(found.head.bias[-1]) == pytest.approx(
-            model.attentions[layer].get_parameter("sinks")[1].item()
-        )
+        assert float(found.head.bias[-1]) == pytest.approx(model.attentions[layer].get_parameter("sinks")[1].item())
         for sides in (found.split, found.kernel, found.linear, found.dual):
             assert sides.error < 1e-5  # a float32 model

@@ -51,13 +51,7 @@ seeds = st.integers(0, 10**6)
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    seed=seeds,
-    heads=st.integers(1, 4),
-    dim=st.integers(1, 5),
-    demos=st.integers(0, 12),
-    own=st.integers(0, 5),
-)
+@given(seed=seeds, heads=st.integers(1, 4), dim=st.integers(1, 5), demos=st.integers(0, 12), own=st.integers(0, 5))
 def test_icl_and_finetuning_for_any_shape(seed: int, heads: int, dim: int, demos: int, own: int) -> None:
     draw = Draw(seed)
     layer, change = (HeadWeights.draw(draw, heads, dim, width=6) for _ in range(2))
@@ -68,12 +62,7 @@ def test_icl_and_finetuning_for_any_shape(seed: int, heads: int, dim: int, demos
 
 def test_finetuning_needs_its_second_order_term() -> None:
     draw = Draw(0)
-    heads, change, own, x = (
-        HeadWeights.draw(draw),
-        HeadWeights.draw(draw),
-        draw.normal(9, 12),
-        draw.normal(12),
-    )
+    heads, change, own, x = (HeadWeights.draw(draw), HeadWeights.draw(draw), draw.normal(9, 12), draw.normal(12))
     gram = own.T @ own
     first = change.value @ gram @ heads.key.mT + heads.value @ gram @ change.key.mT
     q = heads.query @ x
@@ -100,9 +89,7 @@ def test_split_anywhere_even_with_huge_scores(seed: int, n: int, data: st.DataOb
 
 @settings(max_examples=30, deadline=None)
 @given(seed=seeds, n=st.integers(1, 16), d=st.integers(1, 6), data=st.data(), eta=st.floats(0.01, 10.0))
-def test_softmax_dual_for_any_shape_and_rate(
-    seed: int, n: int, d: int, data: st.DataObject, eta: float
-) -> None:
+def test_softmax_dual_for_any_shape_and_rate(seed: int, n: int, d: int, data: st.DataObject, eta: float) -> None:
     demonstrations = data.draw(st.integers(0, n))
     draw = Draw(seed)
     head = Head.draw(draw, n, demonstrations, d)
@@ -169,9 +156,7 @@ def test_approximations_converge() -> None:
     # |t|^(p+1) e^|t| / (p+1)! of t = 2, by hand
     bounds = taylor_remainder(torch.tensor([[2.0]]), torch.tensor([[1.0]]), orders=3).right
     torch.testing.assert_close(bounds / torch.e**2, torch.tensor([2.0, 2.0, 4 / 3]))
-    random = [
-        kernel_sides(random_features(draw.normal(m, 4)), keys, queries).error for m in (64, 4096, 262144)
-    ]
+    random = [kernel_sides(random_features(draw.normal(m, 4)), keys, queries).error for m in (64, 4096, 262144)]
     assert random == sorted(random, reverse=True)
 
 
@@ -232,9 +217,7 @@ def test_an_augmentation_is_what_its_formula_says() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds, n=st.integers(2, 12), data=st.data(), name=st.sampled_from(sorted(LOSSES)))
-def test_a_step_on_each_loss_is_attention_over_its_values(
-    seed: int, n: int, data: st.DataObject, name: str
-) -> None:
+def test_a_step_on_each_loss_is_attention_over_its_values(seed: int, n: int, data: st.DataObject, name: str) -> None:
     demonstrations = data.draw(st.integers(1, n - 1))
     head = Head.draw(Draw(seed), n, demonstrations)
     assert step_is_attention(head, head.gram_map(), LOSSES[name]).error < 1e-8
@@ -251,9 +234,7 @@ def test_where_the_losses_part() -> None:
     assert torch.equal(LOSSES["dual"].values(said, said), said)
     assert float(LOSSES["cosine"].values(said, 3 * said).abs().max()) < 1e-12  # it only turns
     same = said[:1].expand(4, 4)
-    assert (
-        float(LOSSES["contrastive"].values(said, same).abs().max()) < 1e-12
-    )  # nothing tells the tokens apart
+    assert float(LOSSES["contrastive"].values(said, same).abs().max()) < 1e-12  # nothing tells the tokens apart
     outputs = {name: attention_of(head, phi, loss) for name, loss in LOSSES.items()}
     for name in ("least squares", "contrastive", "cosine"):
         assert not torch.allclose(outputs[name], outputs["dual"], rtol=1e-2)

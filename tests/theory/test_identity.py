@@ -104,16 +104,12 @@ def test_command_says_what_is_near(cli: Callable[..., Any]) -> None:
     assert "Traceback" not in result.err
 
 
-def test_a_broken_identity_fails_the_command(
-    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_identity_fails_the_command(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """GD's step with the wrong sign: the construction no longer is that step."""
     from dualscope.theory import linear_attention_step as vonoswald
 
     right = vonoswald.gd_steps
-    monkeypatch.setattr(
-        vonoswald, "gd_steps", lambda x, y, start, eta, steps: right(x, y, start, -eta, steps)
-    )
+    monkeypatch.setattr(vonoswald, "gd_steps", lambda x, y, start, eta, steps: right(x, y, start, -eta, steps))
     result = cli("theory", "--only", "linear-attention-step", "--json")
     assert result.code == 1
     passed = {row["name"]: row["passed"] for row in json.loads(result.out)}
@@ -151,9 +147,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("module", "function", "name"), BREAKS)
-def test_a_part_in_a_million_is_noticed(
-    module: str, function: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_in_a_million_is_noticed(module: str, function: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the two computations off by a factor of 1.000001: float64 must tell."""
     where = importlib.import_module(f"dualscope.theory.{module}")
     right = getattr(where, function)

@@ -36,9 +36,7 @@ def cut(path: Path) -> None:
 
 
 def without(path: Path, key: str) -> None:
-    path.write_text(
-        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key})
-    )
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key}))
 
 
 def test_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -48,8 +46,7 @@ def test_checkpoints_are_kept(tmp_path: Path) -> None:
     names = sorted(folder.name for folder in (tmp_path / "a").glob("checkpoint*"))
     assert names == ["checkpoint-0", "checkpoint-4", "checkpoint-8"]
     final, last, first = (
-        load_file(tmp_path / "a" / name / "model.safetensors")
-        for name in (".", "checkpoint-8", "checkpoint-0")
+        load_file(tmp_path / "a" / name / "model.safetensors") for name in (".", "checkpoint-8", "checkpoint-0")
     )
     assert all(torch.equal(final[name], last[name]) for name in final)
     assert not torch.equal(final["transformer.wte.weight"], first["transformer.wte.weight"])

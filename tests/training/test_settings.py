@@ -11,8 +11,7 @@ from tests.training.small import SMALL
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [("steps", 0, "at least 1"), ("heads", 5, "multiple"), ("length", 32, "two examples")],
+    ("field", "value", "said"), [("steps", 0, "at least 1"), ("heads", 5, "multiple"), ("length", 32, "two examples")]
 )
 def test_impossible_settings_are_refused(field: str, value: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
@@ -24,10 +23,7 @@ def test_impossible_settings_are_refused(field: str, value: Any, said: str) -> N
     [
         *(("lr", value) for value in (float("inf"), float("nan"), 0.0)),
         *(("minutes", value) for value in (float("inf"), float("nan"))),
-        *(
-            ("balance", value)
-            for value in ((float("nan"), 1.0), (1.0, float("nan")), (1e9, 1.0), (1.0, 1e-9))
-        ),
+        *(("balance", value) for value in ((float("nan"), 1.0), (1.0, float("nan")), (1e9, 1.0), (1.0, 1e-9))),
         *(("seed", value) for value in (-1, 2**32)),
         ("short_steps", -1),
     ],

@@ -159,9 +159,7 @@ def test_an_interruption_promises_only_what_was_saved(
     assert ("goes on from there" in capsys.readouterr().err) == saved
 
 
-def test_a_place_that_cannot_be_written_is_refused_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_cannot_be_written_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dualscope.training import training_loop as loop
 
     monkeypatch.setattr(loop, "make_model", lambda settings: pytest.fail("it began"))

@@ -15,15 +15,9 @@ def attempt(
     demonstrations: list[str] = typer.Argument(
         metavar='"TEXT => LABEL"...', help='Demonstrations, as in "a fine film => Positive".'
     ),
-    query: list[str] = typer.Option(
-        [], "--query", "-q", help="A text to be labelled. May be given several times."
-    ),
-    model: str = typer.Option(
-        "embedded", "--model", "-m", help="embedded, a folder, a GGUF file, or a hub name."
-    ),
-    template: str | None = typer.Option(
-        None, help="What stands around a text, as in 'Review: {text} Sentiment:'."
-    ),
+    query: list[str] = typer.Option([], "--query", "-q", help="A text to be labelled. May be given several times."),
+    model: str = typer.Option("embedded", "--model", "-m", help="embedded, a folder, a GGUF file, or a hub name."),
+    template: str | None = typer.Option(None, help="What stands around a text, as in 'Review: {text} Sentiment:'."),
     lr: float | None = typer.Option(
         None, help="The learning rate; if not given, chosen by leaving a demonstration out."
     ),
@@ -75,21 +69,17 @@ def attempt(
             table.add_row(Text(name), *cells, "" if math.isnan(like) else f"{like:.2f}", line)
         console.print(table)
     console.print(
-        f"gd and lcgd at rate {found.lr:g}; likeness: sim_aou with in-context learning, mean over queries",
-        style="dim",
+        f"gd and lcgd at rate {found.lr:g}; likeness: sim_aou with in-context learning, mean over queries", style="dim"
     )
     console.print(
-        "zero-shot-offset and dilution have nothing to learn from: a likeness below theirs says little",
-        style="dim",
+        "zero-shot-offset and dilution have nothing to learn from: a likeness below theirs says little", style="dim"
     )
 
 
 def _pair(text: str) -> tuple[str, str]:
     shown, arrow, label = text.rpartition("=>")
     if not arrow or not shown.strip() or not label.strip():
-        raise InputError(
-            f"'{text}': a demonstration is a text, => and a label, as in \"a fine film => Positive\""
-        )
+        raise InputError(f"'{text}': a demonstration is a text, => and a label, as in \"a fine film => Positive\"")
     return shown.strip(), label.strip()
 
 
@@ -100,6 +90,5 @@ def sparkline(values: Iterable[float]) -> str:
     '▁▅█▁·'
     """
     return "".join(
-        "·" if math.isnan(value) else BLOCKS[min(7, max(0, round(float(value) * 7 + 0.01)))]
-        for value in values
+        "·" if math.isnan(value) else BLOCKS[min(7, max(0, round(float(value) * 7 + 0.01)))] for value in values
     )

@@ -44,13 +44,9 @@ def doctor(
     dtype: Annotated[str, typer.Option(help="float64, float32, tf32, bfloat16 or float16.")] = "float32",
     plugin: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--plugin", help="A Python file with your family entry or learners. May be given several times."
-        ),
+        typer.Option("--plugin", help="A Python file with your family entry or learners. May be given several times."),
     ] = None,
-    adapter: Annotated[
-        str | None, typer.Option(help="A folder with a LoRA adapter (peft) for the model.")
-    ] = None,
+    adapter: Annotated[str | None, typer.Option(help="A folder with a LoRA adapter (peft) for the model.")] = None,
     adapter_mode: Annotated[
         str, typer.Option(help="merged (into the weights) or active (a path of its own beside them).")
     ] = "merged",
@@ -92,12 +88,8 @@ def doctor(
 
 
 def _describe(model: "Model") -> None:
-    adapter = (
-        f"adapter {model.family.adapter}" if model.family.adapter else "transformers' attention interface"
-    )
-    typer.echo(
-        f"{model.name}: family {model.family.name}, through {adapter}, {model.family.positions} positions"
-    )
+    adapter = f"adapter {model.family.adapter}" if model.family.adapter else "transformers' attention interface"
+    typer.echo(f"{model.name}: family {model.family.name}, through {adapter}, {model.family.positions} positions")
     tied = "tied" if model.tied_embeddings else "separate"
     size = sum(parameter.numel() for parameter in model.hf.parameters()) / 1e6
     typer.echo(
@@ -193,9 +185,7 @@ def _parity(model: "Model", found: "Logits", reference: "Logits | None") -> list
             float((found.shared - found.captured).abs().max()),
             FLOAT64 * size if model.precision == "float64" else limit,
         ),
-        Finding(
-            "logits, read off the last layer - full", float((found.readout - found.shared).abs().max()), limit
-        ),
+        Finding("logits, read off the last layer - full", float((found.readout - found.shared).abs().max()), limit),
     ]
 
 

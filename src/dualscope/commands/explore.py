@@ -18,21 +18,13 @@ def explore(
     task: list[str] = typer.Option(
         [], "--task", "-t", help=f"Tasks to load demonstrations from: a name, or a YAML file. {MANY}"
     ),
-    data: Path | None = typer.Option(
-        None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
-    ),
-    port: int | None = typer.Option(
-        None, min=1, max=65535, help="The port; a free one from 8765 on if not given."
-    ),
+    data: Path | None = typer.Option(None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."),
+    port: int | None = typer.Option(None, min=1, max=65535, help="The port; a free one from 8765 on if not given."),
     no_browser: bool = typer.Option(False, "--no-browser", help="Print the address, and open nothing."),
-    plugin: list[Path] = typer.Option(
-        [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"
-    ),
+    plugin: list[Path] = typer.Option([], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
     offline: bool = OFFLINE,
-    host: str = typer.Option(
-        LOOPBACK, help="The address to listen on; any but this machine's own is unsafe."
-    ),
+    host: str = typer.Option(LOOPBACK, help="The address to listen on; any but this machine's own is unsafe."),
     unsafe_host: bool = typer.Option(
         False,
         "--unsafe-host",
@@ -48,9 +40,7 @@ def explore(
     try:
         from dualscope.explorer.serve import listening, serve
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"the explorer needs the package '{error.name}': pip install 'dualscope[explore]'"
-        ) from None
+        raise InputError(f"the explorer needs the package '{error.name}': pip install 'dualscope[explore]'") from None
     from dualscope.explorer.offer import Offer
 
     if host not in (LOOPBACK, "localhost") and not unsafe_host:
@@ -63,7 +53,5 @@ def explore(
     offer = Offer.of(model, task, data, [str(file) for file in plugin], device, offline)
     with listening(LOOPBACK if host == "localhost" else host, port) as place:
         if unsafe_host and not place.is_loopback:
-            typer.echo(
-                f"unsafe:    other machines can reach {place.host}, and whoever has the link can use this one"
-            )
+            typer.echo(f"unsafe:    other machines can reach {place.host}, and whoever has the link can use this one")
         serve(offer, place, open_browser=not no_browser, say=typer.echo)

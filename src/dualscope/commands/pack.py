@@ -46,9 +46,7 @@ def pack(
     before = f"; {result.there} were packed before" if result.there else ""
     typer.echo(f"{result.cells} cells packed into {result.parts} parts{before}")
     for cell, why in list(result.left.items())[:FEW]:
-        typer.echo(
-            f"note: cell {cell} stays as it is ({why}); `dualscope run` computes what is damaged again"
-        )
+        typer.echo(f"note: cell {cell} stays as it is ({why}); `dualscope run` computes what is damaged again")
     if len(result.left) > FEW:
         typer.echo(f"note: and {len(result.left) - FEW} more")
     typer.echo(f"run:    {target.folder}")

@@ -26,19 +26,13 @@ class Name(StrEnum):
 
 def regression(
     experiment: Annotated[Name, typer.Argument(help="Which experiment.")],
-    seeds: Annotated[
-        str | None, typer.Option(help="How many seeds (3 means 0, 1, 2), or which: 2,3,4.")
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many seeds (3 means 0, 1, 2), or which: 2,3,4.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps (cheng: rates tried).")] = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            help="Run folder (runs/regression-EXPERIMENT if not given, with -quick or -full behind it)."
-        ),
+        typer.Option(help="Run folder (runs/regression-EXPERIMENT if not given, with -quick or -full behind it)."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Seconds, not minutes: to look, not to believe.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds, not minutes: to look, not to believe.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="The papers' sizes: minutes on a large GPU, hours on a CPU.")
     ] = False,
@@ -48,9 +42,7 @@ def regression(
     ] = None,
     compiled: Annotated[
         bool,
-        typer.Option(
-            "--compile", help="Compile GPT-2 blocks: slower to start, then faster (on a GPU, at --full)."
-        ),
+        typer.Option("--compile", help="Compile GPT-2 blocks: slower to start, then faster (on a GPU, at --full)."),
     ] = False,
 ) -> None:
     """In-context regression with small transformers: do trained layers compute gradient descent?
@@ -119,9 +111,7 @@ def _build(kind: "type[Experiment]", settings: dict[str, Any], quick: bool, full
     except ValidationError as error:
         first = error.errors()[0]
         field = "-".join(str(part) for part in first["loc"][:1])
-        raise InputError(
-            f"--{field} {settings.get(field)}: {first['msg'].removeprefix('Value error, ')}"
-        ) from None
+        raise InputError(f"--{field} {settings.get(field)}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def _watched(experiment: "Experiment", name: str, checkpoints: Path | None) -> "Results":

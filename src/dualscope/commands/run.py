@@ -17,9 +17,7 @@ MANY = "May be given several times."
 
 
 def run(
-    study: Path | None = typer.Argument(
-        None, metavar="STUDY.yaml", help="A study file; options win over it."
-    ),
+    study: Path | None = typer.Argument(None, metavar="STUDY.yaml", help="A study file; options win over it."),
     model: list[str] = typer.Option(
         [],
         "--model",
@@ -41,61 +39,43 @@ def run(
     seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these."),
     lr: str | None = typer.Option(None, help="auto, recorded (in the model card), or rates: 0.1,0.3."),
     queries: int | None = typer.Option(None, help="At most so many queries a task."),
-    demo_labels: str | None = typer.Option(
-        None, help="gold, flipped, random, abstract; or several: gold,flipped."
-    ),
+    demo_labels: str | None = typer.Option(None, help="gold, flipped, random, abstract; or several: gold,flipped."),
     chat: bool = typer.Option(
         False, "--chat", help="Demonstrations as turns, through the tokenizer's own chat template."
     ),
-    corrupt: str | None = typer.Option(
-        None, help="Whose demonstrations have the corrupted labels: both, icl or gd."
-    ),
+    corrupt: str | None = typer.Option(None, help="Whose demonstrations have the corrupted labels: both, icl or gd."),
     intervention: list[str] = typer.Option(
         [],
         "--intervention",
         help=f"Change what the demonstrations say and compare responses: relabel, flip-one, reorder. {MANY}",
     ),
     option: list[str] = typer.Option([], "--option", help=f"A learner's option, as in gd.epochs=3. {MANY}"),
-    metric: list[str] = typer.Option(
-        [], "--metric", help=f"Only this metric; `default` is all usual ones. {MANY}"
-    ),
+    metric: list[str] = typer.Option([], "--metric", help=f"Only this metric; `default` is all usual ones. {MANY}"),
     preset: str | None = typer.Option(None, help="What the study is based on: see `dualscope list presets`."),
-    data: Path | None = typer.Option(
-        None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."
-    ),
+    data: Path | None = typer.Option(None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."),
     out: str | None = typer.Option(
         None, help="The run folder (or fsspec URL); if not given, runs/<named after what is run>."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
     dtype: str | None = typer.Option(
-        None,
-        help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16.",
+        None, help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16."
     ),
     engine: str = typer.Option("local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine)."),
     jobs: int | None = typer.Option(
-        None,
-        min=1,
-        max=1024,
-        help="Worker processes, or Ray actors; as many as suit the models if not given.",
+        None, min=1, max=1024, help="Worker processes, or Ray actors; as many as suit the models if not given."
     ),
     shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8."),
-    plugin: list[Path] = typer.Option(
-        [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"
-    ),
+    plugin: list[Path] = typer.Option([], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"),
     isolate_plugins: bool = typer.Option(
         False,
         "--isolate-plugins",
         help="Run a plugin's code in processes of its own, one a learner; a model is then loaded for each.",
     ),
     save_traces: bool = typer.Option(False, "--save-traces", help="Keep every cell's trace (safetensors)."),
-    no_texts: bool = typer.Option(
-        False, "--no-texts", help="Do not keep the queries' texts, which the report shows."
-    ),
+    no_texts: bool = typer.Option(False, "--no-texts", help="Do not keep the queries' texts, which the report shows."),
     per_query: bool = typer.Option(False, "--per-query", help="Keep each query's values of every layer."),
     per_head: bool = typer.Option(
-        False,
-        "--per-head",
-        help="Rows for every attention head, with its induction score and indirect effect.",
+        False, "--per-head", help="Rows for every attention head, with its induction score and indirect effect."
     ),
     offline: bool = OFFLINE,
     evict: bool = typer.Option(
@@ -148,9 +128,7 @@ def run(
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
     if not all(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", one) for one in device.split(",")):  # said once
-        raise InputError(
-            f"--device {device}: expected auto, cpu, cuda, cuda:N or mps, or several: cuda:0,cuda:1"
-        )
+        raise InputError(f"--device {device}: expected auto, cpu, cuda, cuda:N or mps, or several: cuda:0,cuda:1")
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder for the run, or leave the option out")
     base = study.stem if study else preset or ("" if model or task else "quick")

@@ -96,9 +96,7 @@ def show_response(console: Console, verdict: Mapping[str, Any]) -> None:
         f"[bold]{escape(setting.model)}[/bold]{variant}, {escape(setting.in_words)}: "
         f"[bold]{escape(verdict['headline'])}[/bold]"
     )
-    table = Table(
-        "task", "learner", "part", "answer", "response", "if it were", "ICL reordered", "seeds", box=None
-    )
+    table = Table("task", "learner", "part", "answer", "response", "if it were", "ICL reordered", "seeds", box=None)
     for answer in verdict["answers"]:
         value = answer["value"]
         table.add_row(

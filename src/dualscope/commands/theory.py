@@ -45,14 +45,7 @@ def theory(
 
 
 def _on_a_model(
-    name: str,
-    task: str | None,
-    data: str | None,
-    shots: int,
-    queries: int,
-    seed: int,
-    offline: bool,
-    as_json: bool,
+    name: str, task: str | None, data: str | None, shots: int, queries: int, seed: int, offline: bool, as_json: bool
 ) -> None:
     import json
 
@@ -74,9 +67,7 @@ def _on_a_model(
     else:
         typer.echo(f"context-patch on {model.name}, {task}, {shots} shots, {queries} queries, float64")
         typer.echo(f"  {found.in_words}")
-        typer.echo(
-            f"  logits without the context, patched, against logits with it: relative error {error:.0e}"
-        )
+        typer.echo(f"  logits without the context, patched, against logits with it: relative error {error:.0e}")
         typer.echo(f"  {'holds' if holds else 'DOES NOT HOLD'} (at most {TOLERANCE:.0e})")
     if not holds:
         raise typer.Exit(1)

@@ -20,34 +20,24 @@ def train(
         ..., metavar="PATH", help="Folder for the model; a training that was stopped there goes on."
     ),
     steps: int = typer.Option(9000, help="Training steps."),
-    minutes: float | None = typer.Option(
-        None, help="End after this time, the learning rate falling with it."
-    ),
+    minutes: float | None = typer.Option(None, help="End after this time, the learning rate falling with it."),
     short_steps: int | None = typer.Option(
         None, min=0, help="The first steps, on twice as many sequences of half the length [4/9 of the steps]."
     ),
     batch: int | None = typer.Option(None, help="Sequences a step [64 on CUDA, 4 on a CPU]."),
-    length: int | None = typer.Option(
-        None, help="Tokens a sequence, and the model's positions [1024; 256 on a CPU]."
-    ),
+    length: int | None = typer.Option(None, help="Tokens a sequence, and the model's positions [1024; 256 on a CPU]."),
     layers: int | None = typer.Option(None, help="Layers [6; 2 on a CPU]."),
     width: int | None = typer.Option(None, help="Width [192; 64 on a CPU]."),
     heads: int | None = typer.Option(None, help="Heads [6; 2 on a CPU]."),
     lr: float = typer.Option(1e-3, help="Highest learning rate."),
     seed: int = typer.Option(0, min=0, max=2**32 - 1, help="Seed of the weights and of the text."),
-    attention: str | None = typer.Option(
-        None, help="Attention kind, as 'momentum' or '{name: momentum, eta: 0.5}'."
-    ),
+    attention: str | None = typer.Option(None, help="Attention kind, as 'momentum' or '{name: momentum, eta: 0.5}'."),
     balance: str | None = typer.Option(
         None, help="A factor a layer, as 32,16,16,32,1,1: the same model, its layers less sensitive to GD."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, ..."),
-    workers: int | None = typer.Option(
-        None, min=0, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."
-    ),
-    compiled: bool = typer.Option(
-        False, "--compile", help="Compile the model: slower to start, then faster."
-    ),
+    workers: int | None = typer.Option(None, min=0, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."),
+    compiled: bool = typer.Option(False, "--compile", help="Compile the model: slower to start, then faster."),
     save_every: int = typer.Option(500, min=0, help="Steps between checkpoints; 0: only on Ctrl-C."),
     keep_every: int = typer.Option(
         0, min=0, help="Keep the model after every so many steps, for `run --model 'PATH/checkpoint-*'`."
@@ -105,9 +95,7 @@ def _factors(text: str | None) -> tuple[float, ...] | None:
     try:
         return None if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(
-            f"--balance {text}: expected a factor a layer, for example 32,16,16,32,1,1"
-        ) from None
+        raise InputError(f"--balance {text}: expected a factor a layer, for example 32,16,16,32,1,1") from None
 
 
 def _attention(text: str | None) -> dict[str, Any] | None:

@@ -46,9 +46,7 @@ def validate(
     episode = Episode.draw(loaded, shots=asked, seed=seed)
     _show_splits(loaded)
     if shots is None and asked < SHOTS:
-        typer.echo(
-            f"  fewer than the default of {SHOTS} shots: {asked} are shown; give a run --shots {asked}"
-        )
+        typer.echo(f"  fewer than the default of {SHOTS} shots: {asked} are shown; give a run --shots {asked}")
     if model is None:
         _show_prompts(episode)
         lengths = [len(loaded.prompt(query)) for query in episode.queries]
@@ -68,9 +66,7 @@ def _show_splits(task: "Task") -> None:
         ("demonstrations", task.config.splits.train, task.train),
         ("queries", task.config.splits.evaluation, task.evaluation),
     ):
-        balance = ", ".join(
-            f"{word} {n}" for word, n in zip(task.labels, _balance(examples, task), strict=True)
-        )
+        balance = ", ".join(f"{word} {n}" for word, n in zip(task.labels, _balance(examples, task), strict=True))
         typer.echo(f"  {role} from '{split}': {len(examples)} examples ({balance})")
 
 
@@ -88,13 +84,9 @@ def _show_prompts(episode: "Episode", tokenizer: Any = None) -> None:
         separator = "<EOS>" if task.separator is None else task.separator
         zero = query
         few = "".join(task.prompt(e) + task.answer(label) + separator for e, label in shown) + query
-    typer.echo(
-        f"\nzero-shot prompt (query {episode.queries[0].id}, answer{task.answer(episode.queries[0].label)}):"
-    )
+    typer.echo(f"\nzero-shot prompt (query {episode.queries[0].id}, answer{task.answer(episode.queries[0].label)}):")
     typer.echo(zero)
-    typer.echo(
-        f"\nfew-shot prompt (seed {episode.seed}, the first {len(shown)} demonstrations, the same query):"
-    )
+    typer.echo(f"\nfew-shot prompt (seed {episode.seed}, the first {len(shown)} demonstrations, the same query):")
     typer.echo(few)
 
 

@@ -95,9 +95,7 @@ def _check_size(root: yaml.Node) -> None:
     size(root)
 
 
-def validated(
-    model: type[M], data: Mapping[str, Any], source: str, lines: Mapping[Location, int] | None = None
-) -> M:
+def validated(model: type[M], data: Mapping[str, Any], source: str, lines: Mapping[Location, int] | None = None) -> M:
     """``data`` as a ``model``. ``source`` is what the message calls the place the data came from.
 
     >>> class Point(BaseModel, extra="forbid"):
@@ -121,9 +119,7 @@ def _check_texts(data: Any, source: str) -> None:
     while waiting:
         where, value = waiting.pop()
         if isinstance(value, Mapping):
-            waiting += [((*where, "a key"), key) for key in value] + [
-                ((*where, str(k)), v) for k, v in value.items()
-            ]
+            waiting += [((*where, "a key"), key) for key in value] + [((*where, str(k)), v) for k, v in value.items()]
         elif isinstance(value, (list, tuple, set, frozenset)):
             waiting += [((*where, i), item) for i, item in enumerate(value)]
         elif isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
@@ -131,9 +127,7 @@ def _check_texts(data: Any, source: str) -> None:
             raise InputError(f"{source}: field '{_spell(where)}': has {what} in it, found {_short(value)}")
 
 
-def _explain(
-    error: ValidationError, model: type[BaseModel], source: str, lines: Mapping[Location, int]
-) -> str:
+def _explain(error: ValidationError, model: type[BaseModel], source: str, lines: Mapping[Location, int]) -> str:
     """One thing that is wrong: one message is read, ten are not. A misspelt field explains a missing one."""
     errors = error.errors(include_url=False)
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])

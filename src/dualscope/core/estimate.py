@@ -95,9 +95,7 @@ class Estimate:
         return cls(float(seeds.mean()), _of_mean(seeds), by_queries, len(seeds), len(queries), each)
 
     @classmethod
-    def of_seeds(
-        cls, means: Sequence[float] | np.ndarray, by_queries: float = 0.0, queries: int = 0
-    ) -> Estimate:
+    def of_seeds(cls, means: Sequence[float] | np.ndarray, by_queries: float = 0.0, queries: int = 0) -> Estimate:
         """From one number a seed, and the variance that the queries give such a number."""
         kept = np.asarray(means, float)
         kept = kept[np.isfinite(kept)]
@@ -134,9 +132,7 @@ class Estimate:
         return replace(around, mean=parts.value, each=tuple(by_seed[there].tolist()))
 
     @classmethod
-    def of_shares_apart(
-        cls, one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]
-    ) -> Estimate:
+    def of_shares_apart(cls, one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> Estimate:
         """How far two explained shares are apart, paired by seed and query: (left, whole) of each.
 
         A seed's value is its part in the difference: they are parts of the same sums, and their mean is it.

@@ -155,9 +155,7 @@ class Folder:
 
     def files(self) -> list[str]:
         """Every file of the folder, by its path in it."""
-        return sorted(
-            path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file()
-        )
+        return sorted(path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)

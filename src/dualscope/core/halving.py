@@ -65,9 +65,7 @@ def rounds_of(grid: Sequence[float], examples: int, known: Mapping[tuple[float, 
     return found
 
 
-def best_first(
-    candidates: Sequence[float], known: Mapping[tuple[float, int], Score], number: int
-) -> list[float]:
+def best_first(candidates: Sequence[float], known: Mapping[tuple[float, int], Score], number: int) -> list[float]:
     """By all rounds so far; of two that tie, the smaller candidate."""
 
     def rank(candidate: float) -> tuple[float, float, float]:

@@ -32,11 +32,7 @@ class Strict(BaseModel):
             value = data.get(name) if isinstance(data, dict) else None
             found = [value, *(value if isinstance(value, (list, tuple)) else ())]
             numbers = _takes(field.annotation, int) or _takes(field.annotation, float)
-            if (
-                numbers
-                and any(isinstance(item, bool) for item in found)
-                and not _takes(field.annotation, bool)
-            ):
+            if numbers and any(isinstance(item, bool) for item in found) and not _takes(field.annotation, bool):
                 raise ValueError(f"{name}: expected a number, found {value!r}")
         return data
 
@@ -99,9 +95,7 @@ def as_seeds(value: Any) -> Any:
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",") if part.strip()]
         if not parts or not all(part.isdecimal() for part in parts):
-            raise ValueError(
-                f"expected a number of seeds (3) or the seeds themselves (2,3,4), found {value!r}"
-            )
+            raise ValueError(f"expected a number of seeds (3) or the seeds themselves (2,3,4), found {value!r}")
         value = parts if "," in value else int(parts[0])
     if isinstance(value, int) and not isinstance(value, bool):
         if not 1 <= value <= MOST_SEEDS:

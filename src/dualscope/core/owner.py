@@ -78,10 +78,7 @@ class Owner:
             return False
         try:
             # A killed process whose parent has not asked for its exit status is a zombie: dead, for our ends.
-            return (
-                psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
-                or _started(self.pid) != self.started
-            )
+            return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE or _started(self.pid) != self.started
         except psutil.NoSuchProcess:
             return not psutil.pid_exists(self.pid)  # another user's may be hidden, and there
         except psutil.AccessDenied:

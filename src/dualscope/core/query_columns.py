@@ -32,9 +32,7 @@ class QueryColumn:
     layers: bool = False
 
     @classmethod
-    def made(
-        cls, metric: str, reference: LearnerSpec | str | None, own: LearnerSpec, layers: bool
-    ) -> QueryColumn:
+    def made(cls, metric: str, reference: LearnerSpec | str | None, own: LearnerSpec, layers: bool) -> QueryColumn:
         return cls(metric, None if reference in (ZERO_SHOT, own) else reference, layers)
 
     @property

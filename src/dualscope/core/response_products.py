@@ -179,20 +179,12 @@ def parts_of(table: pa.Table) -> tuple[list[ComparedPart], tuple[Level | None, .
     levels = json.loads(table.schema.metadata[_LEVELS])
     found = []
     for row in table.to_pylist():
-        products = Products(
-            _square(row["draws"]), _square(row["queries"]), row["reference_size"], row["own_size"]
-        )
+        products = Products(_square(row["draws"]), _square(row["queries"]), row["reference_size"], row["own_size"])
         copying = None
         if row["copying_draws"] is not None:
-            beside = Products(
-                _square(row["copying_draws"]), _square(row["copying_queries"]), math.nan, row["own_size"]
-            )
-            copying = Copying(
-                beside, row["copying_with_reference"], row["copying_size"], row["copying_agreement"]
-            )
-        found.append(
-            ComparedPart(row["reference"], row["part"], row["layer"], products, copying, row["weight"])
-        )
+            beside = Products(_square(row["copying_draws"]), _square(row["copying_queries"]), math.nan, row["own_size"])
+            copying = Copying(beside, row["copying_with_reference"], row["copying_size"], row["copying_agreement"])
+        found.append(ComparedPart(row["reference"], row["part"], row["layer"], products, copying, row["weight"]))
     return found, tuple(levels)
 
 

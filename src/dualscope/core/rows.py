@@ -107,31 +107,8 @@ class ExperimentRow(TypedDict):
 
 
 CELL_COLUMNS = (
-    *(
-        "model",
-        "variant",
-        "init_seed",
-        "dtype",
-        "task",
-        "seed",
-        "order",
-        "shots",
-        "shots_used",
-        "learner",
-        "control",
-    ),
-    *(
-        "role",
-        "family",
-        "lr",
-        "options",
-        "demo_labels",
-        "corrupt",
-        "balanced",
-        "queries_from",
-        "read_at",
-        "chat",
-    ),
+    *("model", "variant", "init_seed", "dtype", "task", "seed", "order", "shots", "shots_used", "learner", "control"),
+    *("role", "family", "lr", "options", "demo_labels", "corrupt", "balanced", "queries_from", "read_at", "chat"),
     *("gd_demonstrations", "gd_order", "subset", "intervention"),
 )
 """In the order of the files."""

@@ -90,22 +90,12 @@ class LearnerSpec:
     def is_reordered(self, other: LearnerSpec) -> bool:
         """Whether this is another learner from the same demonstrations in another order."""
         mine = {name: value for name, value in self.settings.items() if name != "draw"}
-        return (self.name, self.control, self.rate, mine) == (
-            other.name,
-            "reorder",
-            other.rate,
-            other.settings,
-        )
+        return (self.name, self.control, self.rate, mine) == (other.name, "reorder", other.rate, other.settings)
 
     @property
     def facts(self) -> dict[str, Any]:
         """Plain data that `from_facts` reads back."""
-        return {
-            "learner": self.name,
-            "control": self.control,
-            "options": self.settings,
-            "rate": self.rate,
-        }
+        return {"learner": self.name, "control": self.control, "options": self.settings, "rate": self.rate}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LearnerSpec:
@@ -209,9 +199,7 @@ class ModelSpec:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key not in UNSEEN} | {
-            "source": self.name
-        }
+        return {key: value for key, value in asdict(self).items() if key not in UNSEEN} | {"source": self.name}
 
 
 @dataclass(frozen=True)
@@ -290,13 +278,7 @@ class Setting:
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Setting:
         """That of a row; what is not said is as usual."""
-        return cls(
-            **{
-                field.name: columns[field.name]
-                for field in fields(cls)
-                if columns.get(field.name) is not None
-            }
-        )
+        return cls(**{field.name: columns[field.name] for field in fields(cls) if columns.get(field.name) is not None})
 
     @property
     def flipped(self) -> tuple[str, ...]:
@@ -314,17 +296,13 @@ class Setting:
     def in_words(self) -> str:
         """The demonstrations, for people: ``16 shots, flipped labels``."""
         labels = "" if self.demo_labels == "gold" else f", {self.demo_labels} labels"
-        return f"{self.shots} shots{labels}" + (
-            f", asked about {self.queries_from}" if self.queries_from else ""
-        )
+        return f"{self.shots} shots{labels}" + (f", asked about {self.queries_from}" if self.queries_from else "")
 
     @property
     def unusual(self) -> dict[str, Any]:
         """How the model is read and taught, as far as that is not as usual."""
         kept = {field.name: getattr(self.reading, field.name) for field in fields(self)}
-        return {
-            name: value for name, value in kept.items() if name != "model" and value != getattr(Setting, name)
-        }
+        return {name: value for name, value in kept.items() if name != "model" and value != getattr(Setting, name)}
 
     def holds(self, columns: Mapping[str, Any]) -> bool:
         """Whether a row is of this setting; one of zero-shot is of all in which it is asked the same."""

@@ -34,8 +34,6 @@ SPECIFICATIONS = {
     one.name: one
     for one in (
         Specification(*choice)
-        for choice in product(
-            get_args(Dimensions), get_args(LayerWeights), get_args(Centring), get_args(Aggregate)
-        )
+        for choice in product(get_args(Dimensions), get_args(LayerWeights), get_args(Centring), get_args(Aggregate))
     )
 }

@@ -36,9 +36,7 @@ copy it again
         # A library in Rust raises its PanicException, which is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise InputError(
-            f"{what}: cannot be read ({reason(error)}){f'; {advice}' if advice else ''}"
-        ) from error
+        raise InputError(f"{what}: cannot be read ({reason(error)}){f'; {advice}' if advice else ''}") from error
 
 
 def reason(error: BaseException) -> str:
@@ -78,9 +76,7 @@ def bytes_of(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         if not path.is_file():
             raise InputError(f"{path}: is not a regular file (a pipe, a device or a socket)")
         if size > largest:
-            raise InputError(
-                f"{path}: {size / 2**20:.0f} MB are not read as text; at most {largest >> 20} MB"
-            )
+            raise InputError(f"{path}: {size / 2**20:.0f} MB are not read as text; at most {largest >> 20} MB")
         return path.read_bytes()
 
 

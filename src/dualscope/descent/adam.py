@@ -37,9 +37,7 @@ class Adam:
                 {name: torch.zeros_like(value) for name, value in found.items()} for _ in range(3)
             )
         self.steps += 1
-        mean, square, given = (
-            [store[name] for name in names] for store in (self.mean, self.square, self.given)
-        )
+        mean, square, given = ([store[name] for name in names] for store in (self.mean, self.square, self.given))
         torch._foreach_lerp_(mean, values, 1 - self.beta1)
         torch._foreach_mul_(square, self.beta2)
         torch._foreach_addcmul_(square, values, values, 1 - self.beta2)

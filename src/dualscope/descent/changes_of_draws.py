@@ -35,9 +35,7 @@ class DrawsProjection(Projection):
         self.outs = [len(self._own(part, model)) for part in self._weights]
         device, dtype = self._own(parts[0], model).device, wide(model.dtype)
         changes: dict[str, Tensor] = {}
-        self.weights: Tensor | None = (
-            None  # [draws, in, out of all roles]: no product but one needs it transposed
-        )
+        self.weights: Tensor | None = None  # [draws, in, out of all roles]: no product but one needs it transposed
         self.biases: Tensor | None = None  # [draws, out of all roles]
         if self._weights:
             width = self._own(self._weights[0], model).shape[1]
@@ -101,9 +99,7 @@ class DrawsProjection(Projection):
         return self.rows(super().share(part, errors))
 
 
-def projections_of_draws(
-    model: Model, parts: Sequence[Part], draws: int, watch: bool = False
-) -> list[DrawsProjection]:
+def projections_of_draws(model: Model, parts: Sequence[Part], draws: int, watch: bool = False) -> list[DrawsProjection]:
     """Parts by module, with a change of zero for every draw."""
     by_module: dict[str, list[Part]] = {}
     for part in parts:

@@ -141,14 +141,10 @@ class Delta(Mapping[str, Tensor]):
         slots = []
         for name, change in self._changes.items():
             if name not in known:
-                raise InputError(
-                    f"the delta changes '{name}', which {model.name} has not: {suggest(name, known)}"
-                )
+                raise InputError(f"the delta changes '{name}', which {model.name} has not: {suggest(name, known)}")
             shape = tuple(known[name].get(model.hf.get_parameter(known[name].parameter)).shape)
             if tuple(change.shape) != shape:
-                raise InputError(
-                    f"the delta's '{name}' is {tuple(change.shape)}; {model.name} has {shape} there"
-                )
+                raise InputError(f"the delta's '{name}' is {tuple(change.shape)}; {model.name} has {shape} there")
             slots.append(known[name])
         return slots
 

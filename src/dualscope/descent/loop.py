@@ -114,9 +114,7 @@ def log_of(weights: Weights, taken: list[Taken], recorder: Recorder) -> Log:
     )
 
 
-def mean_gradient(
-    weights: Weights, batch: Sequence[Sample], gradient: Callable[[Sample], Gradient]
-) -> Gradient:
+def mean_gradient(weights: Weights, batch: Sequence[Sample], gradient: Callable[[Sample], Gradient]) -> Gradient:
     """The mean over the samples of a batch, one at a time: nothing is padded, one graph lives at once."""
     if len(batch) == 1:
         return gradient(batch[0])

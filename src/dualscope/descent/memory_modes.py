@@ -32,9 +32,7 @@ def memory_modes(model: Model, batches: Sequence[Sequence[Sample]], tangent: boo
     """From the fastest to the one that needs the least memory; ``tangent``: for steps of the linearised model."""
     if is_graphable(model, batches):
         yield MemoryMode(recorded=True, given_up="memory was short: steps were not recorded as a CUDA graph")
-    yield MemoryMode(
-        last=tangent, given_up="memory was short: activations were computed again in the backward pass"
-    )
+    yield MemoryMode(last=tangent, given_up="memory was short: activations were computed again in the backward pass")
     if not tangent:
         yield MemoryMode(checkpointed=True, last=True)
 

@@ -107,14 +107,10 @@ class Recorder:
         if not self.dual:
             return
         if cut:
-            raise InputError(
-                "a step that is cut element by element has no dual form: use another clip, or no dual"
-            )
+            raise InputError("a step that is cut element by element has no dual form: use another clip, or no dual")
         for sample, layer, inputs, errors in self._pending:
             scale = -lr if factors is None else -lr * factors[layer].to(inputs.device)
-            self._dual.append(
-                (sample, layer, inputs, {role: error * scale for role, error in errors.items()})
-            )
+            self._dual.append((sample, layer, inputs, {role: error * scale for role, error in errors.items()}))
         self._pending.clear()
 
     def apart(self) -> Recorder:
@@ -150,17 +146,15 @@ class Recorder:
 
     def _dual_records(self) -> dict[str, Tensor]:
         dtype = wide(self.model.dtype)
-        by_layer = [
-            [entry for entry in self._dual if entry[1] == layer] for layer in range(self.model.n_layers)
-        ]
+        by_layer = [[entry for entry in self._dual if entry[1] == layer] for layer in range(self.model.n_layers)]
         found = {"dual_inputs": self._stack([e[2] for e in own] for own in by_layer).to(dtype)}
         for role in ("key", "value"):
             part = next(p for p in self._weights() if p.role == role)
             width = part.get(self.model.hf.get_parameter(part.parameter)).shape[0]
             empty = {id(e): e[2].new_zeros(len(e[2]), width) for own in by_layer for e in own}
-            found[f"errors_{role}"] = self._stack(
-                [e[3].get(role, empty[id(e)]) for e in own] for own in by_layer
-            ).to(dtype)
+            found[f"errors_{role}"] = self._stack([e[3].get(role, empty[id(e)]) for e in own] for own in by_layer).to(
+                dtype
+            )
         lengths = [(e[0].index, len(e[0].tokens)) for e in by_layer[0]]
         device = found["dual_inputs"].device
         found["dual_demonstrations"] = torch.cat([torch.full((n,), i, device=device) for i, n in lengths])

@@ -61,10 +61,7 @@ class Sample:
 
     def by_token(self) -> list[Sample]:
         """The same as one sequence for every token that is predicted."""
-        return [
-            replace(self, tokens=self.tokens[: t + 1], first=t, own=t)
-            for t in range(self.first, len(self.tokens))
-        ]
+        return [replace(self, tokens=self.tokens[: t + 1], first=t, own=t) for t in range(self.first, len(self.tokens))]
 
 
 @dataclass(frozen=True)
@@ -118,9 +115,7 @@ class SideBySide(Filled):
         if device.type == "mps":  # it has no float64
             weights = weights.float()
         first = drawn[0]
-        return cls(
-            first.index, tokens.to(device), first.first, first.own, wanted.to(device), weights.to(device)
-        )
+        return cls(first.index, tokens.to(device), first.first, first.own, wanted.to(device), weights.to(device))
 
     @property
     def targets(self) -> Tensor:
@@ -144,18 +139,12 @@ class SideBySide(Filled):
 
     def become(self, sample: Sample) -> None:
         assert isinstance(sample, SideBySide)
-        for own, other in (
-            (self.tokens, sample.tokens),
-            (self.wanted, sample.wanted),
-            (self.weights, sample.weights),
-        ):
+        for own, other in ((self.tokens, sample.tokens), (self.wanted, sample.wanted), (self.weights, sample.weights)):
             own.zero_()
             own[:, : sample.width] = other
 
 
-def side_by_side(
-    drawn: Sequence[Sequence[Sequence[Sample]]], device: torch.device
-) -> list[list[SideBySide]] | None:
+def side_by_side(drawn: Sequence[Sequence[Sequence[Sample]]], device: torch.device) -> list[list[SideBySide]] | None:
     """The batches of all steps, from each draw's own; None where draws take steps of other sizes, or other many."""
     shapes = {tuple(len(batch) for batch in batches) for batches in drawn}
     if len(shapes) > 1:

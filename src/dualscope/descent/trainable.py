@@ -59,9 +59,7 @@ class Weights:
                 stack.callback(parameter.requires_grad_, parameter.requires_grad)
                 parameter.requires_grad_(False)
             if self.beside:
-                self.leaves = {
-                    name: torch.zeros_like(parameters[name], dtype=dtype).requires_grad_() for name in names
-                }
+                self.leaves = {name: torch.zeros_like(parameters[name], dtype=dtype).requires_grad_() for name in names}
                 if not self.tangent:
                     stack.enter_context(shadowed(self.model, self.leaves))
             else:
@@ -224,9 +222,7 @@ class BesideWeights(Weights):
                 parameter.requires_grad_(False)
             for slot in self.slots:
                 own = slot.get(self.model.hf.get_parameter(slot.parameter).detach())
-                self.changes[slot.name] = torch.zeros(
-                    own.shape, dtype=wide(self.model.dtype), device=own.device
-                )
+                self.changes[slot.name] = torch.zeros(own.shape, dtype=wide(self.model.dtype), device=own.device)
             self.projections = projections(self.slots, self.changes, watch=True)  # type: ignore[arg-type]
             stack.enter_context(beside(self.model, self.projections))
             self._stack = stack.pop_all()

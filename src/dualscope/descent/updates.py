@@ -125,9 +125,7 @@ class _Beside(torch.autograd.Function):
         return errors[0], through, None
 
 
-def projections(
-    parts: Sequence[Part], changes: Mapping[str, Tensor], watch: bool = False
-) -> list[Projection]:
+def projections(parts: Sequence[Part], changes: Mapping[str, Tensor], watch: bool = False) -> list[Projection]:
     """Parts and their changes by module."""
     by_module: dict[str, list[Part]] = {}
     for part in parts:

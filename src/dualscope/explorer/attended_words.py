@@ -41,14 +41,10 @@ def words_of(desk: BenchCache, state: State, learning: LearnerSpec) -> dict[str,
     try:
         shares = reading.of_dual(Dual.of(learned.log), learned, model, bench)
         found.append(
-            _named(
-                state.focus, f"the update of {state.focus}: which words it is made of, for this query", shares
-            )
+            _named(state.focus, f"the update of {state.focus}: which words it is made of, for this query", shares)
         )
     except InputError:
-        notes.append(
-            f"{state.focus} changes no keys and values by gradients, so its change has no dual form."
-        )
+        notes.append(f"{state.focus} changes no keys and values by gradients, so its change has no dual form.")
     return {
         "query": query,
         "layer": layer,
@@ -101,9 +97,7 @@ class _Reading:
         groups = model.n_heads // (errors.shape[-1] // model.head_dim)
         first = self.head // groups * model.head_dim
         inputs = learned.trace.extras["layer_inputs"][self.query, self.layer].to(dual.inputs)
-        sizes = (dual.inputs[self.layer] @ inputs).abs() * errors[:, first : first + model.head_dim].norm(
-            dim=-1
-        )
+        sizes = (dual.inputs[self.layer] @ inputs).abs() * errors[:, first : first + model.head_dim].norm(dim=-1)
         shares = sizes / sizes.sum().clamp_min(torch.finfo(sizes.dtype).tiny)
         taught = bench.lesson.training
         bos = len(self.lesson.bos)
@@ -136,9 +130,7 @@ def parts_of(lesson: Lesson, tokenizer: Any, query: int) -> list[dict[str, Any]]
         ]
 
     parts = [{"name": "", "words": marks(lesson.bos)}]
-    for number, (example, shown) in enumerate(
-        zip(lesson.episode.demonstrations, lesson.demonstrations, strict=False)
-    ):
+    for number, (example, shown) in enumerate(zip(lesson.episode.demonstrations, lesson.demonstrations, strict=False)):
         words = [
             *text(task.prompt(example), shown.prompt, "prompt"),
             *text(task.answer(shown.label_index), shown.label, "label"),

@@ -93,9 +93,4 @@ class FirstSteps(Bench):
 
 def same_queries(one: Lesson, other: Lesson) -> bool:
     """Whether zero-shot reads the same in both."""
-    return (one.bos, one.queries, one.answers, one.labels) == (
-        other.bos,
-        other.queries,
-        other.answers,
-        other.labels,
-    )
+    return (one.bos, one.queries, one.answers, one.labels) == (other.bos, other.queries, other.answers, other.labels)

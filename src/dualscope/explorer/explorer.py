@@ -126,9 +126,7 @@ class Explorer:
             lesson = make_lesson(episode, model.tokenizer, model.max_positions)
             want = frozenset({"exits"}).union(*(METRICS[name].wants for name in LAYERED))
             last = next(reversed(self._desks.values()), None)
-            known = (
-                last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
-            )
+            known = last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
             bench = Bench(model, lesson, want=want, zero_shot=known)
             self._desks[key] = BenchCache(bench, None if last is None else last.bench)
         self._desks.move_to_end(key)
@@ -136,9 +134,7 @@ class Explorer:
             self._desks.popitem(last=False)
         return self._desks[key]
 
-    def _tell_of(
-        self, desk: BenchCache, state: State, learning: LearnerSpec, watch: Watch
-    ) -> dict[str, Any] | None:
+    def _tell_of(self, desk: BenchCache, state: State, learning: LearnerSpec, watch: Watch) -> dict[str, Any] | None:
         return _tell(watch, learning, lambda: {"event": "learned", **_answer(desk, state, learning)})
 
 
@@ -189,10 +185,7 @@ def _answer(desk: BenchCache, state: State, learning: LearnerSpec) -> dict[str, 
 def _lesson_of(bench: Bench, notes: list[str]) -> dict[str, Any]:
     lesson, tokenizer = bench.lesson, bench.model.tokenizer
     if lesson.shots_used < lesson.shots:
-        notes = [
-            f"{lesson.shots_used} of {lesson.shots} demonstrations fit in the context; GD sees these too.",
-            *notes,
-        ]
+        notes = [f"{lesson.shots_used} of {lesson.shots} demonstrations fit in the context; GD sees these too.", *notes]
     if unknown := unknown_words(lesson, tokenizer):
         more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
         notes = [*notes, f"Words that this model does not know: {', '.join(unknown[:SHOWN])}{more}."]

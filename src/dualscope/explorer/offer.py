@@ -95,7 +95,5 @@ def _by_themselves(data: Path | None) -> list[str]:
         return [task.name for task in sorted(made, key=lambda task: len(task.labels))]  # the plainest first
     found = [name for name in catalog_names() if (data / name).is_dir()]
     if not found:
-        raise InputError(
-            f"--data {data}: has a folder for none of the catalog's tasks ({', '.join(catalog_names())})"
-        )
+        raise InputError(f"--data {data}: has a folder for none of the catalog's tasks ({', '.join(catalog_names())})")
     return found

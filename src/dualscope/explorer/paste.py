@@ -25,9 +25,7 @@ def pasted(text: str, template: str, labels: list[str]) -> list[dict[str, Any]]:
     1
     """
     listed = {"demonstrations": [{"x": "x"}], "queries": [{"x": "x"}]}
-    config = validated(
-        TaskConfig, {"name": "pasted", "template": template, "labels": labels, **listed}, "the task"
-    )
+    config = validated(TaskConfig, {"name": "pasted", "template": template, "labels": labels, **listed}, "the task")
     columns = [*config.field_names, *config.label]
     first = next((line for line in text.splitlines() if line.strip()), "")
     mark = next((mark for mark in "\t;," if first.count(mark) >= len(columns) - 1), ",")

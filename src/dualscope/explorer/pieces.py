@@ -16,9 +16,7 @@ def pieces(text: str, tokens: Sequence[int], tokenizer: Any) -> list[str]:
     """
     for candidate in (text, text.removeprefix(" ")):
         found = (
-            tokenizer(
-                [candidate], add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
-            )
+            tokenizer([candidate], add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
             if tokenizer.is_fast
             else {}
         )

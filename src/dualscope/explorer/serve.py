@@ -75,9 +75,7 @@ def listening(host: str, port: int | None) -> Iterator[Listener]:
         with found:
             yield Listener(found, host)
         return
-    raise InputError(
-        f"no port from {FIRST_PORT} to {FIRST_PORT + TRIES - 1} is free at {host}; name one: --port"
-    )
+    raise InputError(f"no port from {FIRST_PORT} to {FIRST_PORT + TRIES - 1} is free at {host}; name one: --port")
 
 
 def serve(offer: Offer, place: Listener, open_browser: bool, say: Callable[[str], None]) -> None:
@@ -85,9 +83,7 @@ def serve(offer: Offer, place: Listener, open_browser: bool, say: Callable[[str]
     explorer = Explorer(offer)
     began = time.perf_counter()
     model = explorer.model(offer.models[0])  # before anybody waits for it
-    say(
-        f"model:     {model.name}, {model.n_layers} layers, on {model.device} ({time.perf_counter() - began:.1f} s)"
-    )
+    say(f"model:     {model.name}, {model.n_layers} layers, on {model.device} ({time.perf_counter() - began:.1f} s)")
     server, address = prepared(explorer, place)
     say(f"explorer:  {address}")
     say("stop with Ctrl-C")

@@ -105,9 +105,7 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
 
     async def paste(request: Request) -> Response:
         asked = await _read(request, Pasted)
-        return JSONResponse(
-            {"examples": pasted(asked.text, asked.template, asked.labels)[: caps.MOST_DEMONSTRATIONS]}
-        )
+        return JSONResponse({"examples": pasted(asked.text, asked.template, asked.labels)[: caps.MOST_DEMONSTRATIONS]})
 
     async def shared(request: Request) -> Response:
         asked = await _read(request, StateRequest)
@@ -170,11 +168,7 @@ def _files() -> dict[str, tuple[bytes, str]]:
     """Every file that is served, by name: nothing else can be asked for, so no path comes from a request."""
     from plotly.offline import get_plotlyjs
 
-    own = [
-        path
-        for path in (*PAGE.iterdir(), TEMPLATES / "style.css", TEMPLATES / "plots.js")
-        if path.suffix in KINDS
-    ]
+    own = [path for path in (*PAGE.iterdir(), TEMPLATES / "style.css", TEMPLATES / "plots.js") if path.suffix in KINDS]
     found = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in own}
     return found | {"plotly.js": (get_plotlyjs().encode(), KINDS[".js"])}
 

@@ -48,9 +48,7 @@ def study_file(explorer: Explorer, state: State) -> str:
         "queries": len(state.queries),
         "learners": list(state.learners),
         # Held against in-context learning, as on the page.
-        "controls": [
-            {"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"
-        ],
+        "controls": [{"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"],
         "lr": [state.rate],
         "per_head": True,
     }

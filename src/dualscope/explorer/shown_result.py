@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from dualscope.learners.choice import Choice
     from dualscope.models.trace import Trace
 
-LAYERED = (
-    "sim_aou",
-    "sim_am_delta",
-)  # the change of attention's output, and of its scores (which have heads)
+LAYERED = ("sim_aou", "sim_am_delta")  # the change of attention's output, and of its scores (which have heads)
 _ENDS: tuple[Literal["value", "low", "high"], ...] = ("value", "low", "high")
 DIGITS = 9  # float32's: the page rounds for people, not here
 
@@ -59,9 +56,7 @@ def likeness(rows: Iterable[MetricRow], learning: LearnerSpec) -> dict[str, Any]
             "mean": next((number(row["value"]) for row in own if row["layer"] is None), None),
             "layers": [number(row["value"]) for row in layers],
             "heads": [heads[layer] for layer in sorted(heads)],
-            "line": curve(
-                learning.label, line, colour(learning), "dot" if learning.control else "solid", bars=False
-            ),
+            "line": curve(learning.label, line, colour(learning), "dot" if learning.control else "solid", bars=False),
         }
     return found
 
@@ -87,10 +82,7 @@ def band(controls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         lines = [one["likeness"][metric]["layers"] for one in controls if metric in one["likeness"]]
         layers = list(zip(*lines, strict=True))
         seen = [[value for value in values if value is not None] for values in layers]
-        ends = [
-            (low, [end(values) if values else None for values in seen])
-            for low, end in ((True, min), (False, max))
-        ]
+        ends = [(low, [end(values) if values else None for values in seen]) for low, end in ((True, min), (False, max))]
         found[metric] = [
             {
                 "type": "scatter",

@@ -21,8 +21,7 @@ def start_of(offer: Offer) -> dict[str, Any]:
     return {
         "models": list(offer.models),
         "tasks": [
-            {"name": name, "labels": list(task.labels), "template": task.template}
-            for name, task in offer.tasks.items()
+            {"name": name, "labels": list(task.labels), "template": task.template} for name, task in offer.tasks.items()
         ],
         "learners": offer.learners(),
         "most": {
@@ -68,10 +67,7 @@ def drawn(task: Task, shots: int, queries: int, seed: int) -> dict[str, Any]:
 
 
 def typed(example: Example) -> dict[str, Any]:
-    return {
-        "fields": {name: text[: caps.MOST_TEXT] for name, text in example.fields.items()},
-        "label": example.label,
-    }
+    return {"fields": {name: text[: caps.MOST_TEXT] for name, text in example.fields.items()}, "label": example.label}
 
 
 def recorded(model: str, task: Task) -> float | None:

@@ -101,9 +101,7 @@ class State(_Frozen):
         """Each as a row of data whose columns are called as the source's are."""
         names = _fields(self.template)
         if base is None and "label" in names:
-            raise InputError(
-                "the template: {label} is what the label itself is called; give the field another name"
-            )
+            raise InputError("the template: {label} is what the label itself is called; give the field another name")
         columns = {name: name if base is None else base.config.columns(name)[0] for name in names}
         label = "label" if base is None else base.config.label[0]
         values: Sequence[str | int | bool] = self.labels

@@ -21,16 +21,9 @@ def to_csv(study: TrackedStudy, folder: Path | None, tell: Callable[[str], None]
     folder.mkdir(parents=True, exist_ok=True)
     params = list(dict.fromkeys(name for one in study.runs for name in one.params))
     metrics = list(dict.fromkeys(name for one in study.runs for name in one.metrics))
-    lines = [
-        [one.name, one.answer, *map(one.params.get, params), *map(one.metrics.get, metrics)]
-        for one in study.runs
-    ]
+    lines = [[one.name, one.answer, *map(one.params.get, params), *map(one.metrics.get, metrics)] for one in study.runs]
     _write(folder / "runs.csv", ["name", "answer", *params, *metrics], lines)
-    _write(
-        folder / "curves.csv",
-        ["name", *params, "metric", "over", "at", "value"],
-        list(_curves(study, params)),
-    )
+    _write(folder / "curves.csv", ["name", *params, "metric", "over", "at", "value"], list(_curves(study, params)))
     tell("all rows")
     pyarrow.csv.write_csv(_texts(RunFolder.open(study.place).rows()), folder / "rows.csv")
     return [f"written: {folder / name}" for name in ("runs.csv", "curves.csv", "rows.csv")]
@@ -42,9 +35,7 @@ def _texts(rows: pa.Table) -> pa.Table:
         if field.type == pa.string():
             coded = rows[field.name].combine_chunks().dictionary_encode()
             texts = pa.array([as_text(text) for text in coded.dictionary.to_pylist()], pa.string())
-            rows = rows.set_column(
-                at, field, pa.DictionaryArray.from_arrays(coded.indices, texts).cast(pa.string())
-            )
+            rows = rows.set_column(at, field, pa.DictionaryArray.from_arrays(coded.indices, texts).cast(pa.string()))
     return rows
 
 

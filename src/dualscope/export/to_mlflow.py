@@ -26,9 +26,7 @@ def to_mlflow(study: TrackedStudy, folder: Path | None, tell: Callable[[str], No
         tracker = client("mlflow").MlflowClient(tracking_uri=store)
         found = tracker.get_experiment_by_name(study.name)
         experiment = (
-            tracker.create_experiment(
-                study.name, artifact_location=(folder / "mlartifacts").absolute().as_uri()
-            )
+            tracker.create_experiment(study.name, artifact_location=(folder / "mlartifacts").absolute().as_uri())
             if found is None
             else found.experiment_id
         )
@@ -39,26 +37,18 @@ def to_mlflow(study: TrackedStudy, folder: Path | None, tell: Callable[[str], No
     return [f"look at it: mlflow ui --backend-store-uri {store}   (pip install mlflow)"]
 
 
-def _write(
-    tracker: Any, kinds: Any, experiment: str, study: TrackedStudy, tell: Callable[[str], None]
-) -> None:
+def _write(tracker: Any, kinds: Any, experiment: str, study: TrackedStudy, tell: Callable[[str], None]) -> None:
     # The whole is ended last: one that was interrupted is not taken for finished.
     whole = tracker.create_run(
-        experiment,
-        run_name=study.name,
-        tags={"dualscope.id": study.id, "mlflow.note.content": study.answer},
+        experiment, run_name=study.name, tags={"dualscope.id": study.id, "mlflow.note.content": study.answer}
     ).info.run_id
-    tracker.log_batch(
-        whole, params=[kinds.Param(key, str(value)[:LONGEST]) for key, value in study.params.items()]
-    )
+    tracker.log_batch(whole, params=[kinds.Param(key, str(value)[:LONGEST]) for key, value in study.params.items()])
     for number, run in enumerate(study.runs, 1):
         tell(f"{number} of {len(study.runs)}: {run.name}")
         tags = {"mlflow.parentRunId": whole, "dualscope.id": run.id}
         tags |= {"answer": run.answer} if run.answer else {}
         id_ = tracker.create_run(experiment, run_name=run.name, tags=tags).info.run_id
-        tracker.log_batch(
-            id_, params=[kinds.Param(key, str(value)[:LONGEST]) for key, value in run.params.items()]
-        )
+        tracker.log_batch(id_, params=[kinds.Param(key, str(value)[:LONGEST]) for key, value in run.params.items()])
         metrics = _metrics(run, kinds.Metric)
         for start in range(0, len(metrics), BATCH):
             tracker.log_batch(id_, metrics=metrics[start : start + BATCH])
@@ -72,9 +62,5 @@ def _metrics(run: Tracked, kind: Any) -> list[Any]:
     now = int(time.time() * 1000)
     found = [kind(name, value, now, 0) for name, value in run.metrics.items()]
     for group, curves in (("by_layer", run.by_layer), ("by_step", run.by_step)):
-        found += [
-            kind(f"{group}/{name}", value, now, step)
-            for name, curve in curves.items()
-            for step, value in curve
-        ]
+        found += [kind(f"{group}/{name}", value, now, step) for name, curve in curves.items() for step, value in curve]
     return found

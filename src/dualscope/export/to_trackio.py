@@ -25,9 +25,7 @@ def to_trackio(study: TrackedStudy, folder: Path | None, tell: Callable[[str], N
     with environment({**nowhere, **there}), said_by("trackio"), contextlib.redirect_stdout(io.StringIO()):
         trackio = client("trackio")
         name = project(study.name)
-        kept = {
-            run.config["dualscope_id"] for run in _runs(trackio, name) if "dualscope_id" in (run.config or {})
-        }
+        kept = {run.config["dualscope_id"] for run in _runs(trackio, name) if "dualscope_id" in (run.config or {})}
         still = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
         for number, run in enumerate(study.runs, 1):
             tell(f"{number} of {len(study.runs)}: {run.name}")
@@ -44,9 +42,7 @@ def to_trackio(study: TrackedStudy, folder: Path | None, tell: Callable[[str], N
             config = {**study.params, "answer": study.answer, "dualscope_id": study.id}
             live = trackio.init(name, name=study.name, group="study", config=config, **still)
             live.log({"runs": len(study.runs)}, step=0)
-            for (
-                file
-            ) in study.files:  # while its run goes on: else each would be put into a folder of its own name
+            for file in study.files:  # while its run goes on: else each would be put into a folder of its own name
                 trackio.save(file)
             trackio.finish()
     place = "" if folder is None else f"TRACKIO_DIR={folder.absolute()} "

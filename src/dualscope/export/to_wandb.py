@@ -24,9 +24,7 @@ QUIET = {
 def to_wandb(study: TrackedStudy, folder: Path | None, tell: Callable[[str], None]) -> list[str]:
     """Write offline runs to ``folder``/wandb. A run keeps its id, so what is synced twice is there once."""
     folder = folder or Path()
-    places = dict.fromkeys(
-        ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"), str(folder.absolute() / "wandb")
-    )
+    places = dict.fromkeys(("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"), str(folder.absolute() / "wandb"))
     with environment({**QUIET, **places}), said_by("wandb"):
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
         wandb = client("wandb")
@@ -43,12 +41,7 @@ def to_wandb(study: TrackedStudy, folder: Path | None, tell: Callable[[str], Non
             disable_code=True,
             save_code=False,
         )
-        common = {
-            "project": project(study.name),
-            "dir": str(folder),
-            "group": study.name,
-            "settings": settings,
-        }
+        common = {"project": project(study.name), "dir": str(folder), "group": study.name, "settings": settings}
         for number, run in enumerate(study.runs, 1):
             tell(f"{number} of {len(study.runs)}: {run.name}")
             config = dict(run.params) | ({"answer": run.answer} if run.answer else {})
@@ -61,12 +54,7 @@ def to_wandb(study: TrackedStudy, folder: Path | None, tell: Callable[[str], Non
             live.summary.update(dict(run.metrics))
             live.finish()
         live = wandb.init(
-            id=study.id,
-            name=study.name,
-            notes=study.answer,
-            config=dict(study.params),
-            job_type="study",
-            **common,
+            id=study.id, name=study.name, notes=study.answer, config=dict(study.params), job_type="study", **common
         )
         _keep(wandb, live, study)
         live.finish()

@@ -89,11 +89,7 @@ def tracked_study(place: str | Path, scratch: Path) -> TrackedStudy:
             )
         )
     headlines = dict.fromkeys(found["headline"] for found in source.verdicts)
-    about = {
-        name: value
-        for name in ("dualscope", "device")
-        if isinstance(value := source.provenance.get(name), str)
-    }
+    about = {name: value for name in ("dualscope", "device") if isinstance(value := source.provenance.get(name), str)}
     return TrackedStudy(
         fingerprint(sorted(references)),
         str(place),

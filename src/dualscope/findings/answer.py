@@ -204,11 +204,7 @@ def _against(answer: Answer, comparison: AgainstControl) -> str:
         shown = "; shown, does not decide"
     elif comparison.outcome == "unclear" and apart.mean > 0:
         needed = comparison.seeds_needed
-        shown = (
-            "; no number of seeds would settle it"
-            if needed is None
-            else f"; about {needed} seeds would settle it"
-        )
+        shown = "; no number of seeds would settle it" if needed is None else f"; about {needed} seeds would settle it"
         if needed is not None and needed <= apart.seeds:
             shown = f"; the seeds disagree: {each_text(apart.each)}"
     return f"{start} {_text(apart)} (p = {comparison.p_corrected:.3g}{shown})."

@@ -119,9 +119,7 @@ class Evidence:
         lists = [{queries for seed in seeds for queries, _ in by[seed]} for by in found]
         has = [set().union(*own) for own in lists]
         place = {query: i for i, query in enumerate(sorted(has[0].intersection(*has)))}
-        where = {
-            queries: np.array([place.get(q, -1) for q in queries], int) for own in lists for queries in own
-        }
+        where = {queries: np.array([place.get(q, -1) for q in queries], int) for own in lists for queries in own}
 
         def row(parts: Sequence[SeedValues]) -> np.ndarray:
             aligned = np.full((len(parts), len(place)), np.nan)
@@ -164,9 +162,7 @@ class Evidence:
                 self.add(key, seed, queries, table.column(place).to_pylist())
         if "prediction" in table.column_names and "label" in table.column_names:
             said, gold = (np.asarray(table[name]) for name in ("prediction", "label"))
-            self.add(
-                EvidenceKey(task, variant, learning, "correct"), seed, queries, (said == gold).astype(float)
-            )
+            self.add(EvidenceKey(task, variant, learning, "correct"), seed, queries, (said == gold).astype(float))
             if "label_logprobs" in table.column_names and len(gold):
                 self.chance[task] = 1 / len(table["label_logprobs"][0])
             if self.flipped and len(gold):

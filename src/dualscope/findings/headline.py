@@ -7,14 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dualscope.core.spec import PLAIN
-from dualscope.findings.answer import (
-    EXPLAINED,
-    HOW_TO_MEASURE,
-    AgainstControl,
-    Answer,
-    Word,
-    short,
-)
+from dualscope.findings.answer import EXPLAINED, HOW_TO_MEASURE, AgainstControl, Answer, Word, short
 from dualscope.findings.titles import learner_title
 
 INSTEAD: dict[str, str] = {
@@ -82,10 +75,7 @@ def _below(answers: Sequence[Answer]) -> str:
     if kind == "likeness to a null":
         than = "more like" if more else "as much like"
         end = "than like" if more else "as like"
-        return (
-            f"{title} is {than} {INSTEAD['null context']} ({short(other)}) {end} in-context learning "
-            f"({short(own)})"
-        )
+        return f"{title} is {than} {INSTEAD['null context']} ({short(other)}) {end} in-context learning ({short(own)})"
     what = INSTEAD.get(kind, chosen[0][1].control)
     if answers[0].measure == EXPLAINED:
         how = f"more ({short(other)}) than" if more else f"as much ({short(other)}) as"

@@ -76,18 +76,14 @@ class Ranking:
     def words(self) -> list[str]:
         """Which explains most, how much is left, and what the controls take away."""
         if not self.hypotheses and self.ceilings:
-            return [
-                f"{self.task}: nothing can be said of {', '.join(self.empty)}: no finite predictions are left."
-            ]
+            return [f"{self.task}: nothing can be said of {', '.join(self.empty)}: no finite predictions are left."]
         if not self.hypotheses:
             return [
                 f"{self.task}: nothing to explain: beyond a temperature and biases the context hardly changes the "
                 "predictions."
             ]
         best = self.hypotheses[0]
-        said = [
-            f"{self.task}: {best.label} explains most, {_share(best.explained)}{_each(best)}; {_left(best.value)}."
-        ]
+        said = [f"{self.task}: {best.label} explains most, {_share(best.explained)}{_each(best)}; {_left(best.value)}."]
         if best.value <= 0:
             said = [
                 f"{self.task}: no hypothesis explains anything; the nearest is {best.label}, {_share(best.explained)}"
@@ -96,17 +92,13 @@ class Ranking:
         elif best.strongest is not None:
             name, row = best.strongest
             if row["value"] >= best.value:
-                said.append(
-                    f"Under {name} it explains as much, {_share(row)}: what it explains is not the task."
-                )
+                said.append(f"Under {name} it explains as much, {_share(row)}: what it explains is not the task.")
             elif row["value"] > 0:
                 said.append(f"Of that it keeps {_share(row)} under {name}: that much is not the task.")
             else:
                 said.append(f"Its controls take all of it away: under {name} it explains {_share(row)}.")
         if self.again is not None:
-            said.append(
-                f"In-context learning from other demonstrations explains {_share(self.again.explained)}."
-            )
+            said.append(f"In-context learning from other demonstrations explains {_share(self.again.explained)}.")
         fitted = [c for c in self.ceilings if c is not self.again]
         if fitted:
             top = max(fitted, key=lambda c: c.value)
@@ -129,9 +121,7 @@ class Ranking:
         if best.value <= 0:
             return f"{self.task}, no hypothesis ({best.label} has {_share(best.explained)})"
         control = "" if best.strongest is None else f", under {best.strongest[0]} {_share(best.strongest[1])}"
-        return (
-            f"{self.task}, {best.label} {_share(best.explained)}{_each(best)}{control} ({_left(best.value)})"
-        )
+        return f"{self.task}, {best.label} {_share(best.explained)}{_each(best)}{control} ({_left(best.value)})"
 
 
 def rankings(rows: Iterable[SummaryRow]) -> list[Ranking]:
@@ -185,9 +175,7 @@ def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
     defined = {who for who, row in shares.items() if math.isfinite(row["value"])}
     plain = [who for who in shares if who.control is None and roles[who] == "hypothesis"]
     tops = [
-        who
-        for who in shares
-        if roles[who] == "ceiling" and (who.control is None or who == IN_CONTEXT.under("redraw"))
+        who for who in shares if roles[who] == "ceiling" and (who.control is None or who == IN_CONTEXT.under("redraw"))
     ]
     return Ranking(
         task,

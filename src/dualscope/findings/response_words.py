@@ -18,11 +18,7 @@ MOVES = {
     "partly alike": "move partly as in-context learning's do",
     "different": "move differently from in-context learning's",
 }
-INSIDE = {
-    "alike": "they move alike",
-    "partly alike": "they move partly alike",
-    "different": "they move differently",
-}
+INSIDE = {"alike": "they move alike", "partly alike": "they move partly alike", "different": "they move differently"}
 
 
 def next_step(answer: ResponseAnswer) -> str:
@@ -37,9 +33,7 @@ def next_step_of(answer: Mapping[str, Any]) -> str:
     if answer["answer"] == "labels copied":
         return "the labels are copied by their place: try more --shots, or --demo-labels abstract"
     needed = answer["seeds_needed"]
-    return (
-        f"{needed} seeds would do: --seeds {needed}" if answer["answer"] == "cannot tell" and needed else ""
-    )
+    return f"{needed} seeds would do: --seeds {needed}" if answer["answer"] == "cannot tell" and needed else ""
 
 
 def sentence(answer: ResponseAnswer) -> str:
@@ -48,9 +42,7 @@ def sentence(answer: ResponseAnswer) -> str:
     scale = _scale(answer)
     if answer.answer in MOVES:
         whose = "answers" if answer.where == "answers" else "attention outputs"
-        return (
-            f"{answer.task}: when the labels change, the {whose} of {title} {MOVES[answer.answer]} ({scale})."
-        )
+        return f"{answer.task}: when the labels change, the {whose} of {title} {MOVES[answer.answer]} ({scale})."
     step = next_step(answer)
     told = {
         "labels ignored": "in-context learning ignores the labels: it recognises the task and learns nothing from them",
@@ -110,9 +102,7 @@ def _silent(answers: Sequence[ResponseAnswer]) -> str:
     )
 
 
-def _heard(
-    mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer], inside: Sequence[ResponseAnswer]
-) -> str:
+def _heard(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer], inside: Sequence[ResponseAnswer]) -> str:
     title = learner_title(mine[0].learning)
     tasks = {answer.task for answer in mine}
     start = (
@@ -156,11 +146,7 @@ def _reasons(answers: Sequence[ResponseAnswer]) -> str:
     tasks: dict[str, list[ResponseAnswer]] = {}
     for answer in answers:
         tasks.setdefault(answer.why, []).append(answer)
-    return (
-        "; ".join(tasks)
-        if len(tasks) < 2
-        else "; ".join(f"{_tasks(own)}: {why}" for why, own in tasks.items())
-    )
+    return "; ".join(tasks) if len(tasks) < 2 else "; ".join(f"{_tasks(own)}: {why}" for why, own in tasks.items())
 
 
 def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
@@ -168,9 +154,7 @@ def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
     value, target = _mean([a.value.mean for a in answers]), _mean([a.target for a in answers])
     if word not in INSIDE:
         reasons = _reasons(answers)
-        return (
-            f"What happens inside the model{_on(answers, said)}: {word}{f' ({reasons})' if reasons else ''}."
-        )
+        return f"What happens inside the model{_on(answers, said)}: {word}{f' ({reasons})' if reasons else ''}."
     of = f" of {short(target)}" if math.isfinite(target) else ""
     return f"Inside the model {INSIDE[word]}{_on(answers, said)} ({short(value)}{of})."
 

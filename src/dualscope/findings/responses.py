@@ -202,11 +202,7 @@ def verdict_of(
     # Plain gradient descent first: it is what the question names.
     answers.sort(key=lambda one: (one.task, one.where, one.learning.label != PLAIN, one.family != "gradient"))
     return ResponseVerdict(
-        setting,
-        variant,
-        tuple(answers),
-        tuple(_confusion(tasks)),
-        {task.task: _ranking(task) for task in tasks},
+        setting, variant, tuple(answers), tuple(_confusion(tasks)), {task.task: _ranking(task) for task in tasks}
     )
 
 
@@ -230,9 +226,7 @@ class _Draft:
         pairs = task.pairs(learning, IN_CONTEXT.label, part)
         orders = [task.pairs(again, IN_CONTEXT.label, part) for again in task.again("reorder")]
         reliability = {
-            episode: float(
-                np.tanh(np.mean([fisher([own[episode].value])[0] for own in orders if episode in own]))
-            )
+            episode: float(np.tanh(np.mean([fisher([own[episode].value])[0] for own in orders if episode in own])))
             for episode in pairs
             if any(episode in own for own in orders)
         }
@@ -328,17 +322,11 @@ class _Draft:
         task, name = self.task, plant_name(self.learning.label)
         learned = task.share(IN_CONTEXT, "learned_share")
         if learned < IGNORED:
-            return Decision(
-                "labels ignored", f"of what the context does, {learned:.1%} depends on the labels"
-            )
+            return Decision("labels ignored", f"of what the context does, {learned:.1%} depends on the labels")
         if math.isnan(learned):
-            return Decision(
-                "cannot tell", "in-context learning changes nothing, or its share was not measured"
-            )
+            return Decision("cannot tell", "in-context learning changes nothing, or its share was not measured")
         if len(values) < SEEDS:
-            return Decision(
-                "cannot tell", f"{len(values)} seed{'s' * (len(values) != 1)} cannot decide", SEEDS
-            )
+            return Decision("cannot tell", f"{len(values)} seed{'s' * (len(values) != 1)} cannot decide", SEEDS)
         if not self.reliability:
             return Decision("cannot tell", "in-context learning was not read in another order")
         if not self.scale.p < 0.05:
@@ -351,13 +339,9 @@ class _Draft:
         if self.plants:
             found = OverSeeds.of(self.plants).mean
             if not found >= FOUND:
-                return Decision(
-                    "cannot tell", f"planted in the model, the learner is not found again ({found:.2f})"
-                )
+                return Decision("cannot tell", f"planted in the model, the learner is not found again ({found:.2f})")
             if task.share(self.learning, "learned_share", name) < FLOOR:
-                return Decision(
-                    "cannot tell", "planted in the model, the learner hardly responds to the labels"
-                )
+                return Decision("cannot tell", "planted in the model, the learner hardly responds to the labels")
         return None
 
     def _rivals(self, seeds: Sequence[int], beside: Sequence[_Draft]) -> dict[str, list[float]]:
@@ -374,10 +358,7 @@ def _confusion(tasks: Iterable[TaskResponses]) -> Iterable[tuple[str, str, str, 
     for task in tasks:
         for learning in task.hypotheses:
             names = {
-                name
-                for cell in task.cells[learning].values()
-                for name in cell.references
-                if name != IN_CONTEXT.label
+                name for cell in task.cells[learning].values() for name in cell.references if name != IN_CONTEXT.label
             }
             for name in sorted(names):
                 for part in PARTS:

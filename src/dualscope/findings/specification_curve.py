@@ -51,9 +51,7 @@ class SpecificationCurve:
             return f"{said}; no control was measured beside it."
         above = sum(point.is_above for point in compared)
         papers = [point for point in compared if point.specification == PAPERS]
-        own = (
-            f"; the papers' is {'one' if papers[0].is_above else 'none'} of them" if papers and above else ""
-        )
+        own = f"; the papers' is {'one' if papers[0].is_above else 'none'} of them" if papers and above else ""
         return f"{said}; above every control in {above} of {len(compared)}{own}."
 
 
@@ -89,9 +87,7 @@ def curves(rows: Iterable[SummaryRow]) -> list[SpecificationCurve]:
 
 
 def _controls(
-    learning: LearnerSpec,
-    own: dict[tuple[str, LearnerSpec], dict[str, SummaryRow]],
-    roles: dict[LearnerSpec, str],
+    learning: LearnerSpec, own: dict[tuple[str, LearnerSpec], dict[str, SummaryRow]], roles: dict[LearnerSpec, str]
 ) -> Iterable[tuple[str, dict[str, SummaryRow]]]:
     """The learner on untrained weights, under its own null controls, and the nulls themselves."""
     for (variant, who), rows in own.items():

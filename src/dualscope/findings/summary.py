@@ -143,9 +143,7 @@ def _summarise_group(
         yield row, estimate
 
 
-def _estimate(
-    seeds: np.ndarray, means: np.ndarray, values: np.ndarray, rows: Sequence[Row | None]
-) -> Estimate:
+def _estimate(seeds: np.ndarray, means: np.ndarray, values: np.ndarray, rows: Sequence[Row | None]) -> Estimate:
     """Over seeds and queries; of a share or a norm, of which no query has a value of its own, over seeds alone.
 
     Orders and draws of weights of one seed are no further seeds: they are averaged first.

@@ -64,8 +64,7 @@ def verdict(evidence: Evidence) -> Verdict:
         (task, learning, measure)
         for task in evidence.tasks
         for learning in evidence.learnings(task)
-        if evidence.roles.get(learning) == "hypothesis"
-        and (measure := _measure(evidence, task, learning)) is not None
+        if evidence.roles.get(learning) == "hypothesis" and (measure := _measure(evidence, task, learning)) is not None
     ]
     judge = _Judge(evidence, len(asked))
     drafts = [judge.draft(*one) for one in asked]
@@ -179,9 +178,7 @@ class _Judge:
 
     def _compare(self, control: ControlEvidence, own: EvidenceKey) -> AgainstControl:
         apart = self.evidence.apart(own, control.key)
-        teaches = (
-            control.taught is not None and not control.always and self._teaches(own.task, control.taught)
-        )
+        teaches = control.taught is not None and not control.always and self._teaches(own.task, control.taught)
         return AgainstControl(
             control.name,
             control.decides and not teaches,
@@ -219,9 +216,7 @@ class _Judge:
                 likeness = left.interval.within(_bounds(key.metric))
                 needed = _at_least(left.seeds_needed(self.alpha))
                 p, below = left.p, left.p_of(SMALL)
-                yield AgainstControl(
-                    "beyond dilution", True, nothing, likeness, p, p, below, needed, "beyond dilution"
-                )
+                yield AgainstControl("beyond dilution", True, nothing, likeness, p, p, below, needed, "beyond dilution")
 
     def _gain(self, task: str, learning: LearnerSpec) -> Interval | None:
         metric = self.evidence.learned(learning)
@@ -271,9 +266,7 @@ def _corrected(drafts: Sequence[Answer]) -> list[Answer]:
 
     def corrected(comparison: AgainstControl, controls: int) -> AgainstControl:
         p, below = comparison.p, comparison.p_below
-        return replace(
-            comparison, p_corrected=min(1.0, judged * p), p_below=min(1.0, judged * controls * below)
-        )
+        return replace(comparison, p_corrected=min(1.0, judged * p), p_below=min(1.0, judged * controls * below))
 
     return [
         replace(draft, comparisons=tuple(corrected(c, max(1, sum(map(_decides, found)))) for c in found))

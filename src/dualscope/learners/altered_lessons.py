@@ -175,10 +175,7 @@ def borrowed(lesson: Lesson, other: Lesson, max_positions: int) -> Lesson:
 
 
 def _taught(
-    lesson: Lesson,
-    demonstrations: list[DemonstrationTokens],
-    training: list[DemonstrationTokens],
-    max_positions: int,
+    lesson: Lesson, demonstrations: list[DemonstrationTokens], training: list[DemonstrationTokens], max_positions: int
 ) -> Lesson:
     """The lesson's queries after other demonstrations, as many as fit before the longest query."""
     room = max_positions - max(map(len, lesson.queries)) - max(map(len, lesson.answers))

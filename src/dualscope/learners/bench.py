@@ -239,9 +239,7 @@ class Bench:
             raise InputError("a lesson of another task is needed; give a study at least two tasks")
         return self._other
 
-    def learned(
-        self, name: str, lr: float | None = None, control: str | None = None, **options: Any
-    ) -> Learned:
+    def learned(self, name: str, lr: float | None = None, control: str | None = None, **options: Any) -> Learned:
         """The result of a learner, computed once for the same control, rate and options.
 
         ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``

@@ -39,9 +39,7 @@ class Combinator(ABC):
     """Runs a learner in such a way that what it learned, or that it learned, is not the reason for the result."""
 
     title: ClassVar[str]  # what sentences say a learner under it is with
-    decides: ClassVar[str | None] = (
-        None  # what it takes away, in a word, where it decides unless it teaches something
-    )
+    decides: ClassVar[str | None] = None  # what it takes away, in a word, where it decides unless it teaches something
     options: ClassVar[type[Options]] = Options
     needs_other: ClassVar[bool] = False  # a lesson of another task
 
@@ -150,13 +148,7 @@ class RandomUpdate(Combinator):
             return learner.read(bench, change, options, few=True)
 
         trace = learner.read(bench, change, options)
-        return Learned(
-            trace,
-            change,
-            Log(update_norm=real.log.update_norm),
-            again=again,
-            one_layer=real.one_layer,
-        )
+        return Learned(trace, change, Log(update_norm=real.log.update_norm), again=again, one_layer=real.one_layer)
 
 
 def unchanged(learner: str) -> str:
@@ -165,10 +157,7 @@ def unchanged(learner: str) -> str:
 
 
 def identify(
-    name: str,
-    options: Mapping[str, Any] | None = None,
-    control: str | None = None,
-    rate: float | None = None,
+    name: str, options: Mapping[str, Any] | None = None, control: str | None = None, rate: float | None = None
 ) -> LearnerSpec:
     """Who is meant: aliases resolved, a control split off, options checked, those that are the defaults left out.
 

@@ -108,9 +108,7 @@ class FlipOne(Intervention):
         classes = len(lesson.answers)
         draws = []
         for flipped in range(lesson.shots_used):
-            labels = [
-                (one.label_index + (i == flipped)) % classes for i, one in enumerate(lesson.demonstrations)
-            ]
+            labels = [(one.label_index + (i == flipped)) % classes for i, one in enumerate(lesson.demonstrations)]
             draws.append(LessonDraw(flipped, with_labels(lesson, labels), changed=1))
         return draws
 

@@ -136,9 +136,7 @@ class Learner(ABC, Generic[O]):
     title: ClassVar[str] = ""  # what sentences call it; its name where nothing is said
     colour: ClassVar[Colour | None] = None  # in charts; one of the others where nothing is said
     mark: ClassVar[Mark | None] = None  # in charts
-    decides: ClassVar[str | None] = (
-        None  # of a null that always decides in the verdict: what it takes away, in a word
-    )
+    decides: ClassVar[str | None] = None  # of a null that always decides in the verdict: what it takes away, in a word
     ranked: ClassVar[bool] = True  # whether it stands beside other ceilings
     role: ClassVar[Role] = "hypothesis"  # its part in the question, see the vocabulary
     options: ClassVar[type[Options]] = Options
@@ -166,18 +164,13 @@ class Learner(ABC, Generic[O]):
     @property
     def learns_draws(self) -> bool:
         """Whether `learn_draws` speaks of this learner's own `learn`, and not of that of a class it is made from."""
-        owners = [
-            next(kind for kind in type(self).__mro__ if name in vars(kind))
-            for name in ("learn", "learn_draws")
-        ]
+        owners = [next(kind for kind in type(self).__mro__ if name in vars(kind)) for name in ("learn", "learn_draws")]
         return issubclass(owners[1], owners[0])
 
     def read(self, bench: Bench, change: Change, options: O, few: bool = False) -> Trace:
         """The queries (or the few that are read twice), with a change of the kind that this learner makes."""
         with change.applied(bench.model):
-            return (
-                bench.model.read(bench.few) if few else bench.model.read(bench.lesson, want=bench.read_want)
-            )
+            return bench.model.read(bench.few) if few else bench.model.read(bench.lesson, want=bench.read_want)
 
     def is_open(self, options: O) -> bool:
         """Whether settings are left open, to be chosen on spare examples."""
@@ -209,9 +202,7 @@ class _Learners(Registry[type[Learner[Any]]]):
 
     def add(self, name: str, item: type[Learner[Any]], aliases: tuple[str, ...] = ()) -> type[Learner[Any]]:
         if "/" in name:
-            raise InputError(
-                f"learner '{name}': what stands behind a slash is a control; choose a name without one"
-            )
+            raise InputError(f"learner '{name}': what stands behind a slash is a control; choose a name without one")
         if isabstract(item):
             raise InputError(f"learner '{name}' has no method learn(bench, lr, options)")
         super().add(name, item, aliases)

@@ -63,9 +63,7 @@ def scrambled(lesson: Lesson) -> tuple[int, ...]:
     mixed = iter(np.random.default_rng([lesson.episode.seed, 6]).permutation(tokens).tolist())
     context = lesson.bos
     for demonstration in lesson.demonstrations:
-        context += (
-            tuple(islice(mixed, len(demonstration.prompt) + len(demonstration.label))) + lesson.separator
-        )
+        context += tuple(islice(mixed, len(demonstration.prompt) + len(demonstration.label))) + lesson.separator
     return context
 
 

@@ -61,7 +61,6 @@ def with_other_inputs(lesson: Lesson, model: Model, spare: Sequence[Example], nu
     drawn = [spare[int(i)] for i in rng.permutation(len(spare))[: len(shown)]]
     prompts = pieces_of(task, model.tokenizer).prompts([task.prompt(example) for example in drawn])
     other = tuple(
-        replace(one, id=example.id, prompt=prompt)
-        for one, example, prompt in zip(shown, drawn, prompts, strict=True)
+        replace(one, id=example.id, prompt=prompt) for one, example, prompt in zip(shown, drawn, prompts, strict=True)
     )
     return of_the_same_length(replace(lesson, demonstrations=other, training=other), lesson)

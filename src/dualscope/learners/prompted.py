@@ -39,9 +39,7 @@ class InContext(Learner[Options]):
     def learn(self, bench: Bench, lr: float | None, options: Options) -> Learned:
         return bench.after(bench.prefix, bench.context_want)
 
-    def learn_draws(
-        self, benches: Sequence[Bench], lr: float | None, options: Options
-    ) -> LearnedDraws | None:
+    def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: Options) -> LearnedDraws | None:
         """Contexts of equal length are encoded side by side, and the queries read after all of them."""
         model, contexts = benches[0].model, [bench.lesson.context for bench in benches]
         if len({len(context) for context in contexts}) > 1 or not model.takes_draws:

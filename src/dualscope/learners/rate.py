@@ -84,8 +84,7 @@ class Trial:
     @cached_property
     def episodes(self) -> dict[int, Episode]:
         return {
-            seed: Episode.draw(self.task, self.shots, seed, self.queries, balanced=self.balanced)
-            for seed in self.seeds
+            seed: Episode.draw(self.task, self.shots, seed, self.queries, balanced=self.balanced) for seed in self.seeds
         }
 
     @cached_property

@@ -84,9 +84,7 @@ class ResponseBench:
         found = tuple(plants) if plant else None
         return OnDraws(tuple(kept), tuple(traces), alone, failed, found, tuple(notes))
 
-    def _left(
-        self, learning: LearnerSpec, plant: bool, notes: list[str]
-    ) -> Iterator[tuple[LessonDraw, _Left]]:
+    def _left(self, learning: LearnerSpec, plant: bool, notes: list[str]) -> Iterator[tuple[LessonDraw, _Left]]:
         """What every draw leaves: several at once where the learner can, else one by one."""
         model = self.bench.model
         groups = deque(self._groups(learning))
@@ -113,15 +111,11 @@ class ResponseBench:
         options, _ = settings_of(learning.name, learning.control, learning.settings)
         demand = learner.training(options) if learner.needs_rate else None
         tokens = max(len(lesson.bos) + len(one.prompt) + len(one.label) for one in lesson.training)
-        size = draws_at_once(
-            self.bench.model, len(self.draws), demand, tokens if demand else 0, len(lesson.context)
-        )
+        size = draws_at_once(self.bench.model, len(self.draws), demand, tokens if demand else 0, len(lesson.context))
         for first in range(0, len(self.draws), size):
             yield self.draws[first : first + size]
 
-    def _together(
-        self, group: Sequence[LessonDraw], learning: LearnerSpec, plant: bool
-    ) -> Iterator[_Left] | None:
+    def _together(self, group: Sequence[LessonDraw], learning: LearnerSpec, plant: bool) -> Iterator[_Left] | None:
         learner = LEARNERS[learning.name]()
         options, own = settings_of(learning.name, learning.control, learning.settings)
         benches = [self.bench.with_lesson(draw.lesson) for draw in group]
@@ -161,9 +155,7 @@ class ResponseBench:
         levels = {draw.level for draw in self.draws}
         if min((left[level] for level in levels), default=0) < FEWEST_A_LEVEL:
             name, why = next(iter(failed.items()))
-            rate = (
-                "" if learning.rate is None else f"; a learning rate below {learning.rate:g} may not diverge"
-            )
+            rate = "" if learning.rate is None else f"; a learning rate below {learning.rate:g} may not diverge"
             raise NotFiniteError(
                 f"{learning.label} fails on {len(failed)} of {len(self.draws)} draws ({name}: {why}){rate}"
             )

@@ -35,9 +35,7 @@ def as_long_as(lesson: Lesson, candidates: Sequence[Example], tokenizer: Any) ->
         others = [example for example in alike if example.id not in own]
         needed = sum(kind in (None, example.label) for example in episode.demonstrations)
         kinds[kind] = others if len(others) >= needed else others + [e for e in alike if e.id in own]
-    free = {
-        kind: _by_length(lesson, some[: LOOKED_AT * episode.shots], tokenizer) for kind, some in kinds.items()
-    }
+    free = {kind: _by_length(lesson, some[: LOOKED_AT * episode.shots], tokenizer) for kind, some in kinds.items()}
     wanted = [len(shown.prompt) + len(shown.label) for shown in lesson.demonstrations]
     wanted += [round(sum(wanted) / len(wanted))] * (episode.shots - len(wanted))  # beyond the context: any
     taken, owed = [], 0
@@ -83,9 +81,5 @@ def of_the_same_length(made: Lesson, lesson: Lesson) -> Lesson:
         training[row] = replace(training[row], prompt=one.prompt, start=one.start)
     training[len(placed) :] = [replace(taught, start=-1) for taught in training[len(placed) :]]
     return replace(
-        lesson,
-        episode=made.episode,
-        demonstrations=tuple(placed),
-        training=tuple(training),
-        context=context,
+        lesson, episode=made.episode, demonstrations=tuple(placed), training=tuple(training), context=context
     )

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 MOST = 300  # of a bench: more than any learner asks for
 
 
-def spare_of(
-    lesson: Lesson, model: Model, also: Sequence[Episode] = (), limit: int = MOST
-) -> tuple[Example, ...]:
+def spare_of(lesson: Lesson, model: Model, also: Sequence[Episode] = (), limit: int = MOST) -> tuple[Example, ...]:
     """Training examples that are neither demonstrations nor queries of this lesson, or of the episodes ``also``.
 
     None is longer than the lesson's longest query, so that each can be read after the same context.

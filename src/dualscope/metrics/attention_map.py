@@ -130,11 +130,7 @@ _add(
     title="Changes of attention maps",
 )
 _add("sim_am_centered", "sim_am, each row less its mean", "likeness of the maps up to what softmax ignores")
-_add(
-    "sim_am_softmax",
-    "cos(softmax(c.attn_scores), softmax(g.attn_scores))",
-    "likeness of the attention weights",
-)
+_add("sim_am_softmax", "cos(softmax(c.attn_scores), softmax(g.attn_scores))", "likeness of the attention weights")
 _add(
     "alpha",
     "sim_am_delta between two gradient learners",

@@ -41,9 +41,7 @@ def sim_aou_norm(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     return cosine(c - z, g - z)
 
 
-def sim_aou_random(
-    z: Tensor, c: Tensor, seed: int, draw: RandomDraw = "gaussian", first_layer: int = 0
-) -> Tensor:
+def sim_aou_random(z: Tensor, c: Tensor, seed: int, draw: RandomDraw = "gaussian", first_layer: int = 0) -> Tensor:
     """The reference's change against a random update, drawn anew for every query and layer.
 
     ``uniform-code`` scales the outputs to unit norm first, as the published code does.
@@ -54,9 +52,7 @@ def sim_aou_random(
     layers = []
     for layer in range(z.shape[1]):
         generator = torch.Generator(z.device)  # one a layer, so that chunks do not change the draw
-        generator.manual_seed(
-            int(np.random.SeedSequence([seed, 3, first_layer + layer]).generate_state(1)[0])
-        )
+        generator.manual_seed(int(np.random.SeedSequence([seed, 3, first_layer + layer]).generate_state(1)[0]))
         kind = torch.randn if draw == "gaussian" else torch.rand
         noise = kind(z[:, layer].shape, generator=generator, device=z.device, dtype=torch.float32).double()
         layers.append(noise - z[:, layer] if draw == "uniform-text" else noise)
@@ -174,11 +170,7 @@ def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, 
         else:
             for null in case.nulls:
                 n = outputs(null.trace, at)
-                yield (
-                    name,
-                    null.learning,
-                    cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z),
-                )
+                yield (name, null.learning, cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z))
 
 
 def out_of_reach(case: Case) -> Tensor | None:
@@ -235,10 +227,7 @@ _add(
 )
 _add("sim_aou_random", "cos(c - z, r), r ~ N(0, 1)", "baseline: a random direction in place of GD's update")
 _add(
-    "sim_aou_random_text",
-    "cos(c - z, h - z), h ~ U[0, 1)",
-    "the papers' baseline as their text has it",
-    default=False,
+    "sim_aou_random_text", "cos(c - z, h - z), h ~ U[0, 1)", "the papers' baseline as their text has it", default=False
 )
 _add(
     "sim_aou_random_code",
@@ -279,14 +268,6 @@ _add(
 )
 _null = lambda case: case.is_pair and case.has_attention and bool(case.nulls)  # noqa: E731
 _add(
-    "sim_aou_null",
-    "cos(c - n, g - z), n: a null context",
-    "likeness to what ICL adds to a null context",
-    applies=_null,
+    "sim_aou_null", "cos(c - n, g - z), n: a null context", "likeness to what ICL adds to a null context", applies=_null
 )
-_add(
-    "sim_aou_to_null",
-    "cos(n - z, g - z), n: a null context",
-    "likeness of GD to a null context",
-    applies=_null,
-)
+_add("sim_aou_to_null", "cos(n - z, g - z), n: a null context", "likeness of GD to a null context", applies=_null)

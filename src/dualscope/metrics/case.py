@@ -147,7 +147,5 @@ class Case:
             against=cut_result(self.against),
             others=tuple(map(cut_result, self.others)),
             reread=None if self.reread is None else self.reread.only(ids),
-            replays={
-                name: (whole[rows], by_layer[:, rows]) for name, (whole, by_layer) in self.replays.items()
-            },
+            replays={name: (whole[rows], by_layer[:, rows]) for name, (whole, by_layer) in self.replays.items()},
         )

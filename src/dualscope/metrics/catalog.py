@@ -25,11 +25,7 @@ FAMILIES = (
     "replay",
     "response.definitions",
 )
-USERS = (
-    "measured",
-    "measured_rows",
-    "measured_response",
-)  # modules that use this catalog, and define no metric
+USERS = ("measured", "measured_rows", "measured_response")  # modules that use this catalog, and define no metric
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")
 

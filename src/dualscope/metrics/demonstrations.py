@@ -102,9 +102,7 @@ def recall(icl: Tensor, gd: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
     top = seen.clamp(max=TOP)
 
     def highest(scores: Tensor) -> Tensor:
-        rank = (
-            scores.masked_fill(hidden, -torch.inf).argsort(dim=-1, descending=True, stable=True).argsort(-1)
-        )
+        rank = scores.masked_fill(hidden, -torch.inf).argsort(dim=-1, descending=True, stable=True).argsort(-1)
         return rank < top[..., None]
 
     shared = (highest(icl) & highest(gd)).sum(-1)
@@ -177,11 +175,7 @@ for _name, _formula, _about in (
     ),
     ("kendall_dual", "kendall with layer inputs x'_t.x", "the same with the keys of the exact dual form"),
     ("kendall_random", "tau_b(ICL's scores, U[0, 1))", "baseline: random scores"),
-    (
-        "kendall_shift",
-        "kendall with GD's scores moved around in a circle",
-        "null: smooth scores in the wrong place",
-    ),
+    ("kendall_shift", "kendall with GD's scores moved around in a circle", "null: smooth scores in the wrong place"),
     ("kendall_recency", "tau_b(ICL's scores, t)", "null: later tokens score higher, nothing else"),
     (
         "kendall_demonstrations",
@@ -198,14 +192,7 @@ for _name, _formula, _about in (
     ),
     ("kendall_recall_chance", f"{TOP} / tokens", "baseline: what random scores recall"),
 ):
-    _add(
-        _name,
-        _formula,
-        f"{_about} (first {KENDALL_QUERIES} queries)",
-        default=False,
-        wants=["kendall"],
-        within=SHARE,
-    )
+    _add(_name, _formula, f"{_about} (first {KENDALL_QUERIES} queries)", default=False, wants=["kendall"], within=SHARE)
 _add(
     "kendall_raw",
     "kendall with sum_h k_t.q of ICL: no scale, softcap, position bias or window",

@@ -107,9 +107,7 @@ def _shares(case: Case, names: frozenset[str]) -> Iterator[Values]:
 
 def _next(case: Case, _names: frozenset[str]) -> Iterator[Values]:
     target = distribution(next_tokens(case.reference))
-    left, whole = (
-        left_unexplained(target, next_tokens(trace), biases=False) for trace in (case.trace, case.zero_shot)
-    )
+    left, whole = (left_unexplained(target, next_tokens(trace), biases=False) for trace in (case.trace, case.zero_shot))
     yield PerQuery("kl_next_token_zero_shot", whole, case.against.learning)
     yield from _share("explained_next_token", left, whole, case.against.learning)
 
@@ -123,9 +121,7 @@ def _raw(case: Case, _names: frozenset[str]) -> Iterator[Values]:
     redraw = IN_CONTEXT.under("redraw")
     redrawn = [other.trace for other in (case.own, *case.others) if other.learning == redraw]
     again = apart(redrawn[0]) if redrawn else None
-    yield PerQuery(
-        "explained_raw", raw_share(apart(case.trace), apart(case.zero_shot), again), case.against.learning
-    )
+    yield PerQuery("explained_raw", raw_share(apart(case.trace), apart(case.zero_shot), again), case.against.learning)
 
 
 def _nulls(case: Case) -> Iterator[tuple[str, Tensor]]:
@@ -162,9 +158,7 @@ def read_spare(bench: Bench, names: Iterable[str]) -> Trace | None:
     """Zero-shot's answers to spare examples, where a metric asks for them and enough are spare."""
     if not {"explained_null", "explained_raw_null", "kl_icl_null"} & set(names) or len(bench.spare) < SPARE:
         return None
-    return bench.once(
-        "spare zero-shot", lambda: bench.model.read(bench.materials(SPARE, "zero-shot recalibrated"))
-    )
+    return bench.once("spare zero-shot", lambda: bench.model.read(bench.materials(SPARE, "zero-shot recalibrated")))
 
 
 def kappa(sums: np.ndarray) -> np.ndarray:
@@ -230,18 +224,8 @@ _add(
     "null: what the learner's answers explain when they are those to other queries",
 )
 _add("kl_icl", "K(g)", "nats from ICL that the learner leaves, after temperature and biases", within=SIZE)
-_add(
-    "kl_icl_zero_shot",
-    "K(z)",
-    "nats from ICL that zero-shot leaves, after temperature and biases",
-    within=SIZE,
-)
-_add(
-    "kl_icl_mismatched",
-    "K(g of other queries)",
-    "nats from ICL that answers to other queries leave",
-    within=SIZE,
-)
+_add("kl_icl_zero_shot", "K(z)", "nats from ICL that zero-shot leaves, after temperature and biases", within=SIZE)
+_add("kl_icl_mismatched", "K(g of other queries)", "nats from ICL that answers to other queries leave", within=SIZE)
 _add = family(_next, _has_next, SIZE, by_subset=False)
 _add(
     "explained_next_token",
@@ -278,13 +262,7 @@ _add(
     "null: uniform, the demonstrations' label frequencies, zero-shot recalibrated on spare examples",
     default=False,
 )
-_add(
-    "kl_icl_null",
-    "K(null)",
-    "nats from ICL that a null leaves; `reference` names it",
-    default=False,
-    within=SIZE,
-)
+_add("kl_icl_null", "K(null)", "nats from ICL that a null leaves; `reference` names it", default=False, within=SIZE)
 _add(
     "explained_raw_null",
     "explained_raw, by the same answers",

@@ -70,11 +70,7 @@ def measure_cell(
 def _replays(bench: Bench, own: Result, reference: LearnerSpec | None, names: Sequence[str]) -> Replays:
     if reference is None or own.learning == reference or own.learned.predictions_only:
         return {}
-    return (
-        read_replays(bench, own.trace, bench.result(reference).trace, names)
-        if set(REPLAYS) & set(names)
-        else {}
-    )
+    return read_replays(bench, own.trace, bench.result(reference).trace, names) if set(REPLAYS) & set(names) else {}
 
 
 def _check_finite(result: Result) -> None:

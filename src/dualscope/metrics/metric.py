@@ -109,11 +109,7 @@ def metric(
 
 
 def family(
-    compute: Compute,
-    applies: Applies,
-    within: Bounds = ANYWHERE,
-    by_subset: bool = True,
-    reads_twice: bool = False,
+    compute: Compute, applies: Applies, within: Bounds = ANYWHERE, by_subset: bool = True, reads_twice: bool = False
 ) -> Callable[..., Metric]:
     """Registers the metrics that one function computes: ``add(name, formula, about, default=True)``."""
 

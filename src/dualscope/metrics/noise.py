@@ -113,21 +113,11 @@ _add(
     "sum |d| / sum |d - d'|, d = g.attn_out - z.attn_out, d' the same with all sums in another order",
     "signal to noise of the change of outputs; the aggregate is the weakest layer's",
 )
+_add("snr_centered", "the same of d less its mean over queries", "signal to noise of what sim_aou_centered compares")
 _add(
-    "snr_centered",
-    "the same of d less its mean over queries",
-    "signal to noise of what sim_aou_centered compares",
+    "snr_orthogonal", "the same of d without z - b_o's direction", "signal to noise of what sim_aou_orthogonal compares"
 )
-_add(
-    "snr_orthogonal",
-    "the same of d without z - b_o's direction",
-    "signal to noise of what sim_aou_orthogonal compares",
-)
-_add(
-    "snr_scores",
-    "the same of attn_scores",
-    "signal to noise of the change of scores: of sim_am_delta and alpha",
-)
+_add("snr_scores", "the same of attn_scores", "signal to noise of the change of scores: of sim_am_delta and alpha")
 _add(
     "snr_low_layers",
     f"layers with snr or snr_scores < {SNR_THRESHOLD:g}",

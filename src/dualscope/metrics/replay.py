@@ -47,10 +47,7 @@ def read_replays(bench: Bench, own: Trace, reference: Trace, names: Collection[s
     for name in REPLAYS:
         if name in names:
             part = parts[name]
-            layers = [
-                replayed(bench.model, bench.lesson, zero + only(part, layer))
-                for layer in range(zero.shape[1])
-            ]
+            layers = [replayed(bench.model, bench.lesson, zero + only(part, layer)) for layer in range(zero.shape[1])]
             found[name] = replayed(bench.model, bench.lesson, zero + part), torch.stack(layers)
     return found
 
@@ -93,12 +90,7 @@ _add(
     "share of ICL's effect on the answers that comes through the direction of the learner's change",
     default=False,
 )
-_add(
-    "replay_without",
-    "the same with that part taken away",
-    "share that is left without that direction",
-    default=False,
-)
+_add("replay_without", "the same with that part taken away", "share that is left without that direction", default=False)
 _add(
     "replay_along_mismatched",
     "replay_along, along the change that the learner makes to another query",

@@ -8,13 +8,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from dualscope.core.specification import (
-    SPECIFICATIONS,
-    Centring,
-    Dimensions,
-    LayerWeights,
-    Specification,
-)
+from dualscope.core.specification import SPECIFICATIONS, Centring, Dimensions, LayerWeights, Specification
 from dualscope.core.statistics import COSINE
 from dualscope.metrics.attention_output import out_of_reach, outputs
 from dualscope.metrics.case import Case

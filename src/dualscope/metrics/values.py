@@ -23,9 +23,7 @@ class PerQuery:
 
     metric: str
     values: Tensor  # [queries], [queries, layers] or [queries, layers, heads]
-    reference: LearnerSpec | str | None = (
-        None  # another learner, or what else the number is of (a label word)
-    )
+    reference: LearnerSpec | str | None = None  # another learner, or what else the number is of (a label word)
     weights: Tensor | None = None  # the same shape
     over_layers: Literal["mean", "min", "none"] = "mean"  # how layers make the aggregate row
     scale: float = 1.0  # for counts: the number of queries
@@ -41,9 +39,7 @@ class Pooled:
     metric: str
     parts: Tensor  # [queries, parts]
     combine: Callable[[np.ndarray], np.ndarray]  # [..., parts] of sums -> [...]
-    reference: LearnerSpec | str | None = (
-        None  # another learner, or what else the number is of (a label word)
-    )
+    reference: LearnerSpec | str | None = None  # another learner, or what else the number is of (a label word)
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,7 @@ class Logged:
 
     metric: str
     values: Tensor  # [], [layers] or [steps, layers]
-    reference: LearnerSpec | str | None = (
-        None  # another learner, or what else the number is of (a label word)
-    )
+    reference: LearnerSpec | str | None = None  # another learner, or what else the number is of (a label word)
 
 
 @dataclass(frozen=True)

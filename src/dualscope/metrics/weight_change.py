@@ -40,14 +40,10 @@ def by_layer(changes: Mapping[str, Tensor], only: set[str]) -> ByLayer:
 
 
 def dot(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensor:
-    return torch.stack(
-        [(a * b.to(a.device)).sum() for a, b in zip(left.values(), right.values(), strict=True)]
-    ).sum()
+    return torch.stack([(a * b.to(a.device)).sum() for a, b in zip(left.values(), right.values(), strict=True)]).sum()
 
 
-def similarity(
-    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], layers: int
-) -> tuple[Tensor, Tensor]:
+def similarity(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], layers: int) -> tuple[Tensor, Tensor]:
     """The cosine of each layer's changes, [layers], and its mean with the other's other layers: [layers].
 
     NaN where a layer has no weight that both change, or one of them by nothing.
@@ -130,8 +126,5 @@ _add(
     default=False,
 )
 _add(
-    "sim_dw_mismatched",
-    "mean over k != l of cos(dW_l, dW'_k)",
-    "null of sim_dw: another layer's change",
-    default=False,
+    "sim_dw_mismatched", "mean over k != l of cos(dW_l, dW'_k)", "null of sim_dw: another layer's change", default=False
 )

@@ -101,9 +101,7 @@ class ContextPatch:
         return model.intervened(self)
 
     def randomised(self, seed: int, draw: int) -> ContextPatch:
-        raise InputError(
-            "'context-patch' is an identity, of any model: a random one in its place shows nothing"
-        )
+        raise InputError("'context-patch' is an identity, of any model: a random one in its place shows nothing")
 
     def factors(self, queries: Sequence[str]) -> list[dict[str, tuple[Tensor, Tensor]]]:
         """By layer and weight, once the patched model has read these queries: dW = left right^T of each query, as
@@ -139,15 +137,13 @@ class ContextPatch:
         def on_output(_module: nn.Module, _args: tuple[Tensor, ...], output: Tensor) -> Tensor:
             batch = len(session.query_ids)
             whole = output.view(batch, -1, output.shape[-1])
-            return put(
-                whole, session.acts, lambda rows: rows + self._vector(session, layer, middle, there)
-            ).view(output.shape)
+            return put(whole, session.acts, lambda rows: rows + self._vector(session, layer, middle, there)).view(
+                output.shape
+            )
 
         def on_block(_: nn.Module, __: Any, output: Any) -> Any:
             hidden = first_of(output)
-            changed = put(
-                hidden, session.acts, lambda rows: rows + self._vector(session, layer, middle, there)
-            )
+            changed = put(hidden, session.acts, lambda rows: rows + self._vector(session, layer, middle, there))
             return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
         for module in mlp.inputs.values():

@@ -121,12 +121,7 @@ for _family in (
         adapter="gpt_neo",
     ),
     Family(
-        "gptj",
-        blocks="transformer.h",
-        attention="attn",
-        output="out_proj",
-        final=("transformer.ln_f",),
-        adapter="gptj",
+        "gptj", blocks="transformer.h", attention="attn", output="out_proj", final=("transformer.ln_f",), adapter="gptj"
     ),
     Family(
         "bloom",
@@ -172,11 +167,7 @@ for _family in (
         needs_mask=True,
     ),
     Family(
-        "persimmon",
-        fused="query_key_value",
-        layout="interleaved",
-        output="dense",
-        final=("model.final_layernorm",),
+        "persimmon", fused="query_key_value", layout="interleaved", output="dense", final=("model.final_layernorm",)
     ),
     Family(
         "gpt_bigcode",
@@ -212,9 +203,7 @@ def family_of(hf: Any) -> Family:
         return by_structure(hf, kind, config)
     family = FAMILIES[kind]
     if not isinstance(family, Family):
-        raise InputError(
-            f"the entry of '{kind}' in the family table is a {type(family).__name__}, not a Family"
-        )
+        raise InputError(f"the entry of '{kind}' in the family table is a {type(family).__name__}, not a Family")
     if family.configured is not None:
         family = family.configured(family, config)
     check_entry(hf, family)

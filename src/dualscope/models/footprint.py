@@ -17,9 +17,7 @@ TRAINED_TWICE = 10**9
 BATCH_TOKENS = {"cpu": 4096, "cuda": 8192}  # about as many are read at once, however many queries they are
 WIDENED = {"cpu": 2**18, "cuda": 2**24}  # numbers of a tensor that metrics look at at once, in float64
 HELD = 9  # such tensors at once, at most
-KEPT = (
-    64  # a tensor of a trace may take this part of the memory beside the weights; a larger one goes to a file
-)
+KEPT = 64  # a tensor of a trace may take this part of the memory beside the weights; a larger one goes to a file
 DRAWS_SHARE = 0.5  # of the memory beside the weights, for draws that are learned from at once
 LIBRARIES = 600 * 2**20  # of a process that computes on the CPU: Python, torch, transformers, Arrow
 
@@ -91,9 +89,7 @@ class Demand:
     others: int = 0  # of these, other learners': changes of keys and values
     training: TrainingDemand = TrainingDemand()
     device: Literal["cpu", "cuda"] = "cuda"  # a GPU keeps changes beside the weights, and records its steps
-    memory: int | None = (
-        None  # bytes that the device has in all; None: not known, and all traces are held in it
-    )
+    memory: int | None = None  # bytes that the device has in all; None: not known, and all traces are held in it
     draws: int = 1  # of an intervention, learned from at once where memory has room for as many
 
     @property
@@ -192,9 +188,7 @@ class DrawBytes:
     work: int  # of its share of a step, or of the encoding of its context: whichever needs most
 
     @classmethod
-    def of(
-        cls, shape: Shape, itemsize: int, how: TrainingDemand | None, tokens: int, context_tokens: int
-    ) -> DrawBytes:
+    def of(cls, shape: Shape, itemsize: int, how: TrainingDemand | None, tokens: int, context_tokens: int) -> DrawBytes:
         """``how`` it is trained on, if at all; ``tokens`` of its longest training sequence."""
         wide = max(itemsize, FULL)
         learned = 3 * shape.parameters if how and how.everything else shape.learned

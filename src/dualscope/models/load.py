@@ -149,9 +149,7 @@ def _check_header(source: ModelSource, config: Any, files: list[Path]) -> None:
     for field in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
         value = getattr(inner, field, None)
         if not isinstance(value, int) or value < 1:
-            raise InputError(
-                f"model '{source.name}': its config.json: {field}: a number above 0, not {value!r}"
-            )
+            raise InputError(f"model '{source.name}': its config.json: {field}: a number above 0, not {value!r}")
     if inner.num_hidden_layers > len(header):
         raise InputError(
             f"model '{source.name}': its config.json asks for {inner.num_hidden_layers} layers, and its files hold "

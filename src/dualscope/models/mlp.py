@@ -83,9 +83,7 @@ def _watch(model: Model, silent: bool) -> list[_Watched]:
     return found
 
 
-def _attach(
-    model: Model, layer: int, block: nn.Module, watched: _Watched, silent: bool, stack: ExitStack
-) -> None:
+def _attach(model: Model, layer: int, block: nn.Module, watched: _Watched, silent: bool, stack: ExitStack) -> None:
     inside = set(model.attentions[layer].modules())
     path = f"{model.family.blocks}.{layer}"
 

@@ -67,9 +67,7 @@ class Model:
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
         if self.family.positions != "alibi" and "position_ids" not in self._accepts:
-            raise InputError(
-                f"{name}: {type(hf).__name__} takes no position_ids, so a context cannot be shared"
-            )
+            raise InputError(f"{name}: {type(hf).__name__} takes no position_ids, so a context cannot be shared")
 
     @classmethod
     def from_hf(cls, module: nn.Module, tokenizer: Any, name: str = "module") -> "Model":
@@ -192,9 +190,7 @@ class Model:
     def activations_without_jvp(self) -> list[nn.Module]:
         return without_jvp(self.hf)
 
-    def parts(
-        self, layers: Iterable[int] | None = None, roles: Sequence[Qkv] = ("key", "value")
-    ) -> list[Part]:
+    def parts(self, layers: Iterable[int] | None = None, roles: Sequence[Qkv] = ("key", "value")) -> list[Part]:
         """The key and value weights and biases (or those of ``roles``) of all layers or of some."""
         wanted = range(self.n_layers) if layers is None else layers
         return [part for layer in wanted for role in roles for part in parts_of(self, layer, role)]

@@ -59,9 +59,7 @@ def _redraw(hf: Any, weights: Weights, kept: set[str]) -> None:
         if name in kept:
             continue
         if name not in weights:
-            raise InputError(
-                f"the weight '{name}' is not part of {type(hf).__name__}: no variant can redraw it"
-            )
+            raise InputError(f"the weight '{name}' is not part of {type(hf).__name__}: no variant can redraw it")
         parameter.copy_(weights[name].to(parameter.dtype))  # narrowed first: less to bring to the device
 
 

@@ -56,9 +56,7 @@ def logits_of(model: Model, lesson: "Lesson", queries: int = 4, eager: bool = Tr
                 rows["captured"].append(model.forward(full, keep=1))
             after = Session(prefix=prefix, start=len(prefix), read=len(own) - 1, final=len(own) - 1)
             with capturing(model, after):
-                rows["shared"].append(
-                    model.forward(torch.tensor([own], device=model.device), len(prefix), keep=1)
-                )
+                rows["shared"].append(model.forward(torch.tensor([own], device=model.device), len(prefix), keep=1))
             rows["readout"].append(model.readout(after.seen["residual"][model.n_layers - 1][:, None]))
     found = {name: torch.cat([row[:, -1].cpu().double() for row in those]) for name, those in rows.items()}
     return Logits(**found, calls=session.calls)

@@ -99,9 +99,7 @@ class Part:
             tensor = tensor.T
         if self.rows is None:
             return tensor
-        found: Tensor = tensor.unflatten(0, (self.rows.blocks, self.rows.size))[
-            :, self.rows.first : self.rows.last
-        ]
+        found: Tensor = tensor.unflatten(0, (self.rows.blocks, self.rows.size))[:, self.rows.first : self.rows.last]
         return found
 
     def view_output(self, output: Tensor) -> Tensor:

@@ -20,9 +20,7 @@ def refuse(hf: Any, kind: str, config: Any) -> None:
     layers = _layer_kinds(config)
     others = {name: n for name, n in layers.items() if name not in _SOFTMAX}
     which = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in others.items())
-    of_all = (
-        f"{which}, of {config.num_hidden_layers} layers" if which else f"{config.num_hidden_layers} layers"
-    )
+    of_all = f"{which}, of {config.num_hidden_layers} layers" if which else f"{config.num_hidden_layers} layers"
     if others and all(name in _CHOOSING for name in others):
         raise InputError(
             f"the architecture '{kind}' chooses or compresses the tokens that are attended to ({of_all}): which they "
@@ -69,9 +67,7 @@ def by_structure(hf: Any, kind: str, config: Any) -> Family:
         for path, module in block.named_modules()
         if path and (_child(module, _KEYS) or _child(module, _FUSED)) and _child(module, _OUTPUTS)
     )
-    attention, module = _first(
-        attentions, kind, f"keys ({', '.join(_KEYS + _FUSED)}) and an output projection"
-    )
+    attention, module = _first(attentions, kind, f"keys ({', '.join(_KEYS + _FUSED)}) and an output projection")
     fused = None if _child(module, _KEYS) else _child(module, _FUSED)
     shared = getattr(config, "num_key_value_heads", None) == 1  # then there is one order only
     if fused == "query_key_value" or (fused == "c_attn" and not shared):
@@ -166,9 +162,7 @@ def _part(family: Family, field: str, path: str, parent: nn.Module) -> nn.Module
     try:
         return parent.get_submodule(path)
     except AttributeError:
-        known = [
-            name for name, _ in parent.named_modules() if name and not any(map(str.isdigit, name.split(".")))
-        ]
+        known = [name for name, _ in parent.named_modules() if name and not any(map(str.isdigit, name.split(".")))]
         raise InputError(
             f"the family '{family.name}': {field}={path!r} is not in {type(parent).__name__}: {suggest(path, known)}"
         ) from None

@@ -37,9 +37,7 @@ class Trace:
     attn_scores: Tensor  # [queries, layers, heads, tokens]
     lengths: Tensor  # [queries]
     residual: Tensor  # [queries, layers, width]
-    label_logprobs: (
-        Tensor  # [queries, classes]: the mean log-probability of each label's tokens, of all tokens
-    )
+    label_logprobs: Tensor  # [queries, classes]: the mean log-probability of each label's tokens, of all tokens
     labels: Tensor  # [queries]
     query_ids: tuple[str, ...]
     label_logprobs_at_layer: Tensor | None = (
@@ -74,9 +72,7 @@ class Trace:
     def map(self, change: Callable[[Tensor], Tensor]) -> "Trace":
         """The same trace with a function applied to each of its tensors."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        tensors: dict[str, Any] = {
-            n: change(value) for n, value in values.items() if isinstance(value, Tensor)
-        }
+        tensors: dict[str, Any] = {n: change(value) for n, value in values.items() if isinstance(value, Tensor)}
         return replace(self, **tensors, extras={name: change(value) for name, value in self.extras.items()})
 
     def to(self, device: str | torch.device) -> "Trace":
@@ -84,9 +80,9 @@ class Trace:
 
     def save(self, path: Path | str) -> None:
         """As one safetensors file, some queries after others; query ids, which are text, go to its header."""
-        tensors = {
-            f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
-        } | {f"extras.{name}": value for name, value in self.extras.items()}
+        tensors = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)} | {
+            f"extras.{name}": value for name, value in self.extras.items()
+        }
         header = {"query_ids": "\n".join(self.query_ids)}
         if self.first_window is not None:
             header["first_window"] = str(self.first_window)
@@ -100,6 +96,4 @@ class Trace:
             header = file.metadata() or {}
         ids, window = tuple(header["query_ids"].split("\n")), header.get("first_window")
         extras = {name.removeprefix("extras."): tensors.pop(name) for name in list(tensors) if "." in name}
-        return cls(
-            **tensors, query_ids=ids, first_window=None if window is None else int(window), extras=extras
-        )
+        return cls(**tensors, query_ids=ids, first_window=None if window is None else int(window), extras=extras)

@@ -50,12 +50,7 @@ def note_training(
 
 
 def note_curve(
-    results: Results,
-    training: Training,
-    measure: str,
-    series: str,
-    seeds: Sequence[int],
-    panel: str = "training",
+    results: Results, training: Training, measure: str, series: str, seeds: Sequence[int], panel: str = "training"
 ) -> None:
     """Rows of a measure that was watched."""
     for step, values in training.curve(measure).items():
@@ -76,9 +71,7 @@ def falls(curve: Mapping[int, Sequence[float]], part: float = 0.2) -> list[float
     if len(last) < 4:
         return [math.nan] * len(last[0])
     half = len(last) // 2
-    means = [
-        [sum(copy) / len(copy) for copy in zip(*some, strict=True)] for some in (last[:half], last[half:])
-    ]
+    means = [[sum(copy) / len(copy) for copy in zip(*some, strict=True)] for some in (last[:half], last[half:])]
     return [1 - after / before if before else 0.0 for before, after in zip(*means, strict=True)]
 
 
@@ -103,9 +96,7 @@ def check_appeared(results: Results, name: str, appeared: Sequence[int | None]) 
     )
 
 
-def check_rest(
-    results: Results, claim: str, curve: Mapping[int, Sequence[float]], within: float = LOSS_WITHIN
-) -> None:
+def check_rest(results: Results, claim: str, curve: Mapping[int, Sequence[float]], within: float = LOSS_WITHIN) -> None:
     """That a training's curve has come to rest; where it has not, by how much each seed's still falls.
 
     >>> results = Results("demo")
@@ -122,19 +113,14 @@ def check_rest(
 
 
 def check_rests(
-    results: Results,
-    name: str,
-    losses: Mapping[int, Sequence[float]],
-    errors: Mapping[int, Sequence[float]],
+    results: Results, name: str, losses: Mapping[int, Sequence[float]], errors: Mapping[int, Sequence[float]]
 ) -> None:
     """That a training on prompts has come to rest, by both rules."""
     check_rest(results, f"{name}: {LOSS_RESTS}", losses)
     check_rest(results, f"{name}: {ERROR_RESTS}", errors, ERROR_WITHIN)
 
 
-def when_equal(
-    losses: Mapping[float, float], others: Mapping[float, float], level: float
-) -> tuple[float, float]:
+def when_equal(losses: Mapping[float, float], others: Mapping[float, float], level: float) -> tuple[float, float]:
     """The step at which a curve first falls to ``level``, between measured steps, and another curve's value there.
 
     >>> when_equal({0: 1.0, 100: 0.5, 200: 0.1}, {0: 9.0, 100: 5.0, 200: 1.0}, 0.75)

@@ -41,9 +41,7 @@ def _distinct(given: tuple[int, ...]) -> tuple[int, ...]:
 Seeds = Annotated[options.Seeds, BeforeValidator(_few), AfterValidator(_distinct)]
 
 
-Steps = Annotated[
-    int, Field(ge=1, le=100_000_000)
-]  # a type, because a default of its own would drop a field's bounds
+Steps = Annotated[int, Field(ge=1, le=100_000_000)]  # a type, because a default of its own would drop a field's bounds
 
 
 class Experiment(BaseModel):
@@ -82,9 +80,7 @@ class Experiment(BaseModel):
         """How many times ``run`` advances its progress."""
         return self.steps * self.trainings
 
-    def run(
-        self, advance: Advance = silent, checkpoints: Path | None = None, conclude: bool = True
-    ) -> Results:
+    def run(self, advance: Advance = silent, checkpoints: Path | None = None, conclude: bool = True) -> Results:
         """All of it; what is found in ``checkpoints`` is gone on with. A part of an experiment concludes nothing."""
         results = Results(self.name)
         self.carry_out(results, Workplace(resolve(self.device), advance, checkpoints, self.compiled))

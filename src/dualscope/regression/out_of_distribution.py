@@ -58,11 +58,7 @@ def judge_shifts(results: Results, level: float) -> None:
         if not plain or name == UNSHIFTED or name in FEWER_THAN_D:
             continue
         shifted, least = (_longest(results, name, learner) for learner in (TRANSFORMER, LEAST_SQUARES))
-        borne = [
-            seed
-            for seed, error in shifted.items()
-            if plain[seed] <= level and error <= 2 * plain[seed] + 0.05
-        ]
+        borne = [seed for seed, error in shifted.items() if plain[seed] <= level and error <= 2 * plain[seed] + 0.05]
         means = " against ".join(shown(*interval(list(of.values()))) for of in (shifted, plain))
         results.check(
             f"linear, {name}: error at most twice that without a shift, and 0.05",

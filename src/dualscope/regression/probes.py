@@ -16,8 +16,7 @@ def fit_probe(states: Tensor, wanted: Tensor, penalty: float = PENALTY) -> Tenso
     width = inner.shape[-1]
     size = inner.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
     found: Tensor = torch.linalg.solve(
-        inner + penalty * size * torch.eye(width, dtype=inner.dtype, device=inner.device),
-        inputs.mT @ wanted.double(),
+        inner + penalty * size * torch.eye(width, dtype=inner.dtype, device=inner.device), inputs.mT @ wanted.double()
     )
     return found
 

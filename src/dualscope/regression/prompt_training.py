@@ -31,9 +31,7 @@ class Curriculum:
 
     until: int = 0
     stages: int = 9
-    start: float = (
-        0.1  # share of the inputs at the beginning: with a quarter of 20 some seeds never leave the plateau
-    )
+    start: float = 0.1  # share of the inputs at the beginning: with a quarter of 20 some seeds never leave the plateau
 
     def at(self, step: int, d: int, points: int) -> tuple[int, int]:
         """How many inputs are not zero, and how long prompts are."""
@@ -105,8 +103,7 @@ def train_on_prompts(
 def guesses_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256) -> Tensor:
     """The guess of every y, in float32: [copies, tasks, points], on the CPU."""
     parts = [
-        model(x, y).float().cpu()
-        for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True)
+        model(x, y).float().cpu() for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True)
     ]
     return torch.cat(parts, 1)
 
@@ -125,10 +122,7 @@ def summed_up_states_of(model: Gpt2Learner, prompts: Prompts, at_once: int = 256
     [copies, tasks, 2 width], on the CPU. The last y, which is asked for, is not among them.
     """
     return _by_layer(
-        model,
-        prompts,
-        lambda state: torch.cat([state[..., -2, :], state[..., 1:-1:2, :].mean(-2)], -1),
-        at_once,
+        model, prompts, lambda state: torch.cat([state[..., -2, :], state[..., 1:-1:2, :].mean(-2)], -1), at_once
     )
 
 
@@ -140,9 +134,7 @@ def all_states_of(model: Gpt2Learner, prompts: Prompts) -> Tensor:
     return torch.stack(model.hidden(pair_tokens(prompts.x, prompts.y), keep=True))[..., :-1, :]
 
 
-def _by_layer(
-    model: Gpt2Learner, prompts: Prompts, kept: Callable[[Tensor], Tensor], at_once: int
-) -> list[Tensor]:
+def _by_layer(model: Gpt2Learner, prompts: Prompts, kept: Callable[[Tensor], Tensor], at_once: int) -> list[Tensor]:
     """What is ``kept`` of every layer's states [copies, tasks, tokens, width], some prompts at a time."""
     parts = []
     for x, y in zip(prompts.x.split(at_once, 1), prompts.y.split(at_once, 1), strict=True):

@@ -113,10 +113,7 @@ class Results:
         return cls(
             stored["experiment"],
             stored["rows"],
-            [
-                ResultTable(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])))
-                for t in stored["tables"]
-            ],
+            [ResultTable(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"]))) for t in stored["tables"]],
             [Check(**check) for check in stored["checks"]],
             [Figure(**figure) for figure in stored["figures"]],
             stored["notes"],
@@ -153,11 +150,7 @@ class Results:
             # A curve's mean is over all of its seeds, also where one was trained for longer.
             if key[3] == "step" and {None, *rows} != seeds[key[:3]]:
                 rows.pop(None, None)
-            own = [
-                row
-                for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0])
-                if seed is not None
-            ]
+            own = [row for seed, row in sorted(rows.items(), key=lambda i: i[0] is None or i[0]) if seed is not None]
             whole.rows += own
             if own and None in rows:
                 whole.rows.append(_over_seeds(rows[None], own))
@@ -192,9 +185,7 @@ class Results:
 
     def summed_up(self, series: str, metric: str) -> tuple[float, float, float]:
         """Adds the row with the mean and interval of rows that were added seed by seed, and returns them."""
-        own = [
-            r for r in self.rows if r["series"] == series and r["metric"] == metric and r["seed"] is not None
-        ]
+        own = [r for r in self.rows if r["series"] == series and r["metric"] == metric and r["seed"] is not None]
         mean, low, high = interval([row["value"] for row in own])
         first = own[0]
         where: dict[str, Any] = {"panel": first["panel"], "x_name": first["x_name"], "x": first["x"]}

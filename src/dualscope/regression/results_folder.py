@@ -49,13 +49,9 @@ def save(
     kept = results.as_dict()
     told = {name: kept[name] for name in ("checks", "figures", "tables", "notes")}
     told |= {"seconds": round(seconds, 1), "quick": quick, "claim": claims().get(results.experiment, "")}
-    run.write_json(
-        PROVENANCE, {**software(), "where": {"device": experiment.device}, **told, **(about or {})}
-    )
+    run.write_json(PROVENANCE, {**software(), "where": {"device": experiment.device}, **told, **(about or {})})
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd", compression_level=19
-    )
+    pq.write_table(pa.Table.from_pylist(results.rows, schema=SCHEMA), sink, compression="zstd", compression_level=19)
     run.folder.write(ROWS, bytes(sink.getvalue()))
     return Path(place)
 
@@ -76,9 +72,7 @@ def check_place(place: str | Path, name: str, experiment: "Experiment") -> None:
         raise InputError(f"--out {place}: holds a study's run; give a folder of its own")
     there = _stored(run, place)
     if there and there.get("experiment") != name:
-        raise InputError(
-            f"--out {place}: holds the experiment '{there.get('experiment')}'; give a folder of its own"
-        )
+        raise InputError(f"--out {place}: holds the experiment '{there.get('experiment')}'; give a folder of its own")
     if run.folder.exists(ROWS):
         for field, value in yaml.safe_load(_settings(name, experiment)).items():
             if field not in WHERE and there.get(field) != value:

@@ -12,7 +12,5 @@ def shipped_runs() -> dict[str, Path]:
     """experiment -> its run folder, of the full size."""
     found = {path.parent.name: path.parent for path in sorted(SHIPPED.glob("*/regression.parquet"))}
     if not found:
-        raise InputError(
-            f"this installation has no shipped regression results; run `{called('regression')}` instead"
-        )
+        raise InputError(f"this installation has no shipped regression results; run `{called('regression')}` instead")
     return found

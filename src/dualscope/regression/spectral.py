@@ -99,18 +99,14 @@ class SpectralAdam(torch.optim.Optimizer):
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(flat), torch.zeros_like(flat)
             state["average"] = flat.detach().clone()
         state["step"] += 1
-        update, ahead = self._adams(
-            flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], group["betas"]
-        )
+        update, ahead = self._adams(flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], group["betas"])
         for (rows, columns), blocks in self.alike.items():
             turned = orthogonal(torch.stack([block.view(ahead) for block in blocks]))
             turned = turned * (0.2 * max(rows, columns) ** 0.5)
             for block, one in zip(blocks, turned, strict=True):
                 block.view(update).copy_(one)
         share = 1 / (self.average * state["step"]).clamp(min=1)
-        rate = torch.as_tensor(
-            group["lr"], device=flat.device
-        )  # of a number, a compiler would make a constant
+        rate = torch.as_tensor(group["lr"], device=flat.device)  # of a number, a compiler would make a constant
         self._moved(flat.detach(), update, state["average"], rate, share)
 
     @contextmanager

@@ -94,9 +94,7 @@ class Workplace:
         return Workplace(self.device, self.advance, where, self.compiled)
 
 
-def drawn_ahead(
-    batch: int, draw: Callable[[int, int], tuple[Tensor, ...]]
-) -> Callable[[int], tuple[Tensor, ...]]:
+def drawn_ahead(batch: int, draw: Callable[[int, int], tuple[Tensor, ...]]) -> Callable[[int], tuple[Tensor, ...]]:
     """``draw(step, tasks)`` gives tensors [copies, tasks, ...]; here for many steps at once, and handed out by step.
 
     A draw is many small kernels, which take as long for a few tasks as for many. What a step sees depends on the step
@@ -188,17 +186,13 @@ def train(
     return Training(step, seconds, kept.log)
 
 
-def _optimizer(
-    model: nn.Module, schedule: Schedule, rate: float | Tensor, place: Workplace
-) -> torch.optim.Optimizer:
+def _optimizer(model: nn.Module, schedule: Schedule, rate: float | Tensor, place: Workplace) -> torch.optim.Optimizer:
     betas = (0.9, schedule.beta2)
     if schedule.spectral:
         (flat,) = model.parameters()
         blocks: list[Block] = model.matrices()  # type: ignore[operator]
         return SpectralAdam(flat, blocks, rate, betas, schedule.average, place.compiled)
-    options: dict[str, Any] = (
-        {"fused": True, "capturable": True} if place.device.type == "cuda" else {"foreach": True}
-    )
+    options: dict[str, Any] = {"fused": True, "capturable": True} if place.device.type == "cuda" else {"foreach": True}
     return torch.optim.Adam(model.parameters(), lr=rate, betas=betas, **options)
 
 

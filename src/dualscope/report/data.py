@@ -51,7 +51,4 @@ def _names(places: Sequence[str | Path]) -> list[str]:
         names = ["/".join(p[-depth:]) for p in parts]
         if len(set(names)) == len(names):
             return names
-    return [
-        f"{name} ({names[: i + 1].count(name)})" if name in names[:i] else name
-        for i, name in enumerate(names)
-    ]
+    return [f"{name} ({names[: i + 1].count(name)})" if name in names[:i] else name for i, name in enumerate(names)]

@@ -36,22 +36,14 @@ def latex_table(data: Data) -> str:
     for subject in data.subjects:
         for verdict in subject.verdicts()[:1]:
             for answer in verdict["answers"]:
-                decided = next(
-                    (c for c in answer["comparisons"] if c["control"] == answer["decided_by"]), None
-                )
+                decided = next((c for c in answer["comparisons"] if c["control"] == answer["decided_by"]), None)
                 against = "--" if decided is None else f"{escaped(decided['control'])}"
                 control = None if decided is None else decided["control_value"]
                 cells = [escaped(subject.name)] if data.side_by_side else []
                 cells += [escaped(answer["task"]), rf"\texttt{{{escaped(answer['learner'])}}}"]
                 cells += [_number(answer["value"]), against, _number(control)]
                 lines.append(" & ".join([*cells, escaped(answer["answer"])]) + r" \\")
-    heads = ["model"] * data.side_by_side + [
-        "task",
-        "learner",
-        escaped(PRIMARY),
-        "nearest control",
-        "its value",
-    ]
+    heads = ["model"] * data.side_by_side + ["task", "learner", escaped(PRIMARY), "nearest control", "its value"]
     columns = "l" * (len(heads) - 3) + "rlrl"
     return "\n".join(
         [

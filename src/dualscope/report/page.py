@@ -84,9 +84,7 @@ def render(data: Data) -> str:
     named = {name for section in sections for chart in section.charts() for name in chart.metrics}
     learnings = [who for subject in data.subjects for who in subject.learnings.values()]
     plotly = get_plotlyjs()
-    script = "".join(
-        (TEMPLATES / name).read_text(encoding="utf-8") for name in ("plots.js", "page.js", "queries.js")
-    )
+    script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("plots.js", "page.js", "queries.js"))
     return str(
         _environment()
         .get_template("page.html.j2")

@@ -62,8 +62,7 @@ class Publications:
 def publications() -> Publications:
     content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     figures = tuple(
-        PublishedFigure(**{**entry, "per_layer": tuple(entry.get("per_layer", ()))})
-        for entry in content.pop("entries")
+        PublishedFigure(**{**entry, "per_layer": tuple(entry.get("per_layer", ()))}) for entry in content.pop("entries")
     )
     return Publications(**content, figures=figures)
 
@@ -87,9 +86,7 @@ def layer_traces(
                         "y": list(figure.per_layer),
                         "text": [f"layer {i} of {depth + 1}" for i in range(depth + 1)],
                         "line": {"color": PUBLISHED, "dash": DASH.get(learner, "dot"), "width": 1.3},
-                        "hovertemplate": "%{text}: %{y:.3f}<extra>"
-                        + plain(publications().label)
-                        + "</extra>",
+                        "hovertemplate": "%{text}: %{y:.3f}<extra>" + plain(publications().label) + "</extra>",
                     }
                 )
     return found

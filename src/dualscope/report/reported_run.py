@@ -86,9 +86,7 @@ class ReportedRun:
     def heads(self, cell: str, metric: str) -> list[Row]:
         """The rows of single heads of one metric."""
         table = self.run.rows([cell])
-        return list(
-            table.filter(pc.and_(pc.is_valid(table["head"]), pc.equal(table["metric"], metric))).to_pylist()
-        )
+        return list(table.filter(pc.and_(pc.is_valid(table["head"]), pc.equal(table["metric"], metric))).to_pylist())
 
     def table(self, cell: str) -> pa.Table:
         """A cell's rows without those of single heads, which few charts show."""

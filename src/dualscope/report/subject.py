@@ -28,17 +28,13 @@ class LabelledRow(SummaryRow):
 class Subject:
     """A model in a run, read and taught in one way: of several (read positions, precisions) each is a subject."""
 
-    def __init__(
-        self, source: ReportedRun, reading: Setting, several_runs: bool, alone: bool = False
-    ) -> None:
+    def __init__(self, source: ReportedRun, reading: Setting, several_runs: bool, alone: bool = False) -> None:
         self.source, self.model, self.reading = source, reading.model, reading
         self._palette: Palette | None = None
         # A model that was read in one way only is told by its name: its precision is among the facts of the run.
         said = {name: value for name, value in reading.unusual.items() if not (alone and name == "dtype")}
         options = ", ".join(f"{name} {value}" for name, value in said.items())
-        self.name = (
-            (f"{source.name}: " if several_runs else "") + self.model + (f" ({options})" if options else "")
-        )
+        self.name = (f"{source.name}: " if several_runs else "") + self.model + (f" ({options})" if options else "")
 
     @cached_property
     def all_rows(self) -> list[LabelledRow]:
@@ -92,9 +88,7 @@ class Subject:
         """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
         if not self.setting.holds(row):
             return False
-        return (
-            not self.several_rates or row["lr"] is None or row["lr"] == self.rates.get(row["task"], row["lr"])
-        )
+        return not self.several_rates or row["lr"] is None or row["lr"] == self.rates.get(row["task"], row["lr"])
 
     @cached_property
     def rows(self) -> list[LabelledRow]:
@@ -145,9 +139,7 @@ class Subject:
     def gradient_learners(self) -> list[str]:
         """The learners that the verdict is about: compared with in-context learning, and no control."""
         compared = {
-            row["label"]
-            for row in self.rows
-            if row["metric"] == "sim_aou" and row["reference"] == "in-context"
+            row["label"] for row in self.rows if row["metric"] == "sim_aou" and row["reference"] == "in-context"
         }
         return [name for name in self.learners if name in compared and self.role(name) == "hypothesis"]
 
@@ -200,9 +192,7 @@ def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
             readings = dict.fromkeys(Setting.of(row).reading for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
             models = Counter(reading.model for reading in readings)
-            found += [
-                Subject(source, reading, several, alone=models[reading.model] == 1) for reading in readings
-            ]
+            found += [Subject(source, reading, several, alone=models[reading.model] == 1) for reading in readings]
     shared = Palette(learning for subject in found for learning in subject.learnings.values())
     for subject in found:
         subject._palette = shared

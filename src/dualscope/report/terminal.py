@@ -54,9 +54,7 @@ def _names(rows: Sequence[SummaryRow]) -> list[str]:
     labels = {row["demo_labels"] for row in rows}
     shots = {row["shots"] for row in rows if row["shots"]}
     unusual = [Setting.of(row).unusual for row in rows]
-    varied = {
-        name for own in unusual for name in own if any(own[name] != other.get(name) for other in unusual)
-    }
+    varied = {name for own in unusual for name in own if any(own[name] != other.get(name) for other in unusual)}
     names = []
     for row, own in zip(rows, unusual, strict=True):
         parts = [label := learning_of(row).label]
@@ -79,9 +77,7 @@ def _rank(row: SummaryRow) -> int:
 
 def accuracy_table(rows: Sequence[SummaryRow]) -> Table:
     """Rows: task and learner. Columns: variants."""
-    return _table(
-        "accuracy", [row for row in rows if row["metric"] == "accuracy" and row["task"] != ALL_TASKS]
-    )
+    return _table("accuracy", [row for row in rows if row["metric"] == "accuracy" and row["task"] != ALL_TASKS])
 
 
 def similarity_table(rows: Sequence[SummaryRow], metric: str) -> Table:

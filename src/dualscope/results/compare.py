@@ -70,9 +70,7 @@ class Comparison:
 
     def table(self, *metrics: str) -> pa.Table:
         """The aggregate rows (of these metrics, or all): ``table().to_pandas()`` in a notebook."""
-        chosen = [
-            row for row in self.rows if row["layer"] is None and row["head"] is None and row["step"] is None
-        ]
+        chosen = [row for row in self.rows if row["layer"] is None and row["head"] is None and row["step"] is None]
         for metric in metrics:
             self._check(metric, chosen)
         wanted = [row for row in chosen if not metrics or row["metric"] in metrics]
@@ -81,11 +79,7 @@ class Comparison:
 
     def layers(self, metric: str) -> dict[str, np.ndarray]:
         """A metric layer by layer, [layers] a learner, layers counted from the input."""
-        chosen = [
-            row
-            for row in self.rows
-            if row["layer"] is not None and row["head"] is None and row["step"] is None
-        ]
+        chosen = [row for row in self.rows if row["layer"] is not None and row["head"] is None and row["step"] is None]
         self._check(metric, chosen)
         found: dict[str, dict[int, float]] = {}
         for row in chosen:
@@ -159,8 +153,7 @@ class Comparison:
         names = [name for name in SHOWN if any(metric == name for _, metric in value)]
         width = max(map(len, self.learned))
         lines = [
-            f"  {learner:{width}}  "
-            + "  ".join(f"{_cell(value.get((learner, name))):>{len(name)}}" for name in names)
+            f"  {learner:{width}}  " + "  ".join(f"{_cell(value.get((learner, name))):>{len(name)}}" for name in names)
             for learner in self.learned
         ]
         return "\n".join([head, f"  {'':{width}}  " + "  ".join(names), *lines])
@@ -232,16 +225,12 @@ def compare(
     if isinstance(model, str | Path):
         model = Model.load(str(model), variant=variant, device=device, dtype="auto")
     elif (variant, device) != ("trained", "auto"):
-        raise InputError(
-            "variant and device are chosen when a model is loaded, and this one is: Model.load(...)"
-        )
+        raise InputError("variant and device are chosen when a model is loaded, and this one is: Model.load(...)")
     given = task if isinstance(task, Episode) else None
     labelled = True
     if demonstrations is not None:
         if task is not None or isinstance(queries, int):
-            raise InputError(
-                "demonstrations stand in place of a task, and need queries: a list of texts, or of pairs"
-            )
+            raise InputError("demonstrations stand in place of a task, and need queries: a list of texts, or of pairs")
         given = own_episode(demonstrations, queries, labels, template, seed)
         labelled = not any(isinstance(query, str) for query in queries)
         if lr is None:
@@ -250,9 +239,7 @@ def compare(
     elif task is None:
         raise InputError("give a task, an episode, or demonstrations and queries of your own")
     elif not isinstance(queries, int) or labels is not None or template is not None:
-        raise InputError(
-            "queries, labels and template of your own need demonstrations of your own beside them"
-        )
+        raise InputError("queries, labels and template of your own need demonstrations of your own beside them")
     count = queries if isinstance(queries, int) else len(queries)
     if given is not None:
         shots, seed, count = given.shots, given.seed, len(given.queries)
@@ -266,9 +253,7 @@ def compare(
         recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
         lr = (
             recorded.get((model.name, task.name))
-            or choose_rate(
-                model, task, [seed], shots, queries=count, balanced=bool(episode.get("balanced"))
-            ).rate
+            or choose_rate(model, task, [seed], shots, queries=count, balanced=bool(episode.get("balanced"))).rate
         )
     asked_for = [interventions] if isinstance(interventions, str) else list(interventions)
     if asked_for and given is None:
@@ -278,9 +263,7 @@ def compare(
     chosen = expand(metrics, per_head)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
-    under_way = [
-        replace(learning, rate=lr if LEARNERS[learning.name].needs_rate else None) for learning in named
-    ]
+    under_way = [replace(learning, rate=lr if LEARNERS[learning.name].needs_rate else None) for learning in named]
     roles = {learning: role_of(learning) for learning in dict.fromkeys((ZERO_SHOT, IN_CONTEXT, *under_way))}
     learned: dict[str, Learned] = {}
     rows: list[ComparedRow] = []
@@ -290,13 +273,7 @@ def compare(
         found = measure_cell(bench, learning, beside, reference=reference, metrics=chosen, per_head=per_head)
         learned[learning.label] = found.result.learned
         rows += [
-            {
-                "learner": learning.label,
-                "control": learning.control,
-                "role": role,
-                "intervention": None,
-                **row,
-            }
+            {"learner": learning.label, "control": learning.control, "role": role, "intervention": None, **row}
             for row in found.rows
         ]
     for kind in asked_for:
@@ -312,17 +289,9 @@ def _responses(bench: Bench, kind: str, draws: int, roles: Mapping[LearnerSpec, 
 
     meter = ResponseMeter(ResponseBench(bench, kind, draws))
     hypotheses = [learning for learning, role in roles.items() if role == "hypothesis"]
-    plants = [
-        (plant_name(learning.label), learning) for learning in hypotheses if not cannot_be_planted(learning)
-    ]
+    plants = [(plant_name(learning.label), learning) for learning in hypotheses if not cannot_be_planted(learning)]
     return [
-        {
-            "learner": learning.label,
-            "control": learning.control,
-            "role": role,
-            "intervention": kind,
-            **row,
-        }
+        {"learner": learning.label, "control": learning.control, "role": role, "intervention": kind, **row}
         for learning, role in roles.items()
         if learning != ZERO_SHOT
         for row in meter.measure(learning, plants if role == "hypothesis" else ()).rows

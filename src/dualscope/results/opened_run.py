@@ -76,9 +76,7 @@ class Run(RunFolder):
             known = sorted({key[3] for subject in self._data.subjects for key in self._data.lines(subject)})
             raise InputError(f"no such metric by layer in this run: '{metric}': {suggest(metric, known)}")
         figure = new_figure(max(4.5, 3.4 * len(panels)), 3.4)
-        for axes, (subject, name, lines) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
+        for axes, (subject, name, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             for label, line in lines.items():
                 axes.plot(line.layers, line.values, marker="o", markersize=3, label=label)
                 axes.fill_between(line.layers, line.lows, line.highs, alpha=0.12)
@@ -91,9 +89,7 @@ class Run(RunFolder):
 
     def _lines(self, subject: Any, task: str, metric: str) -> dict[str, Any]:
         found = self._data.lines(subject)
-        return {
-            key[2]: line for key, line in found.items() if key[:2] == (task, "trained") and key[3] == metric
-        }
+        return {key[2]: line for key, line in found.items() if key[:2] == (task, "trained") and key[3] == metric}
 
     def _repr_html_(self) -> str:
         """The answer, and a small table: a line a learner and task, on trained weights."""
@@ -110,9 +106,7 @@ class Run(RunFolder):
                     lines.append(
                         f"<tr><th>{escape(subject.name)}</th><td>{escape(task)}</td><td>{escape(learner)}</td>{cells}</tr>"
                     )
-        heads = "".join(
-            f"<th>{escape(name)}</th>" for name in ("model", "task", "learner", *map(metric_title, SHOWN))
-        )
+        heads = "".join(f"<th>{escape(name)}</th>" for name in ("model", "task", "learner", *map(metric_title, SHOWN)))
         said = "<br>".join(map(escape, self.verdict.splitlines()))
         return f"<p>{said}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"
 

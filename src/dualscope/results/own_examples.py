@@ -64,9 +64,7 @@ def leave_one_out_rate(model: Model, episode: Episode) -> float:
         raise InputError("one demonstration leaves nothing to choose a rate on: give lr")
     scores: dict[float, tuple[int, float]] = dict.fromkeys(RATES, (0, 0.0))
     for index in range(min(len(shown), HELD_OUT)):
-        rest = Episode.of(
-            [*shown[:index], *shown[index + 1 :]], [shown[index]], task=episode.task, seed=episode.seed
-        )
+        rest = Episode.of([*shown[:index], *shown[index + 1 :]], [shown[index]], task=episode.task, seed=episode.seed)
         bench = Bench(model, make_lesson(rest, model.tokenizer, model.max_positions), want=frozenset())
         for rate in RATES:
             learning = identify("gd", rate=rate)

@@ -44,9 +44,7 @@ class Apart:
             found, error = self._line.recv()
         except (EOFError, OSError):
             self.end()
-            raise InputError(
-                "--isolate-plugins: a plugin's code ended the process that it is loaded in"
-            ) from None
+            raise InputError("--isolate-plugins: a plugin's code ended the process that it is loaded in") from None
         if error is not None:
             raise InputError(error)
         answer: T = found

@@ -35,16 +35,12 @@ class ChoiceJob(Choosing):
 
     def __str__(self) -> str:
         given = "" if self.options == "{}" else f" {self.options}"
-        return (
-            f"{self.model.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
-        )
+        return f"{self.model.name} · {self.task} · {self.learner}{given}: settings over {len(self.seeds)} seeds"
 
     def is_stored(self, run: RunFolder) -> bool:
         return is_choice(run.recall(self.path))
 
-    def compute(
-        self, model: Model, task: Task, run: RunFolder, heard: Callable[[str], None]
-    ) -> dict[str, Any]:
+    def compute(self, model: Model, task: Task, run: RunFolder, heard: Callable[[str], None]) -> dict[str, Any]:
         """What was tried is kept on the way, and the choice goes on from there if it is interrupted."""
         from dualscope.learners.trials import Trials
 
@@ -82,9 +78,7 @@ def choose(job: ChoiceJob, model: Model, task: Task, trials: Trials | None = Non
     ]
     benches = []
     for episode in episodes:
-        lesson = make_lesson(
-            episode, model.tokenizer, model.max_positions, gd_demonstrations=job.gd_demonstrations
-        )
+        lesson = make_lesson(episode, model.tokenizer, model.max_positions, gd_demonstrations=job.gd_demonstrations)
         benches.append(Bench(model, lesson, spare=spare_of(lesson, model, episodes), trials=trials))
     learner = LEARNERS[job.learner]()
     options = learner.options(**json.loads(job.options))

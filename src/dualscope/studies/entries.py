@@ -88,9 +88,7 @@ class ControlEntry(Strict):
     @property
     def against_itself(self) -> bool:
         """The same learner once more is compared with itself, unless the study says otherwise."""
-        return self.reference == "own" or (
-            self.reference is None and CONTROL_ROLES[self.control] == "ceiling"
-        )
+        return self.reference == "own" or (self.reference is None and CONTROL_ROLES[self.control] == "ceiling")
 
 
 class InterventionEntry(Strict):

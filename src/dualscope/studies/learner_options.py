@@ -27,18 +27,14 @@ def with_options(study: Study, given: Sequence[str]) -> Study:
             raise InputError(f"--option {text}: expected LEARNER.NAME=VALUE, as in gd.epochs=3")
         if all(entry.learner != learner for entry in entries):
             known = [entry.learner for entry in entries]
-            raise InputError(
-                f"--option {text}: the study has no learner '{learner}': {suggest(learner, known)}"
-            )
+            raise InputError(f"--option {text}: the study has no learner '{learner}': {suggest(learner, known)}")
         found, _ = parsed_yaml(f"{VALUE}: {written}", f"--option {left}")
         if found.keys() != {VALUE}:
             raise InputError(f"--option {left}: '{written[:60]}' is more than one value")
         value = found[VALUE]
         canonical({name: value})  # a date or an infinite number is no setting
         entries = [
-            entry.model_copy(update={"options": {**entry.options, name: value}})
-            if entry.learner == learner
-            else entry
+            entry.model_copy(update={"options": {**entry.options, name: value}}) if entry.learner == learner else entry
             for entry in entries
         ]
     return study.model_copy(update={"learners": tuple(entries)}) if given else study

@@ -22,16 +22,7 @@ from dualscope.core.spec import (
     companions,
     without_demonstrations,
 )
-from dualscope.core.words import (
-    CONTROL_ROLES,
-    ORDERS,
-    PLACE_SETS,
-    Control,
-    DemoLabels,
-    Precision,
-    Role,
-    Variant,
-)
+from dualscope.core.words import CONTROL_ROLES, ORDERS, PLACE_SETS, Control, DemoLabels, Precision, Role, Variant
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.choosing import RateJob
 from dualscope.studies.entries import InterventionEntry, LearnerEntry, TaskEntry
@@ -69,9 +60,7 @@ class Planner:
         self.recorded, self.choices, self.dtypes = dict(recorded or {}), dict(choices or {}), dtypes or {}
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
-        _check_names(
-            "models", [ModelSpec(m, "", called=name).name for name, m in map(named_model, study.models)]
-        )
+        _check_names("models", [ModelSpec(m, "", called=name).name for name, m in map(named_model, study.models)])
         self._notes: dict[str, None] = {}
 
     def plan(self) -> Plan:
@@ -183,9 +172,7 @@ class Planner:
         known = {one.learning.name for one in asked}
         for name in named or ():
             if name not in known:
-                raise InputError(
-                    f"interventions: plants: '{name}' is no learner of this study: {suggest(name, known)}"
-                )
+                raise InputError(f"interventions: plants: '{name}' is no learner of this study: {suggest(name, known)}")
         twins = Counter(one.learning.label for one in asked)
         for one in asked:
             learning = one.learning
@@ -196,9 +183,7 @@ class Planner:
             if not one.can_be_planted:
                 if named is not None:
                     raise InputError(f"interventions: plants: '{learning.name}' cannot be planted in a model")
-                self._notes[f"{learning.label} is not planted: it does not change the model as a whole"] = (
-                    None
-                )
+                self._notes[f"{learning.label} is not planted: it does not change the model as a whole"] = None
                 continue
             rate = "" if twins[learning.label] == 1 else f" lr={learning.rate:g}"
             yield plant_name(learning.label + rate), learning
@@ -353,12 +338,7 @@ class Planner:
 
     def _control_options(self, entry: LearnerEntry) -> set[str]:
         """Options that are the control's, which the learner without it does not have."""
-        return {
-            name
-            for control in self.study.controls
-            if control.control == entry.control
-            for name in control.options
-        }
+        return {name for control in self.study.controls if control.control == entry.control for name in control.options}
 
     def _rates(self, entry: LearnerEntry, model: ModelSpec, task: TaskEntry) -> tuple[float, ...] | RateJob:
         asked = entry.lr or task.lr or self.study.lr
@@ -406,11 +386,7 @@ class Planner:
         own = self._data[task.task]
         other = other_task(own, list(self._data.values()))
         if other is None:
-            why = (
-                "which the study does not have"
-                if len(self._data) < 2
-                else "and every other one shares some with it"
-            )
+            why = "which the study does not have" if len(self._data) < 2 else "and every other one shares some with it"
             self._notes[
                 f"left out {resolved.learning.label} on {own.name}: it needs a task of other label words, {why}"
             ] = None
@@ -422,11 +398,7 @@ def _check_names(what: str, names: list[str]) -> None:
     """Rows tell models and tasks by their names alone."""
     for name in names:
         if not name.isprintable():
-            raise InputError(
-                f"study: {name!r} cannot be a name in tables: rename it, or name it (--model NAME=FOLDER)"
-            )
+            raise InputError(f"study: {name!r} cannot be a name in tables: rename it, or name it (--model NAME=FOLDER)")
         if names.count(name) > 1:
             how = "name them, as in --model a=FOLDER --model b=FOLDER" if what == "models" else "rename one"
-            raise InputError(
-                f"study: two {what} are called '{name}', and rows could not tell them apart: {how}"
-            )
+            raise InputError(f"study: two {what} are called '{name}', and rows could not tell them apart: {how}")

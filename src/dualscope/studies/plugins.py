@@ -70,9 +70,7 @@ def load_plugins(files: Sequence[str]) -> None:
         gone = sorted(before.keys() - os.environ.keys())
         if gone:
             os.environ.update({key: before[key] for key in gone})
-            raise InputError(
-                f"--plugin {file}: it removes variables of the environment ({gone[0]} and others)"
-            )
+            raise InputError(f"--plugin {file}: it removes variables of the environment ({gone[0]} and others)")
 
 
 def _check_registered(file: str, module: str) -> None:
@@ -85,9 +83,7 @@ def _check_registered(file: str, module: str) -> None:
         if kind.__module__ != module:
             continue
         if kind.role not in ROLES:
-            raise InputError(
-                f"--plugin {file}: learner '{name}': role {kind.role!r}; one of {', '.join(ROLES)}"
-            )
+            raise InputError(f"--plugin {file}: learner '{name}': role {kind.role!r}; one of {', '.join(ROLES)}")
         try:
             kind()
         except Exception as error:

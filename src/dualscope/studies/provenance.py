@@ -23,9 +23,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
 KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(
-        ("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "where", "packages"), dict
-    ),
+    **dict.fromkeys(("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "where", "packages"), dict),
     **dict.fromkeys(("cells", "devices", "checks", "figures"), list),
     **dict.fromkeys(("claim", "size", "machine", "date"), str),
     "seconds": (int, float),
@@ -116,9 +114,7 @@ def _keep(run: RunFolder, facts: Mapping[str, Any]) -> None:
     while True:
         names = run.folder.names(PARTS, ".json")
         run.write_json(FILE, known(run))
-        if (
-            run.folder.names(PARTS, ".json") == names
-        ):  # else another process wrote in between, and would be missing
+        if run.folder.names(PARTS, ".json") == names:  # else another process wrote in between, and would be missing
             return
 
 
@@ -178,9 +174,7 @@ def _git_hash() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10
-        )
+        done = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None

@@ -63,9 +63,7 @@ class RatePiece:
     def is_stored(self, run: RunFolder) -> bool:
         return _is_piece(run.recall(self.path))
 
-    def compute(
-        self, model: Model, task: Task, _run: RunFolder, _heard: Callable[[str], None]
-    ) -> dict[str, Any]:
+    def compute(self, model: Model, task: Task, _run: RunFolder, _heard: Callable[[str], None]) -> dict[str, Any]:
         from dualscope.learners.rate import Trial
 
         job = self.job
@@ -188,9 +186,7 @@ def _rates(card: Path) -> dict[Any, Any]:
     with reading(f"{card}: the fields at its head", ADVICE):
         rates = ModelCard(text, ignore_metadata_errors=True).data.to_dict().get("rates", {})
     if not isinstance(rates, dict):
-        raise InputError(
-            f"{card}: rates: expected `task: rate` lines, found {type(rates).__name__}; {ADVICE}"
-        )
+        raise InputError(f"{card}: rates: expected `task: rate` lines, found {type(rates).__name__}; {ADVICE}")
     return rates
 
 

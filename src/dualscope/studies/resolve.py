@@ -54,11 +54,7 @@ class Resolver:
     """
 
     def __init__(
-        self,
-        study: Study,
-        memory: Mapping[str, Any] | None = None,
-        offline: bool = False,
-        apart: Apart | None = None,
+        self, study: Study, memory: Mapping[str, Any] | None = None, offline: bool = False, apart: Apart | None = None
     ) -> None:
         self.study, self.offline, self.apart = study, offline, apart
         self.memory: dict[str, Any] = dict(memory or {})
@@ -68,9 +64,7 @@ class Resolver:
     def plugins(self) -> str:
         return plugins_digest(self.study.plugins)
 
-    def learner(
-        self, name: str, options: Mapping[str, Any] | None = None, control: Control | None = None
-    ) -> Resolved:
+    def learner(self, name: str, options: Mapping[str, Any] | None = None, control: Control | None = None) -> Resolved:
         key = canonical([__version__, self.plugins, name, options or {}, control])
         if key not in self.memory:
             self.memory[key] = self._ask(_ask_learner, name, options or {}, control)
@@ -107,9 +101,7 @@ class Resolver:
 
     def task(self, name: str) -> Task:
         if name not in self._tasks:
-            self._tasks[name] = Task.load(
-                name, data=self.study.data, offline=self.offline, chat=self.study.chat
-            )
+            self._tasks[name] = Task.load(name, data=self.study.data, offline=self.offline, chat=self.study.chat)
         return self._tasks[name]
 
     def _ask(self, question: Callable[..., T], *about: Any) -> T:

@@ -13,15 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError
 from dualscope.core.options import Seed, Seeds, Strict, as_seeds
-from dualscope.core.words import (
-    AdapterMode,
-    AskedPrecision,
-    Corrupt,
-    DemoLabels,
-    GdDemonstrations,
-    GdOrder,
-    ReadAt,
-)
+from dualscope.core.words import AdapterMode, AskedPrecision, Corrupt, DemoLabels, GdDemonstrations, GdOrder, ReadAt
 from dualscope.studies.entries import (
     ControlEntry,
     InterventionEntry,
@@ -91,24 +83,18 @@ class Study(Strict):
     demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(as_list), Field(min_length=1)] = ("gold",)
     """What labels the demonstrations are shown with."""
     corrupt: Corrupt = "both"  # whose labels these are: both learners', or one's alone
-    queries_from: Annotated[tuple[str | None, ...], BeforeValidator(_as_sources), Field(min_length=1)] = (
-        None,
-    )
+    queries_from: Annotated[tuple[str | None, ...], BeforeValidator(_as_sources), Field(min_length=1)] = (None,)
     """Tasks that the queries are of, where the demonstrations' own is not meant (null): other texts or another template
     with the same classes."""
     balanced: bool = False  # as many demonstrations of every class
     queries: Annotated[int, Field(ge=1, lt=2**63)] = 2000  # at most this many of the evaluation split
     read_at: ReadAt = "prompt-end"
     """first-label: after the first class's label word, as the published code reads"""
-    gd_demonstrations: GdDemonstrations = (
-        "same"  # what gradient learners see: what fits in the context, or all
-    )
+    gd_demonstrations: GdDemonstrations = "same"  # what gradient learners see: what fits in the context, or all
     gd_order: GdOrder = "same"  # own: gradient learners see them in another order, as in the published code
     chat: bool = False
     """Demonstrations as turns of a conversation, through the chat template of each model's own tokenizer."""
-    metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(as_list)] = (
-        None
-    )
+    metrics: Annotated[Annotated[tuple[Name, ...], Field(min_length=1)] | None, BeforeValidator(as_list)] = None
     """Metrics by name; by default all that a cell has the material for."""
     subset: Literal["all", "f2t"] = "all"  # f2t: attention of the queries that both learners turn right
     per_head: bool = False  # also a row for every head
@@ -142,9 +128,7 @@ class Study(Strict):
     @model_validator(mode="after")
     def _something_to_be_active(self) -> Study:
         if self.adapter_mode == "active" and self.adapter is None:
-            raise ValueError(
-                "adapter_mode: active needs an adapter: name its folder (adapter, --adapter DIR)"
-            )
+            raise ValueError("adapter_mode: active needs an adapter: name its folder (adapter, --adapter DIR)")
         return self
 
     @model_validator(mode="after")
@@ -168,10 +152,7 @@ class Study(Strict):
 
     @classmethod
     def resolve(
-        cls,
-        options: Mapping[str, Any] | None = None,
-        file: Path | str | None = None,
-        preset: str | None = None,
+        cls, options: Mapping[str, Any] | None = None, file: Path | str | None = None, preset: str | None = None
     ) -> Study:
         """Options over the study file over the preset (``quick`` where none is named).
 
@@ -213,9 +194,7 @@ def _overlay(base: dict[str, Any], over: dict[str, Any], keep_entries: bool) -> 
         lower = [item for item in as_list(base.get(field) or []) if isinstance(item, Mapping)]
         if keep_entries and field in over:
             named = {item.get(key): item for item in reversed(lower)}
-            merged[field] = [
-                named.get(item, item) if isinstance(item, str) else item for item in as_list(over[field])
-            ]
+            merged[field] = [named.get(item, item) if isinstance(item, str) else item for item in as_list(over[field])]
         dropped = {name for name in ("seeds", "lr") if name in over}
         if dropped and field in merged and (field not in over or keep_entries):
             merged[field] = [

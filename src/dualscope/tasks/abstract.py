@@ -57,9 +57,7 @@ def with_abstract_labels(task: Task, tokenizer: Any, seed: int) -> Task:
     """The same task, each class under a word that the seed deals out; each word one known token of its own."""
     if isinstance(task, AbstractTask):  # other demonstrations for the same queries keep their words
         return task
-    used = {word.lower() for label in task.labels for word in label.split()} | set(
-        task.template.lower().split()
-    )
+    used = {word.lower() for label in task.labels for word in label.split()} | set(task.template.lower().split())
 
     def usable(words: tuple[str, ...]) -> list[str]:
         return [word for word in words if word.lower() not in used and _is_one_token(word, tokenizer)]

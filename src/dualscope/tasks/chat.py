@@ -115,23 +115,17 @@ def chat_pieces(task: Task, tokenizer: Any) -> Pieces:
     return Pieces(head, close, tuple(answers), prompts)
 
 
-def check_conversation(
-    task: Task, tokenizer: Any, said: Sequence[tuple[str, str]], query: str, found: Tokens
-) -> None:
+def check_conversation(task: Task, tokenizer: Any, said: Sequence[tuple[str, str]], query: str, found: Tokens) -> None:
     """That what was cut and joined is what the template itself makes of a whole conversation.
 
     Other text is refused. Other tokens, where a tokenizer joins letters across two pieces, are told.
     """
     turns = turns_of(tokenizer)
-    messages = [
-        _turn(role, text) for pair in said for role, text in zip(("user", "assistant"), pair, strict=True)
-    ]
+    messages = [_turn(role, text) for pair in said for role, text in zip(("user", "assistant"), pair, strict=True)]
     whole = _render(tokenizer, [*messages, _turn("user", query)], answer=True)
     own = turns.conversation(said, query)
     if not (own + turns.gap).startswith(whole):  # the opening may say more than the template asks with
-        at = next(
-            (i for i, (a, b) in enumerate(zip(own, whole, strict=False)) if a != b), min(len(own), len(whole))
-        )
+        at = next((i for i, (a, b) in enumerate(zip(own, whole, strict=False)) if a != b), min(len(own), len(whole)))
         there, meant = (text[max(0, at - 20) : at + 20] for text in (whole, own))
         raise InputError(
             f"task '{task.name}', chat: this model's chat template rewrites what is said: it has {there!r} where "
@@ -195,11 +189,7 @@ def _render(tokenizer: Any, messages: list[dict[str, str]], answer: bool) -> str
     try:
         said = str(
             tokenizer.apply_chat_template(
-                messages,
-                tokenize=False,
-                add_generation_prompt=answer,
-                chat_template=template,
-                date_string=DATE,
+                messages, tokenize=False, add_generation_prompt=answer, chat_template=template, date_string=DATE
             )
         )
     except Exception as error:  # whatever a stranger's template raises
@@ -268,6 +258,4 @@ def _apart(turns: Turns, text: str, tokenizer: Any) -> Tokens:
 def _controls(tokenizer: Any, template: str) -> frozenset[str]:
     """Special tokens, and other added ones that the template writes by itself."""
     added = tokenizer.added_tokens_decoder.values()
-    return frozenset(
-        str(token) for token in added if str(token).strip() and (token.special or str(token) in template)
-    )
+    return frozenset(str(token) for token in added if str(token).strip() and (token.special or str(token) in template))

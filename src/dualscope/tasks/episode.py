@@ -113,9 +113,7 @@ class Episode:
         )
 
     @classmethod
-    def of(
-        cls, demonstrations: Sequence[Typed], queries: Sequence[Typed], *, task: Task, seed: int = 0
-    ) -> "Episode":
+    def of(cls, demonstrations: Sequence[Typed], queries: Sequence[Typed], *, task: Task, seed: int = 0) -> "Episode":
         """One's own demonstrations and queries, as they stand. ``task`` has the template and the label words.
 
         Each is an `Example`, a mapping, or a pair of text and label, as for `Task.from_examples`. ``seed`` is that of
@@ -132,15 +130,7 @@ class Episode:
             if not given:
                 raise InputError(f"an episode needs at least one {name}")
         shown, asked = task.examples(demonstrations, "demonstrations"), task.examples(queries, "queries")
-        return cls(
-            task=task,
-            seed=seed,
-            shots=len(shown),
-            order=0,
-            balanced=False,
-            demonstrations=shown,
-            queries=asked,
-        )
+        return cls(task=task, seed=seed, shots=len(shown), order=0, balanced=False, demonstrations=shown, queries=asked)
 
     def labels(self, side: Side) -> tuple[int, ...]:
         """The labels that a learner is shown, one a demonstration, in order; corrupted where asked."""

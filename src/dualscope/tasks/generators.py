@@ -50,7 +50,5 @@ class GeneratedRows:
         wanted = self.config.train + self.config.evaluation
         rows = GENERATORS[self.config.name](wanted, np.random.default_rng(self.config.seed))
         if len(rows) != wanted:
-            raise InputError(
-                f"generator '{self.config.name}' made {len(rows)} examples, {wanted} were asked for"
-            )
+            raise InputError(f"generator '{self.config.name}' made {len(rows)} examples, {wanted} were asked for")
         return list(rows)

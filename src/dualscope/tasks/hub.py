@@ -14,13 +14,7 @@ class HubRows:
     """Data files only: no loading script of a repository is ever run."""
 
     def __init__(
-        self,
-        config: HubSource,
-        folder: Path,
-        labels: tuple[str, ...],
-        named: bool,
-        task: str,
-        offline: bool = False,
+        self, config: HubSource, folder: Path, labels: tuple[str, ...], named: bool, task: str, offline: bool = False
     ) -> None:
         self.config = config
         self.labels = labels  # the columns that may hold the label
@@ -47,9 +41,7 @@ class HubRows:
             network.silence()
             network.plain_requests()
             try:
-                data = datasets.load_dataset(
-                    self.path, self.config.config, split=split, revision=self.config.revision
-                )
+                data = datasets.load_dataset(self.path, self.config.config, split=split, revision=self.config.revision)
             except Exception as error:
                 # `datasets` raises whatever its many layers raise (OSError, ValueError, HTTP errors): all of
                 # them mean that the data is not at hand, and the person needs to hear what to do.

@@ -45,9 +45,7 @@ class LargeSplit(Sequence[Example]):
         """The split in a file, from the cache where the file and what is read of it are as they were."""
         state = file.stat()
         times = [state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
-        mapping = config.model_dump(
-            mode="json", include={"fields", "label", "label_values", "labels", "template"}
-        )
+        mapping = config.model_dump(mode="json", include={"fields", "label", "label_values", "labels", "template"})
         key = hashlib.sha256(json.dumps([str(file.resolve()), times, mapping]).encode()).hexdigest()[:32]
         rows, digest = f"{key}.arrow", f"{key}.digest"
         found: list[str] = []
@@ -55,9 +53,7 @@ class LargeSplit(Sequence[Example]):
             try:
                 if not folder.exists(digest) or not folder.exists(rows):
                     _forget_unused(folder)
-                    folder.write_by(
-                        rows, lambda path: found.append(_convert(file, config, split, where, path))
-                    )
+                    folder.write_by(rows, lambda path: found.append(_convert(file, config, split, where, path)))
                     folder.write(digest, found[-1].encode())
                     folder.sweep(3600.0)
                 for name in (rows, digest):
@@ -65,9 +61,7 @@ class LargeSplit(Sequence[Example]):
                 return cls(Path(folder.path(rows)), split, folder.read(digest).decode())
             except (OSError, pa.ArrowInvalid) as error:  # no room, or not ours to write: the next place
                 failed = error
-        raise InputError(
-            f"{file}: there is no room for its rows beside memory ({failed}); free some disk space"
-        )
+        raise InputError(f"{file}: there is no room for its rows beside memory ({failed}); free some disk space")
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -174,11 +168,7 @@ def _first(columns: tuple[str, ...], batch: pa.RecordBatch) -> str:
 def _texts(column: pa.Array) -> pa.Array:
     if column.null_count:
         raise _Irregular
-    if (
-        pa.types.is_string(column.type)
-        or pa.types.is_large_string(column.type)
-        or pa.types.is_integer(column.type)
-    ):
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_integer(column.type):
         return column.cast(pa.large_string())
     if pa.types.is_floating(column.type):
         return pa.array([str(value) for value in column.to_pylist()], pa.large_string())

@@ -160,9 +160,7 @@ def make_lesson(
     )
 
 
-def _check_queries(
-    episode: Episode, queries: list[Tokens], bos: int, answer: int, max_positions: int
-) -> None:
+def _check_queries(episode: Episode, queries: list[Tokens], bos: int, answer: int, max_positions: int) -> None:
     for query, tokens in zip(episode.queries, queries, strict=True):
         if not tokens:
             raise InputError(f"task '{episode.task.name}': query {query.id} has no tokens in this model")

@@ -93,9 +93,7 @@ def _label(row: DataRow, config: TaskConfig, split: str, where: str) -> int:
     accepted = f"0 to {len(config.labels) - 1} or {', '.join(config.labels)}"
     if config.label_values is not None:
         accepted = ", ".join(map(str, config.label_values))
-    raise InputError(
-        f"task '{config.name}': {where}: label {value!r} is outside the label words; accepted: {accepted}"
-    )
+    raise InputError(f"task '{config.name}': {where}: label {value!r} is outside the label words; accepted: {accepted}")
 
 
 def to_label(value: Any, config: TaskConfig) -> int | None:

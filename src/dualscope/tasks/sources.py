@@ -156,13 +156,9 @@ def _jsonl(path: Path) -> Iterator[DataRow]:
             except InputError as error:
                 raise InputError(f"{path}, line {number}: {error}") from None
             except (ValueError, RecursionError) as error:
-                raise InputError(
-                    f"{path}, line {number}: not JSON ({reason(error)}); is the file cut short?"
-                ) from None
+                raise InputError(f"{path}, line {number}: not JSON ({reason(error)}); is the file cut short?") from None
             if not isinstance(row, dict):
-                raise InputError(
-                    f"{path}, line {number}: expected an object {{...}}, found {type(row).__name__}"
-                )
+                raise InputError(f"{path}, line {number}: expected an object {{...}}, found {type(row).__name__}")
             yield row
 
 
@@ -202,10 +198,7 @@ def separated(path: Path, stream: Iterable[str], delimiter: str, quoted: bool = 
     """Rows of lines that keep their ends: a quoted text may span several."""
     header: list[str] | None = None
     reader = csv.reader(
-        stream,
-        delimiter=delimiter,
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-        strict=True,
+        stream, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )
     try:
         for values in reader:
@@ -227,9 +220,7 @@ def separated(path: Path, stream: Iterable[str], delimiter: str, quoted: bool = 
 
 def _check_header(path: Path, header: list[str]) -> None:
     if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
-        raise InputError(
-            f"{path}, line 1: one column, {header[0]!r}; .csv is separated by commas and .tsv by tabs"
-        )
+        raise InputError(f"{path}, line 1: one column, {header[0]!r}; .csv is separated by commas and .tsv by tabs")
     _check_columns(f"{path}, line 1", header)
 
 
@@ -251,6 +242,4 @@ def _parquet(path: Path) -> Iterator[DataRow]:
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{path}: not a whole Parquet file ({reason(error)}); is the file cut short?"
-        ) from None
+        raise InputError(f"{path}: not a whole Parquet file ({reason(error)}); is the file cut short?") from None

@@ -84,9 +84,7 @@ class Task:
                 f"task '{name}': the template: {{{config.label[0]}}} is what the label itself is called; give the "
                 "field another name"
             )
-        return cls(
-            config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"), chat
-        )
+        return cls(config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"), chat)
 
     @property
     def name(self) -> str:
@@ -200,10 +198,7 @@ def _task_file(name: str) -> Path:
 def _one_split_a_file(config: TaskConfig, folder: Path) -> TaskConfig:
     """Two names of one file are one split: ids tell demonstrations from queries, and they begin with the name."""
     files, splits = config.source.files if config.source is not None else None, config.splits
-    if (
-        files is None
-        or (folder / files[splits.train]).resolve() != (folder / files[splits.evaluation]).resolve()
-    ):
+    if files is None or (folder / files[splits.train]).resolve() != (folder / files[splits.evaluation]).resolve():
         return config
     return config.model_copy(update={"splits": Splits(train=splits.train, evaluation=splits.train)})
 

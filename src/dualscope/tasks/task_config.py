@@ -37,9 +37,7 @@ def _entry(value: Any) -> Any:
 
 
 # Examples written into the task file: the template's fields and the label (its word or its index).
-Listed = Annotated[
-    tuple[dict[str, Annotated[str | int | float, BeforeValidator(_entry)]], ...], Field(min_length=1)
-]
+Listed = Annotated[tuple[dict[str, Annotated[str | int | float, BeforeValidator(_entry)]], ...], Field(min_length=1)]
 
 
 class HubSource(Strict):
@@ -188,9 +186,7 @@ class TaskConfig(Strict):
         unused = sorted(set(self.fields) - set(self.field_names))
         if unused:
             used = ", ".join(self.field_names)
-            raise ValueError(
-                f"fields: '{unused[0]}' is mapped but the template does not use it; it uses {used}"
-            )
+            raise ValueError(f"fields: '{unused[0]}' is mapped but the template does not use it; it uses {used}")
         values = self.label_values
         if values is not None:
             if len(values) != len(self.labels):
@@ -213,6 +209,4 @@ class TaskConfig(Strict):
         for role in ("train", "evaluation"):
             split = getattr(self.splits, role)
             if split not in known:
-                raise ValueError(
-                    f"splits.{role}: there is no split '{split}'; known: {', '.join(sorted(known))}"
-                )
+                raise ValueError(f"splits.{role}: there is no split '{split}'; known: {', '.join(sorted(known))}")

@@ -75,9 +75,7 @@ def check_answers(task: Task, answers: Sequence[Tokens], tokenizer: Any) -> None
                 stacklevel=2,
             )
         if not tokens:
-            raise InputError(
-                f"task '{task.name}': label word '{task.labels[label]}' has no tokens in this model"
-            )
+            raise InputError(f"task '{task.name}': label word '{task.labels[label]}' has no tokens in this model")
         for other in range(len(answers)):
             pair = f"label words '{task.labels[label]}' and '{task.labels[other]}'"
             if other > label and answers[other] == tokens:

@@ -33,16 +33,7 @@ from dualscope.theory import (
 from dualscope.theory import linear_attention_step as vonoswald
 from dualscope.theory.context_as_weights import Patched, context_patch
 from dualscope.theory.dual_of import HeadDual, dual_of
-from dualscope.theory.identity import (
-    IDENTITIES,
-    AtMost,
-    CheckedIdentity,
-    Draw,
-    Identity,
-    TwoSides,
-    chosen,
-    judge,
-)
+from dualscope.theory.identity import IDENTITIES, AtMost, CheckedIdentity, Draw, Identity, TwoSides, chosen, judge
 
 __all__ = [
     "IDENTITIES",

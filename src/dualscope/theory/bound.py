@@ -156,12 +156,7 @@ def head_decay(
 
 
 def _decay(
-    population: Population,
-    query: Tensor,
-    generator: torch.Generator,
-    sizes: tuple[int, ...],
-    draws: int,
-    delta: float,
+    population: Population, query: Tensor, generator: torch.Generator, sizes: tuple[int, ...], draws: int, delta: float
 ) -> Decay:
     radius = dual_norm(population.keys, population.values, query)
     gaps, bounds = [], []
@@ -176,11 +171,7 @@ def _decay(
 
 
 @identity(
-    "bound-gap",
-    "the kernel-trick gap of the worst W = w |mean_S − mean| of vφᵀ (Gram map)",
-    REFERENCE,
-    1e-9,
-    1e-2,
+    "bound-gap", "the kernel-trick gap of the worst W = w |mean_S − mean| of vφᵀ (Gram map)", REFERENCE, 1e-9, 1e-2
 )
 def _gap(draw: Draw) -> TwoSides:
     population = Population.draw(draw, n=40)
@@ -192,12 +183,7 @@ def _gap(draw: Draw) -> TwoSides:
 
 
 @identity(
-    "bound-holds",
-    "gap ≤ bound for the worst W in the ball, 30 draws × 8 sizes",
-    REFERENCE,
-    0.0,
-    0.0,
-    "inequality",
+    "bound-holds", "gap ≤ bound for the worst W in the ball, 30 draws × 8 sizes", REFERENCE, 0.0, 0.0, "inequality"
 )
 def _holds(draw: Draw) -> TwoSides:
     found = decay(draw)
@@ -205,12 +191,7 @@ def _holds(draw: Draw) -> TwoSides:
 
 
 @identity(
-    "bound-rate",
-    "the worst gap falls as N^(−1/2), N = 8…1024 (slope −0.5 ± 0.1)",
-    REFERENCE,
-    0.2,
-    0.2,
-    "statistical",
+    "bound-rate", "the worst gap falls as N^(−1/2), N = 8…1024 (slope −0.5 ± 0.1)", REFERENCE, 0.2, 0.2, "statistical"
 )
 def _rate(draw: Draw) -> TwoSides:
     return TwoSides(decay(draw).slope, torch.tensor(-0.5, dtype=torch.float64))

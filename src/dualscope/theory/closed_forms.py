@@ -121,9 +121,7 @@ def _limit(draw: Draw) -> TwoSides:
     return TwoSides(gd(x, y, float(len(x) / squares[0]), steps), ols(x, y))
 
 
-@identity(
-    "closed-implied-weights", "weights fitted to ridge's predictions are ridge's own (ILWD 0)", REFERENCE
-)
+@identity("closed-implied-weights", "weights fitted to ridge's predictions are ridge's own (ILWD 0)", REFERENCE)
 def _implied(draw: Draw) -> TwoSides:
     w = ridge(draw.normal(12, 5), draw.normal(12), 0.3)
     return TwoSides(implied_weights(lambda queries: queries @ w, draw.normal(30, 5)), w)

@@ -120,17 +120,13 @@ def _points(draw: Draw, size: float = 0.5) -> tuple[Tensor, Tensor]:
     return size * draw.normal(24, 4), size * draw.normal(8, 4)
 
 
-@identity(
-    "features-gram", "φ(k)·φ(q) = exp(k·q) with the Gram map, on its points", "kernel trick", 1e-9, 1e-2
-)
+@identity("features-gram", "φ(k)·φ(q) = exp(k·q) with the Gram map, on its points", "kernel trick", 1e-9, 1e-2)
 def _gram(draw: Draw) -> TwoSides:
     keys, queries = _points(draw)
     return kernel_sides(gram_features(torch.cat([keys, queries])), keys, queries)
 
 
-@identity(
-    "features-taylor", "φ(k)·φ(q) ≈ exp(k·q), powers up to 8", "Taylor's theorem", 1e-2, 1e-2, "approximation"
-)
+@identity("features-taylor", "φ(k)·φ(q) ≈ exp(k·q), powers up to 8", "Taylor's theorem", 1e-2, 1e-2, "approximation")
 def _taylor(draw: Draw) -> TwoSides:
     return kernel_sides(taylor_features(8), *_points(draw))
 

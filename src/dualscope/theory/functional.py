@@ -43,9 +43,7 @@ def softmax(x: Tensor, z: Tensor, scale: float = 1.0) -> Tensor:
     return (scale * x @ z.T).softmax(0)
 
 
-def layers(
-    x: Tensor, y: Tensor, query: Tensor, kernel: str, rate: float, depth: int, scale: float = 1.0
-) -> Tensor:
+def layers(x: Tensor, y: Tensor, query: Tensor, kernel: str, rate: float, depth: int, scale: float = 1.0) -> Tensor:
     """The attention side: `depth` layers over x [n, d], y [n], query [m, d] that starts at 0. Predictions
     [m].
     """

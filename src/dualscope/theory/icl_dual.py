@@ -76,9 +76,7 @@ def dw_finetuned(heads: HeadWeights, d_key: Tensor, d_value: Tensor, own: Tensor
     return first_order + d_value @ gram @ d_key.mT
 
 
-def finetuning_is_an_update(
-    heads: HeadWeights, d_key: Tensor, d_value: Tensor, own: Tensor, x: Tensor
-) -> TwoSides:
+def finetuning_is_an_update(heads: HeadWeights, d_key: Tensor, d_value: Tensor, own: Tensor, x: Tensor) -> TwoSides:
     """Left: the layer with W_K + dW_K and W_V + dW_V. Right: sum_h W_O (W_ZSL + dW_FT) W_Q x. Both [width]."""
     tuned = HeadWeights(heads.query, heads.key + d_key, heads.value + d_value, heads.output)
     matrix = w_zsl(heads, own) + dw_finetuned(heads, d_key, d_value, own)
@@ -125,10 +123,6 @@ def _finetuned(draw: Draw) -> TwoSides:
     return finetuning_is_an_update(heads, change.key, change.value, draw.normal(9, 12), draw.normal(12))
 
 
-@identity(
-    "softmax-split",
-    "Attn = λ Attn(demos) + (1−λ) Attn(rest), λ = σ(lse_demos − lse_rest)",
-    "exact counterpart",
-)
+@identity("softmax-split", "Attn = λ Attn(demos) + (1−λ) Attn(rest), λ = σ(lse_demos − lse_rest)", "exact counterpart")
 def _split(draw: Draw) -> TwoSides:
     return softmax_split(2 * draw.normal(3, 49), draw.normal(3, 49, 4), demonstrations=40)

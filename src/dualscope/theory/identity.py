@@ -24,9 +24,7 @@ class TwoSides:
 
     def __post_init__(self) -> None:
         if self.left.shape != self.right.shape:
-            raise InputError(
-                f"the sides differ in shape: {list(self.left.shape)} and {list(self.right.shape)}"
-            )
+            raise InputError(f"the sides differ in shape: {list(self.left.shape)} and {list(self.right.shape)}")
 
     @property
     def error(self) -> float:
@@ -121,12 +119,7 @@ TOPICS = (
 
 
 def identity(
-    name: str,
-    statement: str,
-    reference: str,
-    tolerance: float = 1e-10,
-    tolerance32: float = 1e-4,
-    kind: str = "exact",
+    name: str, statement: str, reference: str, tolerance: float = 1e-10, tolerance32: float = 1e-4, kind: str = "exact"
 ) -> Callable[[Callable[[Draw], TwoSides]], Callable[[Draw], TwoSides]]:
     """Registers a check under a name; its topic is the module it stands in (``linear_layer`` ->
     ``linear-layer``).

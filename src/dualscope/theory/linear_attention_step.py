@@ -85,9 +85,7 @@ def gd_plus_plus(x: Tensor, y: Tensor, eta: float, gamma: float, steps: int) -> 
     return weight
 
 
-def layers_are_steps(
-    x: Tensor, y: Tensor, query: Tensor, start: Tensor, eta: float, depth: int = 1
-) -> TwoSides:
+def layers_are_steps(x: Tensor, y: Tensor, query: Tensor, start: Tensor, eta: float, depth: int = 1) -> TwoSides:
     """Left: the query's prediction and every residual after `depth` layers. Right: W x and y - (W - W0) x
     after GD.
 
@@ -105,9 +103,7 @@ def layers_are_steps(
     return TwoSides(left, right)
 
 
-def layers_are_gd_plus_plus(
-    x: Tensor, y: Tensor, query: Tensor, eta: float, gamma: float, depth: int
-) -> TwoSides:
+def layers_are_gd_plus_plus(x: Tensor, y: Tensor, query: Tensor, eta: float, gamma: float, depth: int) -> TwoSides:
     """Left: the query's prediction after `depth` GD++ layers. Right: W x after `depth` GD++ steps from 0."""
     start = x.new_zeros(y.shape[-1], x.shape[-1])
     tokens, layer = tokens_of(x, y, query, start), gd_layer(start, eta, len(x), gamma)
@@ -121,9 +117,7 @@ def _data(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
     return x[:-1], x[:-1] @ draw.normal(2, 10).T, x[-1]
 
 
-@identity(
-    "vonoswald-one-layer", "one constructed layer = one GD step, from any W₀ (query and residuals)", REFERENCE
-)
+@identity("vonoswald-one-layer", "one constructed layer = one GD step, from any W₀ (query and residuals)", REFERENCE)
 def _one(draw: Draw) -> TwoSides:
     x, y, query = _data(draw)
     return layers_are_steps(x, y, query, draw.weight(2, 10), eta=3.0)

@@ -54,9 +54,7 @@ class Recipe:
         lr sum_{t=step}^{until-1} momentum^(t-step) (1 - lr decay)^(until-1-t).
         """
         kept = 1 - self.lr * self.decay
-        return self.lr * sum(
-            self.momentum ** (t - step) * kept ** (until - 1 - t) for t in range(step, until)
-        )
+        return self.lr * sum(self.momentum ** (t - step) * kept ** (until - 1 - t) for t in range(step, until))
 
 
 def linear_attention(values: Tensor, keys: Tensor, query: Tensor) -> Tensor:

@@ -41,9 +41,7 @@ def preconditioned_gd(x: Tensor, y: Tensor, preconditioners: list[Tensor]) -> Te
     return w
 
 
-def layers_are_preconditioned_steps(
-    x: Tensor, y: Tensor, query: Tensor, preconditioners: list[Tensor]
-) -> TwoSides:
+def layers_are_preconditioned_steps(x: Tensor, y: Tensor, query: Tensor, preconditioners: list[Tensor]) -> TwoSides:
     """Left: -Z[-1, -1] after one layer for each A. Right: w . query after the same number of steps. Both
     scalars.
 
@@ -94,9 +92,7 @@ def _layers(draw: Draw) -> TwoSides:
     return layers_are_preconditioned_steps(x, x @ draw.normal(5), draw.normal(5), steps)
 
 
-@identity(
-    "preconditioned-optimum", "A* = U diag(1/(((n+1)/n)λᵢ + Σλ/n)) Uᵀ minimises the exact risk", REFERENCE
-)
+@identity("preconditioned-optimum", "A* = U diag(1/(((n+1)/n)λᵢ + Σλ/n)) Uᵀ minimises the exact risk", REFERENCE)
 def _optimum(draw: Draw) -> TwoSides:
     covariance, n, d = _covariance(draw), 20, 5
     # The risk is quadratic in A, so one Newton step from 0, by autograd, is its minimiser.

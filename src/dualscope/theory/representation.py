@@ -119,17 +119,9 @@ _identity(
     "least squares",
 )
 _identity(
-    "loss-contrastive",
-    "a step on InfoNCE = attention over vᵢ − Σⱼ pᵢⱼ vⱼ",
-    "van den Oord et al. 2018",
-    "contrastive",
+    "loss-contrastive", "a step on InfoNCE = attention over vᵢ − Σⱼ pᵢⱼ vⱼ", "van den Oord et al. 2018", "contrastive"
 )
-_identity(
-    "loss-cosine",
-    "a step on −cos = attention over the turning part of vᵢ",
-    "Chen & He 2021 (SimSiam)",
-    "cosine",
-)
+_identity("loss-cosine", "a step on −cos = attention over the turning part of vᵢ", "Chen & He 2021 (SimSiam)", "cosine")
 
 
 @identity(

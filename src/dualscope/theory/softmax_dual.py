@@ -35,9 +35,7 @@ class Head:
     bias: Tensor | None = None
 
     @classmethod
-    def of(
-        cls, x: Tensor, tokens: Tensor, demonstrations: int, query: Tensor, key: Tensor, value: Tensor
-    ) -> "Head":
+    def of(cls, x: Tensor, tokens: Tensor, demonstrations: int, query: Tensor, key: Tensor, value: Tensor) -> "Head":
         """From weights [d, width] each: x [width], tokens [n, width]."""
         root = query.shape[0] ** 0.25
         return cls(query @ x / root, tokens @ key.T / root, tokens @ value.T, demonstrations)
@@ -214,9 +212,7 @@ def _gram(draw: Draw) -> TwoSides:
     return attention_is_one_step(head, head.gram_map(), eta=0.3)
 
 
-@identity(
-    "softmax-dual-all-demos", "the same with W₀ = 0: every token a demonstration", REFERENCE, 1e-9, 1e-2
-)
+@identity("softmax-dual-all-demos", "the same with W₀ = 0: every token a demonstration", REFERENCE, 1e-9, 1e-2)
 def _all(draw: Draw) -> TwoSides:
     head = Head.draw(draw, n=16, demonstrations=16)
     return attention_is_one_step(head, head.gram_map())
@@ -234,14 +230,7 @@ def _random_exact(draw: Draw) -> TwoSides:
     return TwoSides(feature_attention(head, phi), dual.predict(dual.step(dual.start), head.query))
 
 
-@identity(
-    "softmax-dual-random",
-    "the random-feature dual ≈ softmax, m = 16384",
-    REFERENCE,
-    0.1,
-    0.1,
-    "approximation",
-)
+@identity("softmax-dual-random", "the random-feature dual ≈ softmax, m = 16384", REFERENCE, 0.1, 0.1, "approximation")
 def _random(draw: Draw) -> TwoSides:
     # Eight heads in one error: that of a single output is noisy where the output happens to be small.
     phi = random_features(draw.normal(16384, 4))
@@ -255,17 +244,13 @@ def _steps(draw: Draw) -> TwoSides:
     return TwoSides(token_steps(head, head.gram_map())[-1], head.output())
 
 
-@identity(
-    "softmax-dual-ffn", "FFN(attention) = the dual with W_F = W₂ S W₁ before W_V", REFERENCE, 1e-9, 1e-2
-)
+@identity("softmax-dual-ffn", "FFN(attention) = the dual with W_F = W₂ S W₁ before W_V", REFERENCE, 1e-9, 1e-2)
 def _ffn(draw: Draw) -> TwoSides:
     head = Head.draw(draw)
     return ffn_is_one_step(head, FeedForward.draw(draw), head.gram_map())
 
 
-@identity(
-    "softmax-dual-layers", "3 layers = 3 duals, each on the previous one's tokens", REFERENCE, 1e-9, 1e-2
-)
+@identity("softmax-dual-layers", "3 layers = 3 duals, each on the previous one's tokens", REFERENCE, 1e-9, 1e-2)
 def _layers(draw: Draw) -> TwoSides:
     layers = [(draw.weight(4, 6), draw.weight(4, 6), draw.weight(6, 6)) for _ in range(3)]
     return layers_are_duals(layers, draw.normal(12, 6), demonstrations=9)

@@ -20,12 +20,7 @@ from dualscope.core.folder import open_regular
 from dualscope.core.untrusted_files import text_of
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-_STATE: dict[str, type | tuple[type, ...]] = {
-    "step": int,
-    "seconds": (int, float),
-    "log": list,
-    "settings": dict,
-}
+_STATE: dict[str, type | tuple[type, ...]] = {"step": int, "seconds": (int, float), "log": list, "settings": dict}
 
 
 def _damaged(folder: Path, why: object) -> InputError:
@@ -36,17 +31,13 @@ def _names(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(model.named_parameters())  # a tied weight is named once
 
 
-def save_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]
-) -> None:
+def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Write aside, then rename: whoever is killed here leaves the old checkpoint or the new one."""
     aside, old = folder.with_suffix(".new"), folder.with_suffix(".old")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     parameters = _names(model)
-    save_file(
-        {name: p.detach().cpu().contiguous() for name, p in parameters.items()}, aside / "weights.safetensors"
-    )
+    save_file({name: p.detach().cpu().contiguous() for name, p in parameters.items()}, aside / "weights.safetensors")
     moments = {
         f"{name}/{moment}": torch.as_tensor(value).cpu().contiguous()
         for name, p in parameters.items()

@@ -57,9 +57,7 @@ class TokenBatch:
     is_label: NDArray[np.bool_]  # [sequences, length]: a label word stands here
 
 
-def draw_batch(
-    seed: int, step: int, sequences: int, length: int, mixture: Mixture | None = None
-) -> TokenBatch:
+def draw_batch(seed: int, step: int, sequences: int, length: int, mixture: Mixture | None = None) -> TokenBatch:
     """The batch of a step, the same whenever it is asked for."""
     rng = np.random.default_rng([seed, step])
     return write_batch([draw_sequence(rng, mixture or Mixture()) for _ in range(sequences)], length, rng)

@@ -54,9 +54,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name, most in MOST.items():
             if not 1 <= getattr(self, name) <= most:
-                raise InputError(
-                    f"{name} must be at least 1 and at most {most:,}, found {getattr(self, name)}"
-                )
+                raise InputError(f"{name} must be at least 1 and at most {most:,}, found {getattr(self, name)}")
         if self.batch * self.length > MOST_TOKENS:
             raise InputError(
                 f"batch x length must be at most {MOST_TOKENS:,} tokens a step, found {self.batch * self.length:,}"
@@ -70,15 +68,11 @@ class Settings:
         if not 0 <= self.seed <= LARGEST_SEED:
             raise InputError(f"seed must be from 0 to {LARGEST_SEED}, found {self.seed}")
         if self.width % self.heads:
-            raise InputError(
-                f"width must be a multiple of heads, found width {self.width} and {self.heads} heads"
-            )
+            raise InputError(f"width must be a multiple of heads, found width {self.width} and {self.heads} heads")
         if self.balance is not None:
             check_balance(self.balance, self.layers)
         if self.length < 64:
-            raise InputError(
-                f"length must be at least 64 tokens, so that two examples fit; found {self.length}"
-            )
+            raise InputError(f"length must be at least 64 tokens, so that two examples fit; found {self.length}")
 
     @property
     def vocabulary(self) -> int:

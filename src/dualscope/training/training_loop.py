@@ -17,13 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from dualscope.core.errors import InputError
 from dualscope.core.untrusted_files import text_of
 from dualscope.tasks.synthetic.lexicon import LEXICON
-from dualscope.training.checkpoint import (
-    ignore_interrupts,
-    load_checkpoint,
-    load_state,
-    save_checkpoint,
-    uninterrupted,
-)
+from dualscope.training.checkpoint import ignore_interrupts, load_checkpoint, load_state, save_checkpoint, uninterrupted
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate
 from dualscope.training.model_folder import check_finite, finished, save_model, whole_folder
@@ -163,9 +157,7 @@ def train(
                 evaluation = evaluate(model, settings.length // 2, sequences, settings.seed)["mean"]
             if evaluation or step % 50 == 0 or step == settings.steps:
                 # .item() waits for the device, so it is asked for seldom
-                note = Progress(
-                    step, done, float(on_labels.item()), rate, time.monotonic() - began, evaluation
-                )
+                note = Progress(step, done, float(on_labels.item()), rate, time.monotonic() - began, evaluation)
                 if evaluation or step == settings.steps:
                     log.append(_noted(note))
                 watch(note)
@@ -196,10 +188,7 @@ def _noted(note: Progress) -> dict[str, Any]:
 def _optimizer(model: GPT2LMHeadModel, settings: Settings, fused: bool) -> torch.optim.AdamW:
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98), fused=fused)
 
 
@@ -242,9 +231,7 @@ def _check_writable(out: Path) -> None:
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise InputError(
-            f"--out {out}: cannot be written to ({error.strerror}); give another folder"
-        ) from None
+        raise InputError(f"--out {out}: cannot be written to ({error.strerror}); give another folder") from None
 
 
 def _batches(settings: Settings, start: int, workers: int, device: str) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,19 +11,7 @@ TASK = (
     "name: mine\nsource: {files: {train: train.jsonl, test: test.jsonl}}\nsplits: {train: train, evaluation: test}\n"
     "template: 'Text: {text} Label:'\nlabels: [bad, good]\n"
 )
-SMALL = (
-    "--seeds",
-    "1",
-    "--shots",
-    "2",
-    "--queries",
-    "4",
-    "--learner",
-    "gd",
-    "--device",
-    "cpu",
-    "--no-report",
-)
+SMALL = ("--seeds", "1", "--shots", "2", "--queries", "4", "--learner", "gd", "--device", "cpu", "--no-report")
 
 
 @dataclass

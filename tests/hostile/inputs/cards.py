@@ -3,20 +3,7 @@
 from tests.hostile.inputs.bad import Bad, Place
 from tests.hostile.inputs.yaml_texts import LAUGHS, MERGES
 
-RATES = (
-    "0",
-    "-1",
-    "fast",
-    "true",
-    "[0.1]",
-    "{a: 1}",
-    ".nan",
-    ".inf",
-    "null",
-    "'0.1'",
-    "2001-01-01",
-    "!!binary aGk=",
-)
+RATES = ("0", "-1", "fast", "true", "[0.1]", "{a: 1}", ".nan", ".inf", "null", "'0.1'", "2001-01-01", "!!binary aGk=")
 CARDS: dict[str, bytes] = {
     **{f"a rate of {rate}": f"---\nrates:\n  mine: {rate}\n---\n# Model\n".encode() for rate in RATES},
     "a list of rates": b"---\nrates: [mine, 0.1]\n---\n",
@@ -39,16 +26,7 @@ def _card(name: str, content: bytes) -> Bad:
         place.task()
         (place.model() / "README.md").write_bytes(content)
 
-    command = (
-        "run",
-        "--model",
-        "{here}/model",
-        "--task",
-        "{here}/mine.yaml",
-        "--lr",
-        "recorded",
-        "--dry-run",
-    )
+    command = ("run", "--model", "{here}/model", "--task", "{here}/mine.yaml", "--lr", "recorded", "--dry-run")
     return Bad(f"card {name}", (*command, "--out", "{here}/run"), r"README\.md", make)
 
 

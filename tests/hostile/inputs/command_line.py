@@ -80,11 +80,6 @@ def _pipe(place: Place) -> None:
 
 TABLE = [_option(option, value) for option, values in OPTIONS.items() for value in values]
 TABLE += [
-    Bad(
-        f"command {' '.join(arguments)[:60]}",
-        arguments,
-        said,
-        _pipe if "{here}/pipe" in arguments else lambda _: None,
-    )
+    Bad(f"command {' '.join(arguments)[:60]}", arguments, said, _pipe if "{here}/pipe" in arguments else lambda _: None)
     for arguments, said in OTHERS
 ]

@@ -78,9 +78,7 @@ def _parquet(columns: dict[str, list[Any]]) -> bytes:
     return sink.getvalue()
 
 
-WHOLE = _parquet(
-    {"text": [f"text number {i} of a table" for i in range(300)], "label": [i % 2 for i in range(300)]}
-)
+WHOLE = _parquet({"text": [f"text number {i} of a table" for i in range(300)], "label": [i % 2 for i in range(300)]})
 FIRST_PAGE = WHOLE.index(b"text number 7 of")  # inside a page's data, which its checksum covers
 
 

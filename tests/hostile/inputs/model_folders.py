@@ -147,9 +147,7 @@ def _kept_as(dtype: str, width: int) -> Callable[[dict[str, Any]], object]:
 
 
 HEADERS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "without a weight": lambda header: header.pop(
-        min(name for name in header if name.endswith("c_attn.weight"))
-    ),
+    "without a weight": lambda header: header.pop(min(name for name in header if name.endswith("c_attn.weight"))),
     "another shape": lambda header: _first(header).update(shape=list(reversed(_first(header)["shape"]))),
     "a larger shape": lambda header: _first(header).update(shape=[10**6, 10**6]),
     "a negative shape": lambda header: _first(header).update(shape=[-1, 5]),
@@ -214,9 +212,7 @@ TABLE += [
     for command in ("doctor", "plan")
 ]
 TABLE += [_bad(f"weights {name}", _header(change)) for name, change in HEADERS.items()]
-TABLE += [
-    _bad(f"weights {value}", _not_finite(value), "are not finite") for value in (float("nan"), float("inf"))
-]
+TABLE += [_bad(f"weights {value}", _not_finite(value), "are not finite") for value in (float("nan"), float("inf"))]
 TABLE += [
     _bad(f"index {name}", _index(content), command=command)
     for name, content in INDICES.items()

@@ -131,13 +131,7 @@ PATTERNS = (
     "**/" * 60 + "none-*",
     "{here}/a\0*",
 )
-ADAPTER = {
-    "peft_type": "LORA",
-    "r": 2,
-    "lora_alpha": 4,
-    "target_modules": ["c_attn"],
-    "task_type": "CAUSAL_LM",
-}
+ADAPTER = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["c_attn"], "task_type": "CAUSAL_LM"}
 CONFIGS: dict[str, bytes] = {
     "empty": b"",
     "a list": b"[1]",
@@ -195,30 +189,17 @@ def _merging(name: str, config: bytes, weights: bytes | None = None) -> Bad:
     return Bad(f"adapter {name}", _run("--dry-run", *model), "adapter", _adapter(config, weights))
 
 
-TABLE = [
-    Bad(f"try {i} {' '.join(more)[:40]!r}", ("try", *more), said) for i, (more, said) in enumerate(TRIES)
-]
+TABLE = [Bad(f"try {i} {' '.join(more)[:40]!r}", ("try", *more), said) for i, (more, said) in enumerate(TRIES)]
 TABLE += [
     Bad(f"explore {i} {' '.join(more)[:40]!r}", ("explore", "--no-browser", *more), said, _pipe)
     for i, (more, said) in enumerate(EXPLORES)
 ]
-TABLE += [
-    Bad(f"newer {i} {' '.join(arguments)[:60]!r}", arguments, said)
-    for i, (arguments, said) in enumerate(OTHERS)
-]
-TABLE += [
-    Bad(f"pattern {name[:40]!r}", _run("--dry-run", "--model", name), "model|pattern") for name in PATTERNS
-]
-TABLE += [
-    Bad(f"adapter in {name[:30]!r}", _run("--dry-run", "--adapter", name), "adapter") for name in FOLDERS
-]
+TABLE += [Bad(f"newer {i} {' '.join(arguments)[:60]!r}", arguments, said) for i, (arguments, said) in enumerate(OTHERS)]
+TABLE += [Bad(f"pattern {name[:40]!r}", _run("--dry-run", "--model", name), "model|pattern") for name in PATTERNS]
+TABLE += [Bad(f"adapter in {name[:30]!r}", _run("--dry-run", "--adapter", name), "adapter") for name in FOLDERS]
 TABLE += [_merging(f"of {name}", content) for name, content in CONFIGS.items()]
 TABLE += [
     _merging(f"with weights that are {name}", json.dumps(ADAPTER).encode(), content)
-    for name, content in {
-        "empty": b"",
-        "text": b"{}",
-        "cut": b"\x10" + b"\0" * 7 + b'{"a"',
-    }.items()
+    for name, content in {"empty": b"", "text": b"{}", "cut": b"\x10" + b"\0" * 7 + b'{"a"'}.items()
 ]
 TABLE.append(Bad("adapter pickled", _run("--dry-run", "--adapter", "{here}/adapter"), "pickled", _pickled))

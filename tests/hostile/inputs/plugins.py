@@ -29,8 +29,5 @@ def _plugin(name: str, content: str | bytes, command: tuple[str, ...]) -> Bad:
 TABLE = [
     _plugin(name, content, command)
     for name, content in TEXTS.items()
-    for command in (
-        ("list", "learners"),
-        ("run", "--task", "embedded-sst2", "--dry-run", "--out", "{here}/run"),
-    )
+    for command in (("list", "learners"), ("run", "--task", "embedded-sst2", "--dry-run", "--out", "{here}/run"))
 ]

@@ -7,37 +7,9 @@ from tests.hostile.inputs.bad import SMALL, Bad, Place
 
 HUGE = 10**30
 NAMES: list[Any] = [[], "", [""], [3], [True], [["x"]], "a\0b", ["\ud800"], 3.5, {"a": 1}, ["x", "x"]]
-WHOLE: list[Any] = [
-    -1,
-    True,
-    [True],
-    "many",
-    [1.5],
-    {"a": 1},
-    HUGE,
-    [HUGE],
-    [],
-    [[1]],
-    [1, 1],
-    float("nan"),
-    [None],
-]
+WHOLE: list[Any] = [-1, True, [True], "many", [1.5], {"a": 1}, HUGE, [HUGE], [], [[1]], [1, 1], float("nan"), [None]]
 CHOICE: list[Any] = ["none-such", True, 7, [], {}, ["none-such"], "\0", [["gold"]]]
-RATES: list[Any] = [
-    0,
-    -1,
-    True,
-    "fast",
-    [],
-    [0.1, -1],
-    [True],
-    "nan",
-    "inf",
-    {"a": 1},
-    [[0.1]],
-    "0.1,x",
-    float("nan"),
-]
+RATES: list[Any] = [0, -1, True, "fast", [], [0.1, -1], [True], "nan", "inf", {"a": 1}, [[0.1]], "0.1,x", float("nan")]
 SWITCH: list[Any] = ["perhaps", 7, [], {}, [True], "\0"]
 
 FIELDS: dict[str, list[Any]] = {

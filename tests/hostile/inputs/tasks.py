@@ -107,9 +107,7 @@ def _missing(field: str) -> Bad:
         place.task()
         place.write("bad.yaml", json.dumps({key: value for key, value in GOOD.items() if key != field}))
 
-    return Bad(
-        f"task without {field}", ("validate", "{here}/bad.yaml"), rf"bad\.yaml.*({field}|source)", make
-    )
+    return Bad(f"task without {field}", ("validate", "{here}/bad.yaml"), rf"bad\.yaml.*({field}|source)", make)
 
 
 TABLE = [_task(field, value) for field, values in FIELDS.items() for value in values]

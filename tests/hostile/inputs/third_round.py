@@ -67,11 +67,7 @@ def _two_fields(place: Place) -> None:
 
 def _two_in_parquet(place: Place) -> None:
     place.task()
-    columns = [
-        pa.array(["a film", "b film"] * 30),
-        pa.array([0, 1] * 30),
-        pa.array(["a plot", "b plot"] * 30),
-    ]
+    columns = [pa.array(["a film", "b film"] * 30), pa.array([0, 1] * 30), pa.array(["a plot", "b plot"] * 30)]
     for split in ("train", "test"):
         pq.write_table(pa.table(columns, names=["text", "label", "text"]), place.folder / f"{split}.parquet")
     place.write("mine.yaml", (place.folder / "mine.yaml").read_text().replace("jsonl", "parquet"))
@@ -92,10 +88,7 @@ HEAD += "class Mine(Learner):\n    'Mine.'\n"
 LEARN = "    def learn(self, bench, lr, options):\n        return Learned(bench.zero_shot)\n"
 PLUGINS = {
     "an unknown role": (HEAD + "    role = 'judge'\n" + LEARN, "role"),
-    "a raising __init__": (
-        HEAD + "    def __init__(self):\n        raise ValueError('no')\n" + LEARN,
-        "mine",
-    ),
+    "a raising __init__": (HEAD + "    def __init__(self):\n        raise ValueError('no')\n" + LEARN, "mine"),
     "a cleared environment": ("import os\nos.environ.clear()\n", "environment"),
     "a newline in its name": (HEAD.replace("'mine'", "'mi\\nne'") + LEARN, "name of a learner"),
     "a newline in a metric's name": (
@@ -134,46 +127,19 @@ TABLE += [
         _configured(layer_norm_epsilon=float("inf")),
     ),
     Bad(
-        "third epsilon NaN",
-        (*RUN, "--model", "{here}/model"),
-        "epsilon",
-        _configured(layer_norm_epsilon=float("nan")),
+        "third epsilon NaN", (*RUN, "--model", "{here}/model"), "epsilon", _configured(layer_norm_epsilon=float("nan"))
     ),
-    Bad(
-        "third epsilon below 0",
-        (*RUN, "--model", "{here}/model"),
-        "epsilon",
-        _configured(layer_norm_epsilon=-1.0),
-    ),
+    Bad("third epsilon below 0", (*RUN, "--model", "{here}/model"), "epsilon", _configured(layer_norm_epsilon=-1.0)),
     Bad(
         "third yarn factor",
         (*RUN, "--model", "{here}/model"),
         "factor",
-        _configured(
-            rope_scaling={"rope_type": "yarn", "factor": -1.0, "original_max_position_embeddings": 64}
-        ),
+        _configured(rope_scaling={"rope_type": "yarn", "factor": -1.0, "original_max_position_embeddings": 64}),
     ),
     Bad("third two columns", ("validate", "{here}/mine.yaml"), "twice|column", _two_columns),
-    Bad(
-        "third two fields",
-        ("validate", "{here}/mine.yaml"),
-        "line 1: the field 'text' is there twice",
-        _two_fields,
-    ),
-    Bad(
-        "third two columns of Parquet",
-        ("validate", "{here}/mine.yaml"),
-        "'text' is there twice",
-        _two_in_parquet,
-    ),
-    Bad(
-        "third newline in a model's name", (*DRY, "--model", "{here}/mo\ndel"), "cannot be a name", _two_lines
-    ),
-    Bad(
-        "third newline in a given name",
-        (*DRY, "--model", "a\nb={here}/model"),
-        "cannot be a name",
-        Place.model,
-    ),
+    Bad("third two fields", ("validate", "{here}/mine.yaml"), "line 1: the field 'text' is there twice", _two_fields),
+    Bad("third two columns of Parquet", ("validate", "{here}/mine.yaml"), "'text' is there twice", _two_in_parquet),
+    Bad("third newline in a model's name", (*DRY, "--model", "{here}/mo\ndel"), "cannot be a name", _two_lines),
+    Bad("third newline in a given name", (*DRY, "--model", "a\nb={here}/model"), "cannot be a name", Place.model),
     Bad("third newline in a name", ("validate", "{here}/mine.yaml"), "name", _newline),
 ]

@@ -6,8 +6,7 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
-    f"{new}: &{new} {{<<: [{','.join([f'*{old}'] * 10)}]}}\n"
-    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{new}: &{new} {{<<: [{','.join([f'*{old}'] * 10)}]}}\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 TEXTS: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "an empty file"),

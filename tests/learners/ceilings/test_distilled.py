@@ -52,9 +52,7 @@ def test_a_fit_lowers_its_loss(name: str) -> None:
         before, after = ((t.attn_out - icl.attn_out).norm() for t in (zero, own))
     else:
         target = icl.label_logprobs.softmax(-1)
-        before, after = (
-            (target * (target.log() - t.label_logprobs.log_softmax(-1))).sum() for t in (zero, own)
-        )
+        before, after = ((target * (target.log() - t.label_logprobs.log_softmax(-1))).sum() for t in (zero, own))
     assert float(after) < float(before)
     assert set(learned.delta or ()) == {part.name for part in bench.model.parts()}
 
@@ -159,7 +157,5 @@ def test_float64_is_fitted_in_float32(name: str, monkeypatch: pytest.MonkeyPatch
     assert slow is not None
     assert left == pytest.approx(unexplained(bench, name, **options), abs=1e-4)
     for key in slow:
-        if key.endswith(
-            "weight"
-        ):  # what a key's bias changes is nothing, so it has no gradient but what is rounded
+        if key.endswith("weight"):  # what a key's bias changes is nothing, so it has no gradient but what is rounded
             assert float((fast[key] - slow[key]).norm() / slow[key].norm()) < 1e-2

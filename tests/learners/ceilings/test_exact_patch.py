@@ -55,9 +55,7 @@ def test_both_parts_are_needed(leave_out: str, monkeypatch: pytest.MonkeyPatch) 
     model = wrapped("llama")
     bench = Bench(model, tiny_lesson(model, task=tiny_task(n=40), shots=4, queries=5))
     if leave_out == "vector":
-        monkeypatch.setattr(
-            ContextPatch, "_vector", lambda self, session, layer, middle, there: 0 * there("carried")
-        )
+        monkeypatch.setattr(ContextPatch, "_vector", lambda self, session, layer, middle, there: 0 * there("carried"))
     else:
         attach = ContextPatch.attach
 

@@ -29,9 +29,7 @@ def test_delta_and_trace(family: str, bos: bool) -> None:
     assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
     trace = reading.oracle(expected.hf, bench.lesson, bench.lesson.bos)
     for name in ("attn_out", "residual", "label_logprobs", "attn_scores"):
-        torch.testing.assert_close(
-            getattr(learned.trace, name), trace[name], rtol=1e-8, atol=1e-8, equal_nan=True
-        )
+        torch.testing.assert_close(getattr(learned.trace, name), trace[name], rtol=1e-8, atol=1e-8, equal_nan=True)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -44,11 +42,7 @@ def test_delta_and_trace(family: str, bos: bool) -> None:
     ],
 )
 def test_which_weights(
-    family: str,
-    options: dict[str, Any],
-    roles: tuple[str, ...],
-    layers: tuple[int, ...],
-    kinds: tuple[str, ...],
+    family: str, options: dict[str, Any], roles: tuple[str, ...], layers: tuple[int, ...], kinds: tuple[str, ...]
 ) -> None:
     bench = tiny_bench(family)
     names = [f"layers.{i}.{r}.{k}" for i in layers for r in roles for k in kinds]

@@ -39,9 +39,7 @@ def test_delta(family: str, options: dict[str, Any]) -> None:
     assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
 
 
-@pytest.mark.parametrize(
-    "family", ["opt", "gpt_neox", "gptj", "bloom", "gpt_neo", "phi3", "olmo2", "gemma3_text"]
-)
+@pytest.mark.parametrize("family", ["opt", "gpt_neox", "gptj", "bloom", "gpt_neo", "phi3", "olmo2", "gemma3_text"])
 @pytest.mark.parametrize("readout", ["block", "attention"])
 def test_other_families_run_and_the_last_layer_agrees_with_gd(family: str, readout: str) -> None:
     """The last layer's own loss is the model's, so its first step is GD's; reading out elsewhere it is not."""
@@ -161,10 +159,7 @@ def test_matched_steps(options: dict[str, Any]) -> None:
     bench = tiny_bench("llama", shots=3, queries=2)
     common = {k: v for k, v in options.items() if k != "readout"}
     gd, lcgd = bench.learned("gd", LR, **common), bench.learned("lcgd", LR, **options)
-    matched, converse = (
-        bench.learned("lcgd-matched", LR, **options),
-        bench.learned("gd-matched", LR, **options),
-    )
+    matched, converse = (bench.learned("lcgd-matched", LR, **options), bench.learned("gd-matched", LR, **options))
     torch.testing.assert_close(matched.log.step_norm, gd.log.step_norm)
     torch.testing.assert_close(converse.log.step_norm, lcgd.log.step_norm)
     # The first step goes in LCGD's own direction.

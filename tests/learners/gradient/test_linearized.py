@@ -28,10 +28,7 @@ def test_one_step_from_the_start_is_plain_gd(family: str) -> None:
     both: tuple[dict[str, Any], ...] = ({"full_batch": True}, {})
     for options in both:
         bench = tiny_bench(family, shots=1 if not options else 3, queries=2)
-        tangent, plain = (
-            bench.learned("gd-linearized", LR, **options).delta,
-            bench.learned("gd", LR, **options).delta,
-        )
+        tangent, plain = (bench.learned("gd-linearized", LR, **options).delta, bench.learned("gd", LR, **options).delta)
         assert tangent is not None
         assert plain is not None
         assert oracle.worst(tangent, dict(plain)) <= 1e-9
@@ -132,9 +129,7 @@ def test_trace_is_the_finite_difference_linearisation(family: str, monkeypatch: 
     for name in ("attn_out", "attn_scores", "residual"):
         slope = (getattr(up, name) - getattr(down, name)) / (2 * eps)
         expected = getattr(z, name) + slope
-        torch.testing.assert_close(
-            getattr(learned.trace, name), expected, rtol=1e-6, atol=1e-6, equal_nan=True
-        )
+        torch.testing.assert_close(getattr(learned.trace, name), expected, rtol=1e-6, atol=1e-6, equal_nan=True)
     slope = (up.extras["layer_inputs"] - down.extras["layer_inputs"]) / (2 * eps)
     torch.testing.assert_close(
         learned.trace.extras["layer_inputs"], z.extras["layer_inputs"] + slope, rtol=1e-6, atol=1e-6

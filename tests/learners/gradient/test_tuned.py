@@ -15,9 +15,7 @@ def test_candidates_are_all_that_is_open() -> None:
     rates = {which: sorted({one["rate"] for one in found if one["optimiser"] == which}) for which in RATES}
     assert rates["sgd"] == list(GRID)
     assert rates["adam"] == pytest.approx([1e-5, 3.16e-5, 1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2])
-    given = candidates(
-        wrapped("gpt2"), TunedOptions.model_validate({"rate": 0.5, "loss": "label", "parameters": "kv"})
-    )
+    given = candidates(wrapped("gpt2"), TunedOptions.model_validate({"rate": 0.5, "loss": "label", "parameters": "kv"}))
     assert [(one["rate"], one["optimiser"]) for one in given] == [(0.5, "sgd"), (0.5, "adam")]
 
 
@@ -46,15 +44,12 @@ def test_at_the_edge(
     def scored(_bench: object, _trace: object, candidate: dict[str, object]) -> dict[str, object]:
         good = bool(candidate) and all(candidate[key] == value for key, value in best.items())
         right = float(
-            good
-            or (bool(candidate) and 0.5 * all(candidate[key] == best[key] for key in ("rate", "optimiser")))
+            good or (bool(candidate) and 0.5 * all(candidate[key] == best[key] for key in ("rate", "optimiser")))
         )
         return {**candidate, "seed": 0, "accuracy": right, "nll": 1.0 - right, "n": 1}
 
     monkeypatch.setattr(tuned, "_scored", scored)
-    monkeypatch.setattr(
-        GdTuned, "_try", lambda _self, bench, _options, candidate: scored(bench, None, candidate)
-    )
+    monkeypatch.setattr(GdTuned, "_try", lambda _self, bench, _options, candidate: scored(bench, None, candidate))
     monkeypatch.setattr(tuned, "judges", lambda bench, _materials: [bench])
     options = TunedOptions.model_validate({"loss": "label", "parameters": "kv", **given})
     choice = GdTuned().choose([tiny_bench("gpt2")], options)

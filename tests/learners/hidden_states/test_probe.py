@@ -25,9 +25,7 @@ def test_probe() -> None:
             labels = torch.tensor([d.label_index for d in bench.lesson.training])
             loss = torch.nn.functional.cross_entropy(logits, labels)
             steps = torch.autograd.grad(loss, (weight, bias))
-            weight, bias = (
-                (p - 0.5 * g).detach().requires_grad_() for p, g in zip((weight, bias), steps, strict=True)
-            )
+            weight, bias = ((p - 0.5 * g).detach().requires_grad_() for p, g in zip((weight, bias), steps, strict=True))
         expected = (((z.residual[:, layer] - mean) / scale) @ weight.T + bias).log_softmax(-1)
         assert learned.trace.label_logprobs_at_layer is not None
         torch.testing.assert_close(learned.trace.label_logprobs_at_layer[:, layer], expected.detach())

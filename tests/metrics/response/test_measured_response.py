@@ -19,10 +19,7 @@ GD = LearnerSpec("gd", rate=0.3)
 
 
 def bench(
-    family: str = "gpt2",
-    kind: str = "relabel",
-    draws: int = 8,
-    labels: tuple[str, ...] = ("Negative", "Very Positive"),
+    family: str = "gpt2", kind: str = "relabel", draws: int = 8, labels: tuple[str, ...] = ("Negative", "Very Positive")
 ) -> ResponseBench:
     own = tiny_bench(family, shots=8, queries=6, balanced=True, task=tiny_task(labels=labels, n=200))
     return ResponseBench(own, kind, draws)
@@ -31,11 +28,7 @@ def bench(
 def value(
     found: MeasuredResponse, metric: str, reference: str | None = "in-context", layer: int | None = None
 ) -> float:
-    rows = [
-        row
-        for row in found.rows
-        if (row["metric"], row["reference"], row["layer"]) == (metric, reference, layer)
-    ]
+    rows = [row for row in found.rows if (row["metric"], row["reference"], row["layer"]) == (metric, reference, layer)]
     assert len(rows) == 1, (metric, reference, layer)
     return rows[0]["value"]
 
@@ -67,9 +60,7 @@ def less_level_mean(values: np.ndarray, levels: list[str]) -> np.ndarray:
 
 def plain_r(left: np.ndarray, right: np.ndarray) -> float:
     top = sum(float(a) * float(b) for a, b in zip(left.ravel(), right.ravel(), strict=True))
-    return top / math.sqrt(
-        sum(float(a) ** 2 for a in left.ravel()) * sum(float(b) ** 2 for b in right.ravel())
-    )
+    return top / math.sqrt(sum(float(a) ** 2 for a in left.ravel()) * sum(float(b) ** 2 for b in right.ravel()))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -89,9 +80,7 @@ def test_against_one_learner_at_a_time(family: str) -> None:
     for who in (IN_CONTEXT, GD):
         prior = answers[who].mean(1, keepdims=True)
         bias.append(
-            np.stack(
-                [prior[k] - prior[[j for j in range(8) if levels[j] == levels[k]]].mean(0) for k in range(8)]
-            )
+            np.stack([prior[k] - prior[[j for j in range(8) if levels[j] == levels[k]]].mean(0) for k in range(8)])
         )
     assert value(found, "response_bias") == pytest.approx(plain_r(*bias), abs=1e-9)
     zero = np.array(plain_answers(here.bench.zero_shot))
@@ -111,16 +100,9 @@ def test_against_one_learner_at_a_time(family: str) -> None:
     for layer in range(1, model.n_layers):
         both = []
         for who in (IN_CONTEXT, GD):
-            maps = np.array(
-                [one.attn_scores[:, layer].flatten(1).nan_to_num(0.0).numpy() for one in traces[who]]
-            )
+            maps = np.array([one.attn_scores[:, layer].flatten(1).nan_to_num(0.0).numpy() for one in traces[who]])
             both.append(
-                np.stack(
-                    [
-                        maps[k] - maps[[j for j in range(8) if levels[j] == levels[k]]].mean(0)
-                        for k in range(8)
-                    ]
-                )
+                np.stack([maps[k] - maps[[j for j in range(8) if levels[j] == levels[k]]].mean(0) for k in range(8)])
             )
         assert value(found, "response_am", layer=layer) == pytest.approx(plain_r(*both), abs=1e-8)
     assert found.responses is not None
@@ -165,11 +147,7 @@ def test_a_layer_whose_response_is_rounding_is_left_out(monkeypatch: pytest.Monk
     monkeypatch.setattr(measured_response, "SNR_FLOOR", sorted(snr)[1])
     found = ResponseMeter(here).measure(GD)
     assert found.responses is not None
-    kept = {
-        one.layer
-        for one in parts_of(found.responses)[0]
-        if (one.reference, one.part) == ("in-context", "outputs")
-    }
+    kept = {one.layer for one in parts_of(found.responses)[0] if (one.reference, one.part) == ("in-context", "outputs")}
     assert kept == set(layers) - {weakest}
 
 

@@ -169,8 +169,6 @@ def test_a_layer_that_is_a_step_of_descent_responds_as_the_step() -> None:
         by_layer.append(torch.stack([one.reshape(1) for one in tokens]))
         by_descent.append(queries @ vonoswald.gd_steps(x, labels, start, 0.7, 1).reshape(1, -1).T)
         by_others.append(queries @ vonoswald.gd_steps(other, labels, start, 0.7, 1).reshape(1, -1).T)
-    r, s, unrelated = (
-        function_part(centred(torch.stack(one), LEVELS)) for one in (by_layer, by_descent, by_others)
-    )
+    r, s, unrelated = (function_part(centred(torch.stack(one), LEVELS)) for one in (by_layer, by_descent, by_others))
     assert products(r, s).correlation >= 0.999
     assert abs(products(r, unrelated).correlation) < 0.5

@@ -4,14 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.models.attention_kinds import (
-    AttentionKind,
-    Momentum,
-    Negative,
-    Regularized,
-    attend,
-    causal_mask,
-)
+from dualscope.models.attention_kinds import AttentionKind, Momentum, Negative, Regularized, attend, causal_mask
 
 
 def draw(*shape: int, seed: int = 0) -> list[Tensor]:
@@ -73,10 +66,7 @@ def test_momentum_is_its_recursion() -> None:
     """m_{t+1} = eta (m_t + v_t), added to the softmax output."""
     query, key, value = draw(7, 3)
     mask = causal_mask(7, 7, torch.float64)
-    extra = (
-        attend(query, key, value, Momentum(eta=0.5), mask)[0]
-        - attend(query, key, value, AttentionKind(), mask)[0]
-    )
+    extra = attend(query, key, value, Momentum(eta=0.5), mask)[0] - attend(query, key, value, AttentionKind(), mask)[0]
     momentum = torch.zeros(3, dtype=torch.float64)
     for t in range(7):
         torch.testing.assert_close(extra[t], momentum, rtol=1e-12, atol=1e-12)
@@ -94,12 +84,9 @@ def test_the_dual_form_is_one_step_on_the_regularized_loss() -> None:
     weight = torch.outer(value[t], phi[t]) / total  # the query's own token is all that is not a demonstration
     weight.requires_grad_()
     loss = (
-        -sum(value[i] @ weight @ phi[i] for i in range(t)) / (eta * total)
-        + alpha / (2 * eta) * weight.square().sum()
+        -sum(value[i] @ weight @ phi[i] for i in range(t)) / (eta * total) + alpha / (2 * eta) * weight.square().sum()
     )
     (gradient,) = torch.autograd.grad(loss, weight)
     expected = (weight - eta * gradient) @ phi[-1]
-    output, _ = attend(
-        query, key, value, Regularized(alpha=alpha, form="dual"), causal_mask(5, 5, torch.float64)
-    )
+    output, _ = attend(query, key, value, Regularized(alpha=alpha, form="dual"), causal_mask(5, 5, torch.float64))
     torch.testing.assert_close(output[t], expected.detach(), rtol=1e-9, atol=1e-9)

@@ -13,15 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from dualscope.core.errors import InputError
 from dualscope.descent.updates import shadowed
 from dualscope.models import Model
-from dualscope.models.attention_kinds import (
-    Adapter,
-    AttentionKind,
-    Augmented,
-    apply,
-    installed,
-    make_kind,
-    restore,
-)
+from dualscope.models.attention_kinds import Adapter, AttentionKind, Augmented, apply, installed, make_kind, restore
 from tests.models.tiny import tiny_model
 
 Hf = TypeVar("Hf", bound=torch.nn.Module)

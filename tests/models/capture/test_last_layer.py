@@ -43,9 +43,7 @@ def assert_alike(found: Trace, wanted: Trace) -> None:
 @pytest.mark.parametrize("answers", [None, SEVERAL], ids=["one token", "several"])
 @pytest.mark.parametrize("context", [True, False], ids=["in-context", "zero-shot"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_trace_is_that_of_all_rows(
-    family: str, context: bool, answers: tuple[tuple[int, ...], ...] | None
-) -> None:
+def test_the_trace_is_that_of_all_rows(family: str, context: bool, answers: tuple[tuple[int, ...], ...] | None) -> None:
     model = model_of(family)
     lesson = random_lesson() if answers is None else random_lesson(answers=answers)
 

@@ -159,9 +159,7 @@ def test_active_and_merged_learn_alike(tmp_path: Path, family: str, rslora: bool
         found, right = (bench.learned(learner, rate, **options) for bench in reversed(benches))
         for name in ("attn_out", "attn_scores", "residual", "label_logprobs"):
             pair = getattr(found.trace, name), getattr(right.trace, name)
-            torch.testing.assert_close(
-                *pair, rtol=1e-10, atol=1e-10, equal_nan=True, msg=f"{learner}: {name}"
-            )
+            torch.testing.assert_close(*pair, rtol=1e-10, atol=1e-10, equal_nan=True, msg=f"{learner}: {name}")
         if isinstance(found.change, Delta):
             assert isinstance(right.change, Delta)
             for name, change in right.change.items():
@@ -171,9 +169,7 @@ def test_active_and_merged_learn_alike(tmp_path: Path, family: str, rslora: bool
         assert one["metric"] == other["metric"]
         # The one is relative to W + s B A, the other to W; and rounding is not the same.
         if one["metric"] not in ("update_norm", "snr", "snr_centered", "snr_orthogonal", "snr_scores"):
-            assert one["value"] == pytest.approx(other["value"], rel=1e-8, abs=1e-9, nan_ok=True), one[
-                "metric"
-            ]
+            assert one["value"] == pytest.approx(other["value"], rel=1e-8, abs=1e-9, nan_ok=True), one["metric"]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -209,9 +205,7 @@ def test_variants_and_names_of_an_active_adapter(tmp_path: Path) -> None:
     drawn = [load(model, adapter, mode, variant="untrained") for mode in ("merged", "active")]
     assert all(torch.equal(a, b) for a, b in zip(*(one.hf.parameters() for one in drawn), strict=True))
     assert not any(low_rank_of(module) for module in drawn[1].hf.modules())
-    with pytest.raises(
-        InputError, match=r"'shuffled' mixes the weights.*leave out one of --variant shuffled"
-    ):
+    with pytest.raises(InputError, match=r"'shuffled' mixes the weights.*leave out one of --variant shuffled"):
         load(model, adapter, "active", variant="shuffled")
 
 

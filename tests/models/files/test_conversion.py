@@ -49,10 +49,7 @@ def test_shards_and_command(tmp_path: Path) -> None:
     hf = pickled(tmp_path / "old")
     (tmp_path / "old" / "pytorch_model.bin").unlink()
     table = list(hf.state_dict().items())
-    halves = {
-        "pytorch_model-1.bin": table[: len(table) // 2],
-        "pytorch_model-2.bin": table[len(table) // 2 :],
-    }
+    halves = {"pytorch_model-1.bin": table[: len(table) // 2], "pytorch_model-2.bin": table[len(table) // 2 :]}
     for name, half in halves.items():
         torch.save(dict(half), tmp_path / "old" / name)
     weight_map = {key: name for name, half in halves.items() for key, _ in half}
@@ -117,10 +114,7 @@ def test_a_refused_pickle_leaves_nothing_and_can_be_mended(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        *(
-            (text, "copy the folder again")
-            for text in ('{"weight_map": {"a"', "{}", "[]", '{"weight_map": []}')
-        ),
+        *((text, "copy the folder again") for text in ('{"weight_map": {"a"', "{}", "[]", '{"weight_map": []}')),
         *((f'{{"weight_map": {text}}}', "is damaged") for text in ("{}", '{"a": 3}', '{"a": ["x"]}')),
         ('{"weight_map": {"a": "../outside.bin"}}', "outside of the model's folder"),
         ('{"weight_map": {"a": "/outside.bin"}}', "outside of the model's folder"),

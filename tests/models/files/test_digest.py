@@ -10,19 +10,7 @@ from dualscope.models.files.digest import model_digest
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"3",
-        b"[1]",
-        b"null",
-        b'"text"',
-        b"[" * 100_000,
-        b"\xff\xfe",
-        b"",
-        b'{"a": 1}',
-        b"folder",
-        b"numbers",
-        b"words",
-    ],
+    [b"3", b"[1]", b"null", b'"text"', b"[" * 100_000, b"\xff\xfe", b"", b'{"a": 1}', b"folder", b"numbers", b"words"],
 )
 def test_a_damaged_cache_is_made_anew(
     content: bytes, model_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -79,9 +79,7 @@ def test_texts_begin_as_the_file_says(tmp_path: Path, begins: bool) -> None:
 
 
 def test_the_next_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:
-    llama_cpp = pytest.importorskip(
-        "llama_cpp", reason="llama.cpp is not installed (pip install llama-cpp-python)"
-    )
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama.cpp is not installed (pip install llama-cpp-python)")
     file = write_gguf(tmp_path / "model.gguf", tiny_llama())
     model = Model.load(str(file), device="cpu")
     ids = model.tokenizer(TEXT)["input_ids"]
@@ -103,9 +101,7 @@ def test_a_conversion_of_ones_own_is_equal(file: Path, tmp_path: Path) -> None:
     for (name, a), (_, b) in zip(mine.named_parameters(), own.named_parameters(), strict=True):
         assert torch.equal(a, b), name
     assert not (tmp_path / "out" / NOTE).exists()
-    weights, config = (
-        (tmp_path / "out" / name).stat().st_mode for name in ("model.safetensors", "config.json")
-    )
+    weights, config = ((tmp_path / "out" / name).stat().st_mode for name in ("model.safetensors", "config.json"))
     assert weights == config, "for everybody who may read the other files"
 
 
@@ -154,9 +150,7 @@ def test_a_damaged_conversion_is_made_anew(file: Path, cache: Path) -> None:
     assert not list(cache.glob(".*"))
 
 
-def test_a_conversion_that_fails_leaves_nothing(
-    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversion_that_fails_leaves_nothing(file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -37,9 +37,7 @@ def made(tensors: int = 0, fields: list[bytes] | None = None, table: bytes = b""
     return b"GGUF" + counts + b"".join(fields) + table
 
 
-def tensor(
-    shape: tuple[int, ...], kind: int = 0, begin: int = 0, name: bytes = b"token_embd.weight"
-) -> bytes:
+def tensor(shape: tuple[int, ...], kind: int = 0, begin: int = 0, name: bytes = b"token_embd.weight") -> bytes:
     dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
     return text(name) + dimensions + struct.pack("<IQ", kind, begin)
 
@@ -144,9 +142,7 @@ def test_a_file_that_was_cut_is_never_read(file: Path, tmp_path: Path, data: st.
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(4, 3000), put=st.binary(min_size=1, max_size=9))
-def test_a_header_with_other_bytes_is_read_or_refused(
-    file: Path, tmp_path: Path, at: int, put: bytes
-) -> None:
+def test_a_header_with_other_bytes_is_read_or_refused(file: Path, tmp_path: Path, at: int, put: bytes) -> None:
     whole = bytearray(file.read_bytes())
     whole[at : at + len(put)] = put
     path = tmp_path / "model.gguf"
@@ -188,8 +184,5 @@ def test_without_the_package_the_extra_is_named(file: Path, monkeypatch: pytest.
 
 
 def test_studies_know_it_by_its_full_path_and_by_stars(file: Path) -> None:
-    assert anchored({"models": ["model.gguf", f"mine={file}"]}, file.parent)["models"] == [
-        str(file),
-        f"mine={file}",
-    ]
+    assert anchored({"models": ["model.gguf", f"mine={file}"]}, file.parent)["models"] == [str(file), f"mine={file}"]
     assert matching(f"{file.parent}/*.gguf") == [str(file)]

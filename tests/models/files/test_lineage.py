@@ -26,9 +26,7 @@ def test_by_name(name: str, family: str, step: int | None) -> None:
     assert lineage(name) == Lineage(family, step)
 
 
-@pytest.mark.parametrize(
-    ("file", "field"), [("training.json", "steps_done"), ("trainer_state.json", "global_step")]
-)
+@pytest.mark.parametrize(("file", "field"), [("training.json", "steps_done"), ("trainer_state.json", "global_step")])
 def test_a_checkpoints_own_files_count_first(tmp_path: Path, file: str, field: str) -> None:
     folder = tmp_path / "x" / "checkpoint-7"
     folder.mkdir(parents=True)

@@ -26,10 +26,7 @@ def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     piece=st.sampled_from([1, 7, 64, 2**26]),
 )
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory,
-    shapes: list[tuple[int, ...]],
-    kinds: list[torch.dtype],
-    piece: int,
+    tmp_path_factory: pytest.TempPathFactory, shapes: list[tuple[int, ...]], kinds: list[torch.dtype], piece: int
 ) -> None:
     wanted = {str(i): drawn(shape, kinds[i]) for i, shape in enumerate(shapes)}
     path = tmp_path_factory.mktemp("stream") / "file"

@@ -71,14 +71,7 @@ def measured(
     learning, beside = cell
     reference = None if learning.name == "zero-shot" else identify("in-context")
     return measure_cell(
-        bench,
-        learning,
-        beside,
-        reference=reference,
-        metrics=names,
-        per_head=True,
-        per_query=True,
-        subset=subset,
+        bench, learning, beside, reference=reference, metrics=names, per_head=True, per_query=True, subset=subset
     )
 
 
@@ -171,10 +164,7 @@ def held_by(traces: list[Trace], where: Callable[[torch.Tensor], bool]) -> int:
 
 
 def test_what_is_held_is_a_layer_and_not_a_trace() -> None:
-    queries, names = (
-        20,
-        ["sim_aou", "sim_aou_centered", "sim_aou_mismatched", "sim_am_delta", "sim_aou_random"],
-    )
+    queries, names = (20, ["sim_aou", "sim_aou_centered", "sim_aou_mismatched", "sim_am_delta", "sim_aou_random"])
     lengths: list[int] = []
     for limit in (2**40, 0):
         with keeping(limit, chunk=1):
@@ -189,9 +179,7 @@ def test_what_is_held_is_a_layer_and_not_a_trace() -> None:
             demand = Demand(queries, max(lengths), memory=None if limit else 0)
             told = footprint(shape, 8, demand)
             assert in_files == told.files
-            assert (
-                told.traces <= in_memory <= told.traces + 3 * queries * 64
-            )  # labels and their probabilities
+            assert told.traces <= in_memory <= told.traces + 3 * queries * 64  # labels and their probabilities
     layer = queries * max(shape.width, shape.heads * max(lengths)) * 8
     assert 0 < counted.peak <= HELD * layer < told.files
 

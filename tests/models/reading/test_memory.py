@@ -51,9 +51,7 @@ def test_total_memory_of_this_machine() -> None:
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
     ],
 )
-def test_only_the_batch_that_failed_is_halved(
-    model: Model, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_only_the_batch_that_failed_is_halved(model: Model, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     lesson = random_lesson(queries=(3,) * 8 + (5,) * 4)
     prefix = model.prefix(lesson.context)
     wanted = model.read(lesson, prefix, batch_size=4)
@@ -77,9 +75,7 @@ def test_only_the_batch_that_failed_is_halved(
     assert torch.allclose(trace.label_logprobs, wanted.label_logprobs, rtol=1e-12)
 
 
-def test_one_query_that_does_not_fit_and_other_errors_are_raised(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_query_that_does_not_fit_and_other_errors_are_raised(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     lesson = random_lesson(queries=(3, 3))
     for error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("shapes do not match")):
 

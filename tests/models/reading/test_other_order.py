@@ -157,16 +157,7 @@ def test_the_linearised_trace_is_zero_shot_plus_the_tangent() -> None:
 
 @pytest.mark.parametrize(
     "learner",
-    [
-        "gd",
-        "lcgd",
-        "gd-linearized",
-        "in-context",
-        "null-context",
-        "zero-shot-offset",
-        "dilution",
-        "gd/random-update",
-    ],
+    ["gd", "lcgd", "gd-linearized", "in-context", "null-context", "zero-shot-offset", "dilution", "gd/random-update"],
 )
 def test_every_learner_that_changes_something_is_read_again(learner: str) -> None:
     bench = tiny_bench("gpt2", torch.float32, shots=3, queries=4)

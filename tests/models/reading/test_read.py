@@ -39,10 +39,7 @@ def assert_same(trace: object, wanted: dict[str, Tensor], tolerance: float) -> N
 
 @pytest.mark.parametrize(
     "dtype",
-    [
-        pytest.param(torch.float64, id="float64"),
-        pytest.param(torch.float32, id="float32", marks=pytest.mark.slow),
-    ],
+    [pytest.param(torch.float64, id="float64"), pytest.param(torch.float32, id="float32", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("family", FAMILIES)
 class TestAgainstOracle:
@@ -114,17 +111,7 @@ def test_several_tokens_before_everything(family: str) -> None:
     assert_same(trace, oracle(hf, lesson, lesson.bos), 1e-10)
 
 
-MIXABLE = [
-    "gpt2",
-    "opt",
-    "gpt_neox",
-    "llama",
-    "qwen2",
-    "qwen3",
-    "olmo2",
-    "xglm",
-    "gptj",
-]  # no windows, no ALiBi
+MIXABLE = ["gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3", "olmo2", "xglm", "gptj"]  # no windows, no ALiBi
 
 
 @pytest.mark.parametrize("family", MIXABLE)

@@ -15,9 +15,7 @@ from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
 def drawn(*shape: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (
-        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)
-    )
+    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3))
     return q, k, v
 
 
@@ -43,10 +41,7 @@ def test_it_is_attention_as_it_is_written_forward_and_back() -> None:
 @pytest.mark.parametrize("dims", [(0, 0, 0), (0, 2, 1), (0, 0, None)])
 def test_every_copy_is_as_if_it_were_alone(dims: tuple[int | None, ...]) -> None:
     inputs = drawn(4, 2, 3, 7, 8)
-    given = [
-        one[0] if dim is None else one.movedim(0, dim).contiguous()
-        for one, dim in zip(inputs, dims, strict=True)
-    ]
+    given = [one[0] if dim is None else one.movedim(0, dim).contiguous() for one, dim in zip(inputs, dims, strict=True)]
     mine = vmap(lambda q, k, v: causal(q, k, v, 0.3)[0], in_dims=dims)(*given)
     alone = [one[:1].expand_as(one) if dim is None else one for one, dim in zip(inputs, dims, strict=True)]
     theirs = torch.stack([written_out(q, k, v, 0.3) for q, k, v in zip(*alone, strict=True)])
@@ -56,14 +51,10 @@ def test_every_copy_is_as_if_it_were_alone(dims: tuple[int | None, ...]) -> None
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_a_compiler_is_told_of_it_is_true() -> None:
-    torch.library.opcheck(
-        causal, (*(one.float().detach().requires_grad_() for one in drawn(2, 2, 5, 8)), 0.3)
-    )
+    torch.library.opcheck(causal, (*(one.float().detach().requires_grad_() for one in drawn(2, 2, 5, 8)), 0.3))
 
 
-def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_trainings_in_bfloat16_take_it_in_every_layer_and_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
     own = fused_attention._causal_backward
 

@@ -36,9 +36,7 @@ def test_a_layer_is_the_plain_formula(
                 for j in range(5):
                     seen = range(j + 1) if causal else range(4)
                     for head in range(heads):
-                        q, k, v, p = (
-                            w[copy, at, head] for w in (model.query, model.key, model.value, model.output)
-                        )
+                        q, k, v, p = (w[copy, at, head] for w in (model.query, model.key, model.value, model.output))
                         products = torch.stack([(k @ now[i]) @ (q @ now[j]) for i in seen])
                         if scores == "softmax":
                             weights = torch.softmax(products, 0)

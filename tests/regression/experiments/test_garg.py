@@ -17,9 +17,7 @@ from dualscope.regression.results import Results
         (0.9, 0.9, 0.0, False),  # one that has learned nothing bears nothing out
     ],
 )
-def test_a_shift_is_withstood_near_the_unshifted_error(
-    plain: float, shifted: float, least: float, holds: bool
-) -> None:
+def test_a_shift_is_withstood_near_the_unshifted_error(plain: float, shifted: float, least: float, holds: bool) -> None:
     results = Results("garg")
     for name in SHIFTS:
         error = plain if name == UNSHIFTED else shifted

@@ -24,8 +24,7 @@ def judged(early: list[list[float]], late: list[list[float]]) -> list[bool]:
 
 
 @pytest.mark.parametrize(
-    ("early", "holds"),
-    [([0.5, 0.9, 0.6], True), ([0.9, 0.5, 0.6], False), ([0.5, 0.6, 0.9], False)],
+    ("early", "holds"), [([0.5, 0.9, 0.6], True), ([0.9, 0.5, 0.6], False), ([0.5, 0.6, 0.9], False)]
 )
 def test_layers_precondition_before_they_answer_in_every_seed(early: list[float], holds: bool) -> None:
     late = [0.0, 0.3, 1.0]

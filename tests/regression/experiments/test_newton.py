@@ -20,9 +20,7 @@ def judged(near: list[float], errors: list[float], losses: list[float] | None = 
     for layer, cosine in enumerate(near):
         for name, match in ((NEWTON, 5 * layer), (DESCENT, 4**layer), (ONLINE, 8)):
             for metric, value in ((MATCH, match), (NEARNESS, cosine)):
-                results.over_seeds(
-                    name, metric, [value] * 2, (0, 1), panel="condition 1", x_name="layer", x=layer
-                )
+                results.over_seeds(name, metric, [value] * 2, (0, 1), panel="condition 1", x_name="layer", x=layer)
     for measure, curve in ((LONGEST, errors), (ALL, losses or errors)):
         for step, error in enumerate(curve):
             where = {"panel": "training: condition 1", "x_name": "step", "x": step}
@@ -32,8 +30,7 @@ def judged(near: list[float], errors: list[float], losses: list[float] | None = 
 
 
 @pytest.mark.parametrize(
-    ("near", "holds"),
-    [([0.2, 0.2, 0.96, 0.96, 0.96], True), ([1, 1, 0.94, 1, 1], False), ([1, 1, 1, 1, 0.94], False)],
+    ("near", "holds"), [([0.2, 0.2, 0.96, 0.96, 0.96], True), ([1, 1, 0.94, 1, 1], False), ([1, 1, 1, 1, 0.94], False)]
 )
 def test_the_later_half_of_four_layers_begins_with_the_second(near: list[float], holds: bool) -> None:
     found = judged(near, RESTED)
@@ -42,12 +39,9 @@ def test_the_later_half_of_four_layers_begins_with_the_second(near: list[float],
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "rests"),
-    [(0.1, 0.1, True), (0.1, 0.097, True), (0.1, 0.08, False), (0.0015, 0.0008, False)],
+    ("first", "last", "rests"), [(0.1, 0.1, True), (0.1, 0.097, True), (0.1, 0.08, False), (0.0015, 0.0008, False)]
 )
-def test_an_error_that_falls_by_more_than_a_twentieth_does_not_rest(
-    first: float, last: float, rests: bool
-) -> None:
+def test_an_error_that_falls_by_more_than_a_twentieth_does_not_rest(first: float, last: float, rests: bool) -> None:
     assert judged([1.0] * 5, [1.0] * 32 + [first] * 4 + [last] * 4)[REST] is rests
 
 

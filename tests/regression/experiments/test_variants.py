@@ -27,9 +27,7 @@ def compared(steps_of_the_last_seed: list[int], appears: bool = True) -> Results
 
 
 @pytest.mark.parametrize(("watched", "common"), [([0, 50, 100, 150], 150), ([0, 100, 200, 300], 100)])
-def test_equal_steps_are_the_last_that_every_seed_of_every_kind_was_watched_at(
-    watched: list[int], common: int
-) -> None:
+def test_equal_steps_are_the_last_that_every_seed_of_every_kind_was_watched_at(watched: list[int], common: int) -> None:
     found = compared(watched)
     assert found.values(NORMAL, "error at equal steps") == dict.fromkeys((0, 1), 1 / (1 + common))
     assert found.values(OTHER, "error at equal steps") == dict.fromkeys((0, 1), 1 / (1 + 2 * common))

@@ -74,9 +74,7 @@ def test_words_name_the_best_what_is_left_and_what_the_controls_take_away(sectio
 
 def words_of(folder: Path, shares: dict[LearnerSpec, float], **settings: Any) -> str:
     """What the section says of a run with one task."""
-    found = hypotheses.section(
-        Data([make_run(folder, tasks=["sst2"], seeds=5, explained=shares, **settings)])
-    )
+    found = hypotheses.section(Data([make_run(folder, tasks=["sst2"], seeds=5, explained=shares, **settings)]))
     assert found is not None
     (words,) = [item.text for item in found.items if isinstance(item, Note)]
     return words
@@ -118,15 +116,7 @@ def test_the_share_by_shots_is_of_one_setting(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     both = {VECTOR: 0.6, KERNEL: 0.3}
     for shots in (2, 8):
-        make_run(
-            folder,
-            ["sst2"],
-            seeds=2,
-            explained=both,
-            shots=shots,
-            demo_labels=("gold", "flipped"),
-            first=shots,
-        )
+        make_run(folder, ["sst2"], seeds=2, explained=both, shots=shots, demo_labels=("gold", "flipped"), first=shots)
     found = hypotheses.section(Data([folder]))
     assert found is not None
     (chart,) = [item for item in found.items if isinstance(item, Chart) and item.id == "explained-by-shots"]
@@ -183,12 +173,7 @@ def test_the_curve_of_a_choice_is_drawn(section: Section) -> None:
 
 def test_a_curve_of_many_settings_is_drawn_against_the_one_with_most_values() -> None:
     curve = [
-        {
-            "rate": rate,
-            "loss": loss,
-            "seed": seed,
-            "accuracy": rate / 10 + 0.1 * (loss == "label") + 0.02 * seed,
-        }
+        {"rate": rate, "loss": loss, "seed": seed, "accuracy": rate / 10 + 0.1 * (loss == "label") + 0.02 * seed}
         for rate in (0.01, 0.1, 1.0)
         for loss in ("all", "label")
         for seed in (0, 1)
@@ -229,9 +214,7 @@ def test_each_is_judged_by_its_own_controls(run: Path, tmp_path: Path) -> None:
 def test_the_terminal_says_it_in_a_sentence(run: Path) -> None:
     (source,) = Data([run]).sources
     (said,) = sentences(source.summary)
-    assert said.startswith(
-        "What explains most of in-context learning in tiny, 4 shots: sst2, task-vector 0.6"
-    )
+    assert said.startswith("What explains most of in-context learning in tiny, 4 shots: sst2, task-vector 0.6")
     assert "under random-labels 0.2" in said
     (alone,) = Data([make_run(run.parent / "plain", tasks=["sst2"], seeds=2)]).sources
     assert sentences(alone.summary) == []

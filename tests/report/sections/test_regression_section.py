@@ -59,10 +59,7 @@ def test_an_axis_ends_where_the_figure_says(tmp_path: Path) -> None:
         ({"reads": "Higher is better."}, "Higher is better."),
         ({"x_name": "step"}, "Lower is learned more."),
         ({"x_name": "step", "marks": True}, f"Lower is learned more. {regression.STARS}"),
-        (
-            {"x_name": "step", "marks": True, "reads": "Higher is more."},
-            f"Higher is more. {regression.STARS}",
-        ),
+        ({"x_name": "step", "marks": True, "reads": "Higher is more."}, f"Higher is more. {regression.STARS}"),
     ],
 )
 def test_a_figure_is_read_as_it_says(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -78,8 +75,7 @@ def test_what_is_shipped_can_be_read() -> None:
     accuracy = drawn(shipped_runs()["momentum"])["In-context accuracy in training"]
     assert accuracy.reads.startswith("Higher")
     assert all(
-        "lies on that of the algorithm" not in chart.reads
-        for chart in drawn(shipped_runs()["momentum"]).values()
+        "lies on that of the algorithm" not in chart.reads for chart in drawn(shipped_runs()["momentum"]).values()
     )
 
 
@@ -108,9 +104,7 @@ def test_between_whole_numbers_an_axis_has_no_ticks() -> None:
     assert "dtick" not in noises.layout["xaxis"]
 
 
-def test_of_several_runs_each_has_a_part_of_its_own_and_the_first_table_says_what_holds(
-    tmp_path: Path,
-) -> None:
+def test_of_several_runs_each_has_a_part_of_its_own_and_the_first_table_says_what_holds(tmp_path: Path) -> None:
     places = []
     for name, holds in (("first", [True, False]), ("second", [True]), ("third", [])):
         results = Results("vonoswald")
@@ -131,8 +125,7 @@ def test_of_several_runs_each_has_a_part_of_its_own_and_the_first_table_says_wha
     ]
     assert [part.title for part in whole.parts] == ["first", "second", "third"]
     assert all(
-        part.about
-        == "Von Oswald et al. 2023: one trained linear layer is a step of GD; deeper ones are GD++."
+        part.about == "Von Oswald et al. 2023: one trained linear layer is a step of GD; deeper ones are GD++."
         for part in whole.parts
     )
     assert [chart.title for chart in whole.charts()] == ["Error"] * 3

@@ -59,10 +59,7 @@ def test_numbers_are_those_of_the_rows(plain_run: Path, page: Path) -> None:
     apart = values(plain_run, "sst2", "trained", "lcgd") - values(plain_run, "sst2", "trained", "gd")
     assert number("sst2", "lcgd", beside).value == pytest.approx(apart.mean())
     assert number("sst2", "gd", beside).value is None
-    assert found.lines == (
-        ("gd", "above the controls on all 2 tasks"),
-        ("lcgd", "above the controls on all 2 tasks"),
-    )
+    assert found.lines == (("gd", "above the controls on all 2 tasks"), ("lcgd", "above the controls on all 2 tasks"))
 
 
 def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
@@ -94,8 +91,7 @@ def test_no_learning_is_not_testable(tmp_path: Path) -> None:
     found = judgement(run)
     assert found.lines == (("gd", "not testable on sst2"),)
     assert any(
-        "In-context learning does not clearly beat zero-shot and chance on sst2" in text
-        for text in found.reasons
+        "In-context learning does not clearly beat zero-shot and chance on sst2" in text for text in found.reasons
     )
 
 
@@ -117,11 +113,7 @@ def test_missing_baseline_is_said(tmp_path: Path) -> None:
     text = html.unescape(write_report([run], tmp_path / "r.html").read_text())
     assert "the untrained baseline is missing" in text
     assert "evidence is missing, not measured: untrained" in text
-    for said in (
-        "Kendall's tau was not measured",
-        "alpha was not measured",
-        "Not varied in these runs: learning rate",
-    ):
+    for said in ("Kendall's tau was not measured", "alpha was not measured", "Not varied in these runs: learning rate"):
         assert said in text
 
 

@@ -42,9 +42,7 @@ def test_choosing_takes_what_its_candidates_take(fields: dict[str, Any], tmp_pat
     assert needed("gd-tuned") > needed("kernel")  # all weights by Adam; nothing is trained
 
 
-def test_draws_at_once_take_less_time_than_one_by_one_and_more_memory(
-    fields: dict[str, Any], tmp_path: Path
-) -> None:
+def test_draws_at_once_take_less_time_than_one_by_one_and_more_memory(fields: dict[str, Any], tmp_path: Path) -> None:
     study = fields | {"interventions": [{"kind": "relabel", "draws": 8}], "shots": 8, "learners": ["gd"]}
     runner = Runner(Study.build(study), tmp_path / "run", device="cpu")
     estimator = Estimator(runner.run, (), runner.resolver)

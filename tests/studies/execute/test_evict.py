@@ -109,9 +109,7 @@ def test_what_the_run_itself_fetched_goes_and_what_was_there_stays(
     other = run_study(study, tmp_path / "second", **options)
     assert [n for n in other.notes if "owner/tiny@ccccccc stays in the hub cache: it was there before" in n]
     assert kept(hub) == {("owner/tiny", endpoint.COMMIT)}
-    later = run_study(
-        study | {"seeds": 2}, tmp_path / "first", **options
-    )  # who fetched it, and all is stored
+    later = run_study(study | {"seeds": 2}, tmp_path / "first", **options)  # who fetched it, and all is stored
     assert [note for note in later.notes if "was evicted" in note]
     assert kept(hub) == set()
 
@@ -127,9 +125,7 @@ def test_a_plan_fetches_no_weights(fields: dict[str, Any], hub: Path, tmp_path: 
     assert not list(hub.rglob("model.safetensors"))
 
 
-def test_only_what_the_run_used_and_only_that_commit(
-    fields: dict[str, Any], cache: Path, tmp_path: Path
-) -> None:
+def test_only_what_the_run_used_and_only_that_commit(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
     assert kept(cache) == ALL
     run(fields | {"models": ["owner/tiny"]}, tmp_path / "plain", evict=False)
     assert kept(cache) == ALL
@@ -139,9 +135,7 @@ def test_only_what_the_run_used_and_only_that_commit(
     assert [note for note in result.notes if "owner/tiny@0123456 was evicted from the hub cache" in note]
 
 
-def test_a_model_goes_as_soon_as_its_own_cells_are_stored(
-    fields: dict[str, Any], cache: Path, tmp_path: Path
-) -> None:
+def test_a_model_goes_as_soon_as_its_own_cells_are_stored(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
     seen: list[set[tuple[str, str]]] = []
     models = {"models": ["owner/tiny", "owner/second"]}
     run(fields | models, tmp_path / "run", tell=lambda _event: seen.append(kept(cache)))
@@ -173,9 +167,7 @@ def test_a_failed_cell_keeps_its_model(fields: dict[str, Any], cache: Path, tmp_
     assert kept(cache) == ALL
 
 
-def test_a_folder_is_never_touched(
-    fields: dict[str, Any], cache: Path, model_folder: str, tmp_path: Path
-) -> None:
+def test_a_folder_is_never_touched(fields: dict[str, Any], cache: Path, model_folder: str, tmp_path: Path) -> None:
     """Not even one inside of the cache, if it was given by its path."""
     inside = cache / "models--owner--tiny" / "snapshots" / COMMITS[0]
     before = {file: file.read_bytes() for file in (*Path(model_folder).iterdir(), *inside.iterdir())}
@@ -190,16 +182,7 @@ def test_a_folder_is_never_touched(
 def test_from_the_command_line(fields: dict[str, Any], cache: Path, tmp_path: Path) -> None:
     study = tmp_path / "study.yaml"
     study.write_text(Study.build(fields | {"models": ["owner/second"]}).dump())
-    command = [
-        "run",
-        str(study),
-        "--out",
-        str(tmp_path / "run"),
-        "--device",
-        "cpu",
-        "--offline",
-        "--no-report",
-    ]
+    command = ["run", str(study), "--out", str(tmp_path / "run"), "--device", "cpu", "--offline", "--no-report"]
     fetched(tmp_path / "run", "owner/second")
     assert CliRunner().invoke(app, [*command, "--evict", "--dry-run"]).exit_code == 0
     assert kept(cache) == ALL

@@ -22,10 +22,7 @@ def place(variant: Any, seed: int | None) -> ModelSpec:
     return ModelSpec("embedded", model_digest("embedded", True, None), variant, seed)
 
 
-ALL = [
-    place("trained", None),
-    *(place(variant, seed) for seed in (0, 1) for variant in DRAWN),
-]
+ALL = [place("trained", None), *(place(variant, seed) for seed in (0, 1) for variant in DRAWN)]
 
 
 @pytest.fixture
@@ -56,9 +53,7 @@ def test_the_variants_of_a_seed_share_a_draw(ahead: list[ModelSpec], drawn: list
     assert drawn == [0, 1]
 
 
-def test_on_an_accelerator_the_next_draw_is_begun_at_once(
-    drawn: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_an_accelerator_the_next_draw_is_begun_at_once(drawn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = LoadedModel(SETUP, ALL)
     monkeypatch.setattr(Model, "device", torch.device("meta"))  # anything but a CPU
     loaded.at(ALL[0])

@@ -66,11 +66,7 @@ def _before_a_terminal(command: list[str]) -> tuple[int, str]:
     """Run a program as a person would; returns its exit code and all that it showed."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    quiet = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("COLUMNS", "LINES", "CI", "NO_COLOR")
-    }
+    quiet = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "CI", "NO_COLOR")}
     process = subprocess.Popen(
         command, stdin=there, stdout=there, stderr=there, env={**quiet, "TERM": "xterm-256color"}
     )
@@ -91,16 +87,7 @@ def _before_a_terminal(command: list[str]) -> tuple[int, str]:
 def test_the_counter_and_the_time_left_stay(fields: dict[str, Any], tmp_path: Path) -> None:
     study = tmp_path / "a-study-with-quite-a-long-name.yaml"
     study.write_text(yaml.safe_dump(fields | {"seeds": 1}))
-    command = [
-        sys.executable,
-        "-m",
-        "dualscope",
-        "run",
-        str(study),
-        "--out",
-        str(tmp_path / "run"),
-        "--no-report",
-    ]
+    command = [sys.executable, "-m", "dualscope", "run", str(study), "--out", str(tmp_path / "run"), "--no-report"]
     code, shown = _before_a_terminal([*command, "--jobs", "1", "--device", "cpu"])
     assert code == 0, shown
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)

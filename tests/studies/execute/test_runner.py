@@ -38,9 +38,7 @@ def test_a_run_holds_what_the_design_says(fields: dict[str, Any], tmp_path: Path
     assert there - texts == expected
     assert result.run.rows().column_names == list(COLUMNS)
     found = {(row["learner"], row["seed"], row["shots"]) for row in result.run.rows().to_pylist()}
-    assert found == {
-        (n, s, 0 if n == "zero-shot" else 4) for n in ("zero-shot", "in-context", "gd") for s in (0, 1)
-    }
+    assert found == {(n, s, 0 if n == "zero-shot" else 4) for n in ("zero-shot", "in-context", "gd") for s in (0, 1)}
     known = result.run.read_json("provenance.json")
     assert known["packages"]["torch"]
     assert len(known["episodes"]["moods, seed 1, order 0, 4 shots"]["demonstrations"]) == 4
@@ -150,9 +148,7 @@ def test_recorded_rates_come_from_the_model_card(fields: dict[str, Any], tmp_pat
     assert plan.rates == []
 
 
-def test_jobs_give_the_same_rows(
-    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_give_the_same_rows(fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of either; more threads round sums otherwise
     alone = run_study(fields, tmp_path / "one", device="cpu")
     result = run_study(fields, tmp_path / "two", jobs=2, device="cpu")
@@ -218,7 +214,6 @@ def test_a_run_whose_traces_are_in_files_has_the_same_rows_and_says_so(
     for cell in result.cells:
         assert result.run.notes(cell.id)[GIVEN_UP] == IN_FILES
         traces = [
-            (run / f"traces/{cell.id}.safetensors").read_bytes()
-            for run in (tmp_path / "plain", tmp_path / "run")
+            (run / f"traces/{cell.id}.safetensors").read_bytes() for run in (tmp_path / "plain", tmp_path / "run")
         ]
         assert traces[0] == traces[1]

@@ -67,11 +67,7 @@ def test_what_was_shared_is_shared_no_more(
 ) -> None:
     names = [name for name in SHARED if name != "thread"]
     plugin = _written(SHARED, tmp_path)
-    study = fields | {
-        "seeds": 1,
-        "plugins": [plugin],
-        "learners": [*(f"meddles-{name}" for name in names), "gd"],
-    }
+    study = fields | {"seeds": 1, "plugins": [plugin], "learners": [*(f"meddles-{name}" for name in names), "gd"]}
     result = run_study(study, tmp_path / "run", device="cpu")
     reasons = {failure.about.rpartition("· ")[2]: failure.reason for failure in result.failures}
     assert set(reasons) == {f"meddles-{name}" for name in names}
@@ -80,9 +76,7 @@ def test_what_was_shared_is_shared_no_more(
     assert len(_of_gd(result.run)) * 2 == len(plain)
 
 
-def test_settings_are_put_back(
-    fields: dict[str, Any], plain: list[str], forget: None, tmp_path: Path
-) -> None:
+def test_settings_are_put_back(fields: dict[str, Any], plain: list[str], forget: None, tmp_path: Path) -> None:
     import torch
 
     before = (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled())

@@ -221,9 +221,7 @@ def test_a_full_disk(fields: dict[str, Any], tmp_path: Path) -> None:
     small.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("a small file system can be mounted by root alone")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"no tmpfs here: {mounted.stderr.decode()}")
     try:
@@ -232,9 +230,7 @@ def test_a_full_disk(fields: dict[str, Any], tmp_path: Path) -> None:
         result = run_study(fields | {"seeds": 5}, small / "run", device="cpu")
         assert result.failures
         reasons = {failure.reason for failure in result.failures}
-        assert any(reason.startswith("the disk that holds the run folder is full") for reason in reasons), (
-            reasons
-        )
+        assert any(reason.startswith("the disk that holds the run folder is full") for reason in reasons), reasons
         assert all("full" in reason for reason in reasons)
         ballast.unlink()
         subprocess.run(["mount", "-o", "remount,size=16m", str(small)], check=True)

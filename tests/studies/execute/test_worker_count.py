@@ -19,9 +19,7 @@ from dualscope.studies.execute.worker_count import fitting_jobs, free_on_gpu, su
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver's tool that knows two GPUs: number 0 with 80 GiB free, number 1 with 20; and a machine of 12 cores."""
     tool = tmp_path / "nvidia-smi"
-    tool.write_text(
-        '#!/bin/sh\ncase "$2" in 0) echo 81920;; 1) echo 20480;; *) echo "No devices"; exit 6;; esac\n'
-    )
+    tool.write_text('#!/bin/sh\ncase "$2" in 0) echo 81920;; 1) echo 20480;; *) echo "No devices"; exit 6;; esac\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -59,15 +57,7 @@ def test_larger_models_need_more_of_it(billions: float, on_gpu: int, monkeypatch
 @pytest.mark.usefixtures("gpus")
 def test_no_more_than_fit_by_the_estimate() -> None:
     """A fifth more than the estimate, and a GiB for each process's libraries: of 80 GiB."""
-    assert [fitting_jobs(5, need * 2**30, "cuda") for need in (0, 12, 13, 24, 26, 79, 500)] == [
-        5,
-        5,
-        4,
-        2,
-        2,
-        1,
-        1,
-    ]
+    assert [fitting_jobs(5, need * 2**30, "cuda") for need in (0, 12, 13, 24, 26, 79, 500)] == [5, 5, 4, 2, 2, 1, 1]
     assert fitting_jobs(5, 2**30, "cuda:2") == 1
 
 

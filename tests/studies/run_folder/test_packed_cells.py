@@ -30,10 +30,7 @@ def made(place: str | Path) -> RunFolder:
     run = RunFolder.create(place)
     run.folder.write("study.yaml", b"models: [tiny]\n")
     for i, name in enumerate(NAMES):
-        rows = [
-            row(model=MODELS[i % 2], seed=i, value=i + layer / 7, layer=layer or None)
-            for layer in range(i + 1)
-        ]
+        rows = [row(model=MODELS[i % 2], seed=i, value=i + layer / 7, layer=layer or None) for layer in range(i + 1)]
         rows[-1] |= {"low": float("nan"), "metric": "sim_aou"}
         fields = [pa.field("query", pa.string())]
         columns: list[Any] = [[f"q{i}", "ü"]]
@@ -175,9 +172,7 @@ def test_damage_is_said_with_the_files_name(victim: str, damage: str, tmp_path: 
     if (victim, damage) == ("index", "missing"):
         assert len(run.stored()) == 3  # a part without its index is not there: packing was not finished
         (tmp_path / "run/packed/index/00000002.parquet").unlink()
-        assert RunFolder.open(tmp_path / "run").query("select count(*) n from rows, queries").to_pylist() == [
-            {"n": 0}
-        ]
+        assert RunFolder.open(tmp_path / "run").query("select count(*) n from rows, queries").to_pylist() == [{"n": 0}]
         return
     with pytest.raises(InputError, match=rf"packed/{victim}.*00000001.*computes what is damaged again"):
         _ = run.rows() if victim == "rows" else run.query("select * from queries")
@@ -215,11 +210,7 @@ def bucket() -> Iterator[str]:
     server = moto.ThreadedMotoServer(port=0)
     server.start()
     host, port = server.get_host_and_port()
-    keys = {
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-    }
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in keys.items():
             patch.setenv(name, value)

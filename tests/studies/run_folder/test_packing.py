@@ -107,20 +107,7 @@ def test_one_packs_at_a_time(tmp_path: Path) -> None:
             pack(run, run)
 
 
-NAMED = [
-    "..",
-    ".",
-    "a/b",
-    "a=b",
-    "über 任务",
-    "x" * 300,
-    "*?[]",
-    "%2F",
-    "__HIVE_DEFAULT_PARTITION__",
-    "",
-    " ",
-    None,
-]
+NAMED = ["..", ".", "a/b", "a=b", "über 任务", "x" * 300, "*?[]", "%2F", "__HIVE_DEFAULT_PARTITION__", "", " ", None]
 
 
 def test_names_of_any_kind(tmp_path: Path) -> None:

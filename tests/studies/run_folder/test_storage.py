@@ -52,9 +52,7 @@ def test_queries_and_exports(run: RunFolder) -> None:
 def test_a_query_reads_its_own_run_alone(tmp_path: Path, name: str) -> None:
     """Names that a shell would take for patterns of ``run1``."""
     for value, place in ((1.0, "run1"), (2.0, name)):
-        RunFolder.create(tmp_path / place).store(
-            "a", [ROW | {"value": value}], queries=pa.table({"query": [place]})
-        )
+        RunFolder.create(tmp_path / place).store("a", [ROW | {"value": value}], queries=pa.table({"query": [place]}))
     run = RunFolder.open(tmp_path / name)
     assert run.query("select cell, value from rows").to_pylist() == [{"cell": "a", "value": 2.0}]
     assert run.query("select cell, query from queries").to_pylist() == [{"cell": "a", "query": name}]

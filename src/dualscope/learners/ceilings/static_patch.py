@@ -32,9 +32,7 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the mean squared norm of what
 
 
 class StaticPatchOptions(Options):
-    matrix: bool = Field(
-        True, description="also a change of the MLP's input projection, not the vector alone"
-    )
+    matrix: bool = Field(True, description="also a change of the MLP's input projection, not the vector alone")
     fit: int = Field(64, ge=2, description="spare examples that it is fitted on")
 
 

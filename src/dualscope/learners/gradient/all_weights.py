@@ -46,9 +46,7 @@ class GdAll(Learner[AllOptions]):
         slots, common = self._slots(bench.model), DescentOptions(**options.model_dump())
         return descend(bench, bench.lesson.training, self.rate(lr), common, gd_step, slots=slots)
 
-    def learn_draws(
-        self, benches: Sequence[Bench], lr: float | None, options: AllOptions
-    ) -> LearnedDraws | None:
+    def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: AllOptions) -> LearnedDraws | None:
         slots, common = self._slots(benches[0].model), DescentOptions(**options.model_dump())
         return descend_draws(benches, self.rate(lr), common, gd_step, slots=slots)
 

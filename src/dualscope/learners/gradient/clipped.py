@@ -21,9 +21,7 @@ Clip = Literal["global-l2", "linf", "elementwise"]
 
 
 class ClippedOptions(LcgdOptions):
-    clip: Clip = Field(
-        "global-l2", description="rescale by the norm over all layers, by the largest entry, or cut"
-    )
+    clip: Clip = Field("global-l2", description="rescale by the norm over all layers, by the largest entry, or cut")
     threshold: float = Field(12.0, gt=0, description="the largest norm (or entry) that is let through")
 
     @model_validator(mode="after")
@@ -67,8 +65,6 @@ def clipper(clip: Clip, threshold: float) -> Adjust:
             largest = [value.abs().max().to(norms) for value in dense(gradient).values()]
             size = torch.stack(largest).max()
         factor = (threshold / size).clamp(max=1.0)
-        return Adjusted(
-            gradient, factor.expand_as(norms), clipped=(factor < 1).to(norms.dtype).expand_as(norms)
-        )
+        return Adjusted(gradient, factor.expand_as(norms), clipped=(factor < 1).to(norms.dtype).expand_as(norms))
 
     return adjust

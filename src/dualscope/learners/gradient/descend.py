@@ -45,9 +45,7 @@ READ_TWICE = "the model is large: for the signal to noise it was read again, not
 class DescentOptions(Options):
     """What every gradient learner lets you choose. The defaults are the papers'."""
 
-    layers: tuple[int, ...] | None = Field(
-        None, min_length=1, description="the layers that learn; none given: all"
-    )
+    layers: tuple[int, ...] | None = Field(None, min_length=1, description="the layers that learn; none given: all")
     epochs: int = Field(1, ge=1, le=MOST_EPOCHS, description="passes over the demonstrations")
     full_batch: bool = Field(False, description="one step an epoch, on the mean over the demonstrations")
     order: int = Field(0, ge=0, description="0: the episode's own order; k: its k-th permutation")
@@ -91,10 +89,7 @@ class Descent:
             if any(slot in (part, Whole(part.parameter)) for slot in slots) and part.kind == "weight"
         )
         with weights_for(model, slots, self.tangent) as weights:
-            yield (
-                weights,
-                *self._train(weights, self.batches(bench, self.training, model.device), want, learning),
-            )
+            yield (weights, *self._train(weights, self.batches(bench, self.training, model.device), want, learning))
 
     @contextmanager
     def run_draws(

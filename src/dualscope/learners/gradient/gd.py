@@ -30,9 +30,7 @@ class Gd(Learner[DescentOptions]):
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
         return descend(bench, bench.lesson.training, self.rate(lr), options, gd_step)
 
-    def learn_draws(
-        self, benches: Sequence[Bench], lr: float | None, options: DescentOptions
-    ) -> LearnedDraws | None:
+    def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: DescentOptions) -> LearnedDraws | None:
         return descend_draws(benches, self.rate(lr), options, gd_step)
 
 

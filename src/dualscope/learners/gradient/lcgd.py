@@ -27,8 +27,7 @@ class LocalOptions(DescentOptions):
         "block", description="what is unembedded: the block's output, or the stream right after its attention"
     )
     space: Literal["vocabulary", "labels"] = Field(
-        "vocabulary",
-        description="cross-entropy over all tokens, or over those of the label words (label tokens only)",
+        "vocabulary", description="cross-entropy over all tokens, or over those of the label words (label tokens only)"
     )
 
 
@@ -36,16 +35,12 @@ class LcgdOptions(LocalOptions):
     schedule: Literal["parallel", "sequential"] = Field(
         "parallel", description="all layers step at once, or each before the next one sees its output"
     )
-    granularity: Literal["demonstration", "token"] = Field(
-        "demonstration", description="what one step is taken on"
-    )
+    granularity: Literal["demonstration", "token"] = Field("demonstration", description="what one step is taken on")
 
     @model_validator(mode="after")
     def _whole_batches_are_parallel(self) -> LcgdOptions:
         if self.full_batch and self.schedule == "sequential":
-            raise ValueError(
-                "full_batch needs schedule: parallel, because a sequential layer steps at every sample"
-            )
+            raise ValueError("full_batch needs schedule: parallel, because a sequential layer steps at every sample")
         return self
 
 
@@ -62,9 +57,7 @@ class Lcgd(Learner[LcgdOptions]):
     def learn(self, bench: Bench, lr: float | None, options: LcgdOptions) -> Learned:
         return descend_locally(bench, self.rate(lr), options, options.schedule, options.granularity)
 
-    def learn_draws(
-        self, benches: Sequence[Bench], lr: float | None, options: LcgdOptions
-    ) -> LearnedDraws | None:
+    def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: LcgdOptions) -> LearnedDraws | None:
         return descend_locally_draws(benches, self.rate(lr), options, options.schedule, options.granularity)
 
 
@@ -97,9 +90,7 @@ def descend_locally_draws(
         options = options.model_copy(update={"loss": "label"})
     step = lcgd_step(benches[0], options, sequential=schedule == "sequential")
     by_token = granularity == "token"
-    return descend_draws(
-        benches, lr, options, step, adjust, by_token=by_token, measures=measures, reads=reads
-    )
+    return descend_draws(benches, lr, options, step, adjust, by_token=by_token, measures=measures, reads=reads)
 
 
 def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> Step:

@@ -39,12 +39,8 @@ class GdLinearized(Learner[DescentOptions]):
         training = bench.lesson.training
         return descend(bench, training, self.rate(lr), options, linearized_step, tangent=True)
 
-    def learn_draws(
-        self, benches: Sequence[Bench], lr: float | None, options: DescentOptions
-    ) -> LearnedDraws | None:
-        if (
-            benches[0].model.device.type == "cuda"
-        ):  # a step is recorded there, and made of two backward passes
+    def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: DescentOptions) -> LearnedDraws | None:
+        if benches[0].model.device.type == "cuda":  # a step is recorded there, and made of two backward passes
             return None
         return descend_draws(benches, self.rate(lr), options, linearized_step, tangent=True)
 

@@ -25,9 +25,7 @@ def linearised(value: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def read_along(
-    weights: Weights, lesson: Lesson, zero_shot: Trace, want: frozenset[str] = frozenset()
-) -> Trace:
+def read_along(weights: Weights, lesson: Lesson, zero_shot: Trace, want: frozenset[str] = frozenset()) -> Trace:
     """The trace of f + J.delta: scores and outputs linearised, and probabilities of the linearised logits.
 
     What metrics take differences of is the zero-shot trace that is given plus J.delta, in float64: the two passes round

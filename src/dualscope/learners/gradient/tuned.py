@@ -39,9 +39,7 @@ class TunedOptions(Options):
     epochs: int | None = Field(
         None, ge=1, le=MOST_EPOCHS, description="passes over the demonstrations; none given: chosen"
     )
-    loss: Literal["all", "label"] | None = Field(
-        None, description="the tokens that count; none given: chosen"
-    )
+    loss: Literal["all", "label"] | None = Field(None, description="the tokens that count; none given: chosen")
     parameters: Literal["kv", "all"] | None = Field(
         None, description="keys and values, or all weights; none given: chosen"
     )
@@ -68,9 +66,7 @@ class GdTuned(Learner[TunedOptions]):
         The choice is the best of all that was tried.
         """
         asked = [judge for bench in benches[:SEEDS] for judge in judges(bench, 0)]
-        asked = [
-            bench.asking(bench.lesson.only(range(min(ASKED, len(bench.lesson.queries))))) for bench in asked
-        ]
+        asked = [bench.asking(bench.lesson.only(range(min(ASKED, len(bench.lesson.queries))))) for bench in asked]
         trials = benches[0].trials
         curve = [trials.row(i, {}, partial(_scored, one, one.zero_shot, {})) for i, one in enumerate(asked)]
         alive = candidates(asked[0].model, options)
@@ -83,9 +79,7 @@ class GdTuned(Learner[TunedOptions]):
             tried += alive
             alive = sorted(alive, key=lambda one: rank(curve, one))[: -(-len(alive) // KEEP)]
         best = min(tried, key=lambda one: rank(curve, one))
-        return Choice(
-            best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=_at_edge(best, options)
-        )
+        return Choice(best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=_at_edge(best, options))
 
     def _try(self, bench: Bench, options: TunedOptions, candidate: dict[str, Any]) -> dict[str, Any]:
         # A bench of its own each time, so that no trace is kept.
@@ -101,9 +95,7 @@ class GdTuned(Learner[TunedOptions]):
         if options.parameters == "all":
             slots = [Whole(name) for name, _ in bench.model.hf.named_parameters()]
         adjust = Adam() if options.optimiser == "adam" else unchanged
-        learned = descend(
-            bench, bench.lesson.training, options.rate, common, gd_step, adjust=adjust, slots=slots
-        )
+        learned = descend(bench, bench.lesson.training, options.rate, common, gd_step, adjust=adjust, slots=slots)
         return replace(learned, choice=choice)
 
 

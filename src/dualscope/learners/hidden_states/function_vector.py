@@ -32,13 +32,9 @@ Head = tuple[int, int]  # layer, number
 class FunctionVectorOptions(Options):
     layer: int | None = Field(None, ge=0, description="after which layer it is added; none given: chosen")
     heads: int = Field(
-        10,
-        ge=1,
-        description="how many heads, those of the largest indirect effect (all, where there are fewer)",
+        10, ge=1, description="how many heads, those of the largest indirect effect (all, where there are fewer)"
     )
-    prompts: int = Field(
-        20, ge=SHUFFLES, description="spare examples that effects and mean outputs are taken of"
-    )
+    prompts: int = Field(20, ge=SHUFFLES, description="spare examples that effects and mean outputs are taken of")
     which: tuple[Head, ...] | None = Field(
         None, description="the heads themselves, as pairs of layer and number; none given: chosen"
     )
@@ -70,11 +66,7 @@ class FunctionVector(Learner[FunctionVectorOptions]):
 
         found = choose(asked, [{"layer": layer} for layer in layers], tries)
         which = [list(head) for head in options.which or ()]
-        return replace(
-            found,
-            settings={**found.settings, "which": which},
-            more={"indirect_effect": effects.tolist()},
-        )
+        return replace(found, settings={**found.settings, "which": which}, more={"indirect_effect": effects.tolist()})
 
     def learn(self, bench: Bench, lr: float | None, options: FunctionVectorOptions) -> Learned:
         options, choice = bench.chosen(self, options)
@@ -95,9 +87,7 @@ def function_vector(bench: Bench, options: FunctionVectorOptions) -> Tensor:
                 f"heads 0 to {model.n_heads - 1}, found {[layer, head]}"
             )
     means = bench.once(("mean heads", options.prompts), lambda: mean_heads(bench, options.prompts))
-    return torch.stack(
-        [written_by_heads(model, layer, means[layer])[head] for layer, head in options.which]
-    ).sum(0)
+    return torch.stack([written_by_heads(model, layer, means[layer])[head] for layer, head in options.which]).sum(0)
 
 
 def strongest(effects: Tensor, heads: int) -> tuple[Head, ...]:

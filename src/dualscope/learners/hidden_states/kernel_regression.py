@@ -62,9 +62,7 @@ class Kernel(Learner[KernelOptions]):
         assert options.layer is not None
         assert options.temperature is not None
         check_layer(bench.model, options.layer, self.name)
-        seen: Trace = bench.once(
-            "demonstrations", lambda: bench.model.read(asking_demonstrations(bench.lesson))
-        )
+        seen: Trace = bench.once("demonstrations", lambda: bench.model.read(asking_demonstrations(bench.lesson)))
         scores = kernel_regression(
             seen.residual[:, options.layer].to(seen.device),
             seen.labels,
@@ -76,9 +74,7 @@ class Kernel(Learner[KernelOptions]):
         return Learned(trace, predictions_only=True, choice=choice)
 
 
-def kernel_regression(
-    features: Tensor, labels: Tensor, queries: Tensor, classes: int, temperature: float
-) -> Tensor:
+def kernel_regression(features: Tensor, labels: Tensor, queries: Tensor, classes: int, temperature: float) -> Tensor:
     """Log-probabilities of the classes, [queries, classes]: log sum_i [y_i = class] exp(h . h_i / t).
 
     ``features`` [demonstrations, width] and ``queries`` [queries, width] are centred on the demonstrations and scaled

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 class ProbeOptions(Options):
     steps: int = Field(100, ge=1, description="full-batch steps")
     rate: float = Field(1.0, gt=0, description="learning rate, on features whose mean squared norm is 1")
-    layer: int = Field(
-        -1, ge=-1, description="the layer whose classifier gives the predictions; -1: the last"
-    )
+    layer: int = Field(-1, ge=-1, description="the layer whose classifier gives the predictions; -1: the last")
 
 
 @LEARNERS.register("probe")
@@ -51,11 +49,7 @@ class Probe(Learner[ProbeOptions]):
         )
         seen = bench.model.read(demonstrations)
         some = partial(
-            softmax_regression,
-            labels=seen.labels,
-            classes=len(lesson.answers),
-            steps=options.steps,
-            rate=options.rate,
+            softmax_regression, labels=seen.labels, classes=len(lesson.answers), steps=options.steps, rate=options.rate
         )
         features, asked = seen.residual.transpose(0, 1), frozen.residual.transpose(0, 1)
         # Layers do not know of each other: those that are kept in a file are looked at one after the other.

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 class TaskVectorOptions(Options):
     mode: Mode = Field("replace", description="the vector takes the residual's place, or is added to it")
-    layer: int | None = Field(
-        None, ge=0, description="after which layer; none given: chosen on spare examples"
-    )
+    layer: int | None = Field(None, ge=0, description="after which layer; none given: chosen on spare examples")
     dummies: int = Field(5, ge=1, description="spare examples that stand as dummy queries")
 
 
@@ -43,9 +41,7 @@ class TaskVector(Learner[TaskVectorOptions]):
 
         def tries(bench: Bench, candidates: Sequence[Candidate]) -> Tensor:
             vectors = task_vectors(bench, options.dummies, options.mode)
-            return tried(
-                bench, [Steering(one["layer"], vectors[one["layer"]], options.mode) for one in candidates]
-            )
+            return tried(bench, [Steering(one["layer"], vectors[one["layer"]], options.mode) for one in candidates])
 
         return choose(asked, layers, tries)
 
@@ -54,8 +50,7 @@ class TaskVector(Learner[TaskVectorOptions]):
         assert options.layer is not None
         check_layer(bench.model, options.layer, self.name)
         vectors = bench.once(
-            ("task-vectors", options.dummies, options.mode),
-            lambda: task_vectors(bench, options.dummies, options.mode),
+            ("task-vectors", options.dummies, options.mode), lambda: task_vectors(bench, options.dummies, options.mode)
         )
         return steered(bench, Steering(options.layer, vectors[options.layer], options.mode), choice)
 

@@ -49,10 +49,7 @@ _define(
     default=False,
 )
 _define(
-    "response_aou_given",
-    "the same given copying",
-    "the same once what is copied by place is taken out",
-    default=False,
+    "response_aou_given", "the same given copying", "the same once what is copied by place is taken out", default=False
 )
 _define(
     "response_am",
@@ -67,11 +64,7 @@ _define(
     default=False,
 )
 _define(
-    "response_snr",
-    "rms D / (eps rms attn_out)",
-    "how far a response lies above rounding",
-    default=False,
-    within=SIZE,
+    "response_snr", "rms D / (eps rms attn_out)", "how far a response lies above rounding", default=False, within=SIZE
 )
 _define(
     "copying",

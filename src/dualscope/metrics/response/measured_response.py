@@ -14,15 +14,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError
-from dualscope.core.response_products import (
-    OWN,
-    ComparedPart,
-    Copying,
-    Products,
-    geometry_matrix,
-    table_of,
-    weighted,
-)
+from dualscope.core.response_products import OWN, ComparedPart, Copying, Products, geometry_matrix, table_of, weighted
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, PLACE_SETS, Level
@@ -110,9 +102,7 @@ class ResponseMeter:
         """In-context learning with each set of other inputs; or why there is none."""
         numbers = range(1, PLACE_SETS + 1)
         try:
-            return [
-                self.of(LearnerSpec.of(IN_CONTEXT.name, _numbered(number), "places")) for number in numbers
-            ]
+            return [self.of(LearnerSpec.of(IN_CONTEXT.name, _numbered(number), "places")) for number in numbers]
         except InputError as error:
             return str(error)
 
@@ -157,24 +147,18 @@ class ResponseMeter:
     def _layer_shares(self, own: Responses) -> list[float]:
         assert own.outputs is not None
         z = self.start.attn_out
-        return [
-            learned_share(own.outputs[:, :, layer], z[:, layer], own.levels) for layer in range(z.shape[1])
-        ]
+        return [learned_share(own.outputs[:, :, layer], z[:, layer], own.levels) for layer in range(z.shape[1])]
 
     def _noise(self, own: Responses) -> list[float]:
         assert own.outputs is not None
         return [
             signal_to_noise(
-                own.outputs[:, :, layer],
-                function_part(centred(own.outputs[:, :, layer], own.levels)),
-                self.epsilon,
+                own.outputs[:, :, layer], function_part(centred(own.outputs[:, :, layer], own.levels)), self.epsilon
             )
             for layer in range(own.outputs.shape[2])
         ]
 
-    def _compared(
-        self, name: str, reference: Responses, own: Responses, copying: bool
-    ) -> Iterator[ComparedPart]:
+    def _compared(self, name: str, reference: Responses, own: Responses, copying: bool) -> Iterator[ComparedPart]:
         """The answers, and the outputs of every layer in which both responses are above rounding."""
         draws = [draw for draw in own.draws if draw in reference.draws]
         reference, own = reference.only(draws), own.only(draws)
@@ -191,10 +175,7 @@ class ResponseMeter:
         yield ComparedPart(name, "answers", None, products(r, s), beside)
         if own.outputs is None or reference.outputs is None:
             return
-        weights, noise = (
-            self._layer_shares(reference),
-            zip(self._noise(reference), self._noise(own), strict=True),
-        )
+        weights, noise = (self._layer_shares(reference), zip(self._noise(reference), self._noise(own), strict=True))
         for layer, snr in enumerate(noise):
             if min(snr) < SNR_FLOOR:
                 continue
@@ -336,9 +317,7 @@ def _layer_rows(
 
 
 def _order_row(found: OnDraws) -> MetricRow:
-    return _row(
-        "order_sensitivity", float(order_sensitivity(list(found.traces)).mean()), None, len(found.traces)
-    )
+    return _row("order_sensitivity", float(order_sensitivity(list(found.traces)).mean()), None, len(found.traces))
 
 
 def _columns(values: Tensor, found: OnDraws, draws: Sequence[int]) -> Tensor:
@@ -357,12 +336,7 @@ def _notes(learning: LearnerSpec, found: OnDraws) -> tuple[str, ...]:
 
 
 def _row(
-    metric: str,
-    value: float,
-    reference: str | None,
-    n: int,
-    layer: int | None = None,
-    level: Level | None = None,
+    metric: str, value: float, reference: str | None, n: int, layer: int | None = None, level: Level | None = None
 ) -> MetricRow:
     return {
         "metric": metric,

@@ -116,9 +116,7 @@ def products(reference: Tensor, own: Tensor) -> Products:
     r, s = reference.flatten(2), own.flatten(2)
     draws = r.flatten(1) @ s.flatten(1).T
     queries = r.transpose(0, 1).flatten(1) @ s.transpose(0, 1).flatten(1).T
-    return Products(
-        draws.cpu().numpy(), queries.cpu().numpy(), float(r.square().sum()), float(s.square().sum())
-    )
+    return Products(draws.cpu().numpy(), queries.cpu().numpy(), float(r.square().sum()), float(s.square().sum()))
 
 
 def signal_to_noise(values: Tensor, responses: Tensor, epsilon: float) -> float:

@@ -95,9 +95,7 @@ def _attention(
     kind = installed(module)
     if kind is None or s_aux is not None:
         why = (
-            "has attention sinks"
-            if s_aux is not None
-            else "was not prepared by dualscope.models.attention_kinds.apply"
+            "has attention sinks" if s_aux is not None else "was not prepared by dualscope.models.attention_kinds.apply"
         )
         raise InputError(f"no attention kind can be used in this model, because it {why}")
     key, value = for_every_head(key, query.shape[1]), for_every_head(value, query.shape[1])
@@ -118,9 +116,7 @@ def _augment(projection: nn.Module, args: tuple[Tensor, ...], output: Tensor) ->
     adapters = projection.get_submodule(_ADAPTERS)
     assert isinstance(adapters, _Adapters)
     for role, adapter in adapters.items():
-        output = output.index_add(
-            -1, getattr(adapters, f"{role}_channels"), adapter(args[0]).to(output.dtype)
-        )
+        output = output.index_add(-1, getattr(adapters, f"{role}_channels"), adapter(args[0]).to(output.dtype))
     return output
 
 

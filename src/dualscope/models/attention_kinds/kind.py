@@ -58,9 +58,7 @@ def make_kind(options: Mapping[str, Any]) -> AttentionKind:
     dualscope.core.errors.InputError: attention kind 'momentum', option 'eta': ... Its options: eta.
     """
     if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
-        raise InputError(
-            f"an attention kind is a mapping with a name, such as {{name: momentum}}; found {options!r}"
-        )
+        raise InputError(f"an attention kind is a mapping with a name, such as {{name: momentum}}; found {options!r}")
     kind = KINDS[options["name"]]
     try:
         return kind(**{key: value for key, value in options.items() if key != "name"})

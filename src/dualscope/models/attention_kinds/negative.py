@@ -23,8 +23,6 @@ class Negative(AttentionKind):
         # The choice itself has no gradient.
         likeness = (key @ key.mT).detach().masked_fill(~others, torch.inf)
         least = likeness.topk(min(self.k, key.shape[-2]), dim=-1, largest=False)
-        chosen = torch.zeros_like(likeness).scatter(
-            -1, least.indices, torch.isfinite(least.values).to(likeness.dtype)
-        )
+        chosen = torch.zeros_like(likeness).scatter(-1, least.indices, torch.isfinite(least.values).to(likeness.dtype))
         count = chosen.sum(-1, keepdim=True).clamp(min=1)
         return value - self.beta * (chosen / count).to(value.dtype) @ value

@@ -76,9 +76,7 @@ def bloom(module: Any, attention: Attention, hidden_states: Tensor, residual: Te
     qkv = module.query_key_value(hidden_states).unflatten(-1, (module.num_heads, 3, module.head_dim))
     query, key, value = (t.transpose(1, 2) for t in qkv.unbind(-2))
     slopes = alibi_slopes(module.num_heads, hidden_states.device)
-    out, _ = attention(
-        module, query, key, value, attention_mask, scaling=module.inv_norm_factor, slopes=slopes
-    )
+    out, _ = attention(module, query, key, value, attention_mask, scaling=module.inv_norm_factor, slopes=slopes)
     return module.dense(out.flatten(2)) + residual, None
 
 

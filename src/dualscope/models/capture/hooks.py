@@ -108,13 +108,7 @@ def _by_parts(
 
 
 def _by_kind(
-    kind: AttentionKind,
-    session: Session,
-    layer: int,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    rules: kernel.Rules,
+    kind: AttentionKind, session: Session, layer: int, query: Tensor, key: Tensor, value: Tensor, rules: kernel.Rules
 ) -> Tensor:
     prefix = session.prefix
     shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
@@ -126,10 +120,7 @@ def _by_kind(
         session.record("bos_mass", layer, row[..., :bos].sum(-1))
         session.record("demo_mass", layer, row[..., bos:context].sum(-1))
     if isinstance(session.read, int) and "attention" in session.want:  # kinds of attention do not mix lengths
-        row, context = (
-            at(weights.transpose(1, 2), session.read),
-            session.lead if prefix is None else len(prefix),
-        )
+        row, context = (at(weights.transpose(1, 2), session.read), session.lead if prefix is None else len(prefix))
         last = session.read + 1 + (0 if prefix is None else context)
         session.record("attention_before", layer, row[..., :context])
         session.record("attention_own", layer, row[..., context:last])
@@ -174,9 +165,7 @@ def capturing(model: "Model", session: Session) -> Iterator[Session]:
                 for handle in _hooks(model, session, layer, block, module):
                     stack.callback(handle.remove)
         function, activations = (
-            (bloom_gelu, model.activations_without_jvp)
-            if session.plain
-            else (gelu_tanh, model.stepwise_activations)
+            (bloom_gelu, model.activations_without_jvp) if session.plain else (gelu_tanh, model.stepwise_activations)
         )
         for activation in activations:
             activation.forward = function
@@ -192,9 +181,7 @@ def _only(rows: RowIndex | slice) -> Any:
     return lambda _, args: (some(args[0], rows), *args[1:])
 
 
-def _hooks(
-    model: "Model", session: Session, layer: int, block: nn.Module, module: nn.Module
-) -> Iterator[Any]:
+def _hooks(model: "Model", session: Session, layer: int, block: nn.Module, module: nn.Module) -> Iterator[Any]:
     assert session.read is not None
     read = session.read
 

@@ -62,9 +62,7 @@ def plain(
     return weights.to(value.dtype) @ value, lse
 
 
-def fused(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool
-) -> tuple[Tensor, Tensor] | None:
+def fused(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool) -> tuple[Tensor, Tensor] | None:
     """The same by the device's fused kernel, or None where there is none for these tensors."""
     if query.device.type == "cpu" and query.shape[-1] == value.shape[-1]:
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -142,9 +140,7 @@ def shared_part(query: Tensor, key: Tensor, value: Tensor, rules: Rules, ahead: 
             return out, lse.view(shape).permute(0, 2, 1, 4, 3).flatten(2, 3).flatten(0, 1)
     distance = distances(rows, key.shape[-2], ahead, query.device).repeat(each, 1)
     seen = distance < rules.window if wide and rules.window is not None else None
-    flat = (
-        query.unflatten(0, (contexts, each)).transpose(1, 2).flatten(2, 3)
-    )  # contexts, heads, each * rows, dim
+    flat = query.unflatten(0, (contexts, each)).transpose(1, 2).flatten(2, 3)  # contexts, heads, each * rows, dim
     out, lse = plain(flat, for_every_head(key, heads), for_every_head(value, heads), rules, distance, seen)
     found, total = (tensor.unflatten(2, (each, rows)).transpose(1, 2) for tensor in (out, lse))
     return found.flatten(0, 1), total.flatten(0, 1)

@@ -16,9 +16,7 @@ from dualscope.models.capture import kernel
 def kind_in(module: nn.Module) -> AttentionKind | None:
     """The kind of an attention module, where it changes more than the projections before it."""
     kind = installed(module)
-    plain = kind is None or (
-        type(kind).mix is AttentionKind.mix and type(kind).values is AttentionKind.values
-    )
+    plain = kind is None or (type(kind).mix is AttentionKind.mix and type(kind).values is AttentionKind.values)
     return None if plain else kind
 
 
@@ -40,9 +38,7 @@ def attention(
     key, value = (kernel.for_every_head(tensor, query.shape[1]) for tensor in (key, value))
     rows, keys = query.shape[-2], key.shape[-2]
     between = kernel.distances(keys, keys, 0, query.device)  # of every key and every key
-    within = (
-        between < rules.window if rules.window is not None else torch.ones_like(between, dtype=torch.bool)
-    )
+    within = between < rules.window if rules.window is not None else torch.ones_like(between, dtype=torch.bool)
     seen = (within & (between >= 0))[-rows:]
     logits = kernel.scores(query, key, rules, between[-rows:])
     logits = logits.masked_fill(~seen, float("-inf"))

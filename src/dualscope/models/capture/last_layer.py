@@ -100,8 +100,7 @@ class _Narrow:
             return None
         shape = args[0].shape[:2]
         return tuple(
-            some(arg, self.rows) if isinstance(arg, Tensor) and arg.shape[:2] == shape else arg
-            for arg in args
+            some(arg, self.rows) if isinstance(arg, Tensor) and arg.shape[:2] == shape else arg for arg in args
         )
 
     def after(self, _: nn.Module, __: Any, output: Any) -> Any:

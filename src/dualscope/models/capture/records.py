@@ -57,9 +57,7 @@ def _record_context(session: Session, layer: int, row: Tensor, keys: Tensor, rul
 def _right_aligned(scores: Tensor, read: Tensor, lead: int) -> Tensor:
     """[batch, heads, rows] -> [batch, heads, rows - lead]: each sequence ends with its read position."""
     width = scores.shape[-1] - lead
-    place = (
-        read.to(scores.device)[:, None] - (width - 1) + torch.arange(width, device=scores.device)
-    )  # [batch, width]
+    place = read.to(scores.device)[:, None] - (width - 1) + torch.arange(width, device=scores.device)  # [batch, width]
     index = place.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1)
     return scores.gather(-1, index).masked_fill((place < lead)[:, None], float("nan"))
 

@@ -58,9 +58,7 @@ def _write(source: ModelSource, pickles: list[Path], folder: Path) -> list[str]:
     several = len(pickles) > 1
     written = []
     for i, pickle in enumerate(pickles, 1):
-        target = folder / (
-            f"model-{i:05}-of-{len(pickles):05}.safetensors" if several else "model.safetensors"
-        )
+        target = folder / (f"model-{i:05}-of-{len(pickles):05}.safetensors" if several else "model.safetensors")
         _convert_one(source.name, pickle, target)
         share(target)
         written.append(target)
@@ -96,9 +94,7 @@ def _convert_one(name: str, pickle: Path, target: Path) -> None:
     if done.returncode != 0:
         target.unlink(missing_ok=True)
         reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise InputError(
-            f"model '{name}': {pickle.name} cannot be read safely as a table of tensors: {reason}"
-        )
+        raise InputError(f"model '{name}': {pickle.name} cannot be read safely as a table of tensors: {reason}")
 
 
 def _write_index(shards: list[Path], out: Path) -> None:

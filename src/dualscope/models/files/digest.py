@@ -23,9 +23,7 @@ if TYPE_CHECKING:  # a finished study is recognised by its files' digests withou
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-def model_digest(
-    name: str, offline: bool = False, adapter: str | None = None, mode: AdapterMode = "merged"
-) -> str:
+def model_digest(name: str, offline: bool = False, adapter: str | None = None, mode: AdapterMode = "merged") -> str:
     """A hash of a model's weights, configuration and tokenizer, and of an adapter; files are fetched if need be."""
     source = find(name, offline)
     if source.gguf is not None:

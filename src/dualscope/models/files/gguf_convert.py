@@ -70,9 +70,7 @@ def write(path: Path, folder: Path) -> list[str]:
 
 
 def _fill(path: Path, header: GgufHeader, folder: Path) -> None:
-    for left in folder.parent.glob(
-        f".{folder.name}-*"
-    ):  # by one that was killed: whoever holds the lock is alone
+    for left in folder.parent.glob(f".{folder.name}-*"):  # by one that was killed: whoever holds the lock is alone
         shutil.rmtree(left, ignore_errors=True)
     if folder.exists():  # damaged, else this were not called
         shutil.rmtree(folder)
@@ -122,9 +120,7 @@ def _save(scratch: Path, header: GgufHeader, folder: Path) -> None:
         plain = AutoModelForCausalLM.from_config(config)
     tensors = [*plain.parameters(), *plain.buffers()]
     if sum(tensor.numel() for tensor in tensors) > 2 * header.parameters + SPARE_ITEMS:
-        raise ValueError(
-            "its fields describe a larger model than its tensors are; they are not of the same model"
-        )
+        raise ValueError("its fields describe a larger model than its tensors are; they are not of the same model")
     tokenizer = AutoTokenizer.from_pretrained(scratch, **source)
     if header.fields.get("tokenizer.ggml.add_bos_token") is False:
         tokenizer.bos_token = None  # the file names one, and says that no text begins with it
@@ -147,9 +143,7 @@ def _check_weights(found: Mapping[str, Any], expected: Mapping[str, Any], report
         raise ValueError(f"{len(missing)} weights are not in it: {', '.join(missing[:3])}")
     for name, weight in found.items():
         if name in expected and weight.shape != expected[name].shape:
-            raise ValueError(
-                f"'{name}' is {list(weight.shape)}, and its fields make it {list(expected[name].shape)}"
-            )
+            raise ValueError(f"'{name}' is {list(weight.shape)}, and its fields make it {list(expected[name].shape)}")
 
 
 @contextmanager

@@ -22,9 +22,7 @@ VERSIONS = (2, 3)
 MOST_TENSORS, MOST_FIELDS = 100_000, 10_000
 MOST_ITEMS = 2_000_000  # of all arrays together: the largest vocabularies with their merges have 1.3 million
 LONGEST_NAME, LONGEST_TEXT = 1024, 2**24
-LONGEST_KEPT = (
-    256  # characters of a field's text that are kept: templates are longer, and are not needed here
-)
+LONGEST_KEPT = 256  # characters of a field's text that are kept: templates are longer, and are not needed here
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The format's types of numbers, as struct spells them."""
 TEXT, ARRAY = 8, 9
@@ -91,9 +89,7 @@ def gguf_in(folder: Path) -> Path | None:
         return None
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:5]) + (", ..." if len(found) > 5 else "")
-        raise InputError(
-            f"'{folder}' holds {len(found)} GGUF files; name one of them with its folder: {names}"
-        )
+        raise InputError(f"'{folder}' holds {len(found)} GGUF files; name one of them with its folder: {names}")
     return found[0] if found else None
 
 
@@ -212,8 +208,7 @@ class _Reader:
         """Every tensor's data lie in the file and are their own: so the file bounds what all of them can take."""
         first = {tensor.kind: name for name, tensor in reversed(table.items())}
         blocks = {
-            kind: block_of(kind, f"model file '{self.path}': the tensor '{name}'")
-            for kind, name in first.items()
+            kind: block_of(kind, f"model file '{self.path}': the tensor '{name}'") for kind, name in first.items()
         }
         whole = 0
         for name, tensor in table.items():

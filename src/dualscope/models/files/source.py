@@ -173,9 +173,7 @@ class ModelSource:
                 f"'{self.name}' is neither a folder nor a name on the hub (owner/model[@revision])"
             ) from error
         except Exception as error:  # the hub's library raises what its transport raises
-            raise InputError(
-                f"model '{self.name}': {filename} cannot be fetched ({reason(error)})"
-            ) from error
+            raise InputError(f"model '{self.name}': {filename} cannot be fetched ({reason(error)})") from error
 
     def commit(self) -> str | None:
         """The commit of the hub's repository that the files are of; None for a folder."""
@@ -224,15 +222,11 @@ def shard_names(index: Path, model: str, suffix: str) -> list[str]:
     """The files that an index names: plain names of one kind, so that all are in the model's own folder."""
     table = json_of(index, "copy the folder again").get("weight_map")
     if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
-        raise InputError(
-            f"model '{model}': {index.name} is damaged (no weight_map to files); copy the folder again"
-        )
+        raise InputError(f"model '{model}': {index.name} is damaged (no weight_map to files); copy the folder again")
     names = sorted(set(table.values()))
     for name in names:
         if name != os.path.basename(name) or "\\" in name or "\0" in name or name.startswith("."):
-            raise InputError(
-                f"model '{model}': {index.name} names {name!r}, which is outside of the model's folder"
-            )
+            raise InputError(f"model '{model}': {index.name} names {name!r}, which is outside of the model's folder")
         if not name.endswith(suffix):
             raise InputError(
                 f"model '{model}': {index.name} names {name!r}, and only {suffix} files are read: others can run "
@@ -271,9 +265,7 @@ def find(name: str, offline: bool = False) -> ModelSource:
     if name == EMBEDDED:
         return ModelSource(name, folder=Path(str(files("dualscope.models") / EMBEDDED)))
     if not name.strip():
-        raise InputError(
-            "an empty name of a model; give embedded, a folder, a GGUF file, or a name on the hub"
-        )
+        raise InputError("an empty name of a model; give embedded, a folder, a GGUF file, or a name on the hub")
     try:
         folder = Path(name).expanduser()
         if folder.is_dir():

@@ -33,11 +33,7 @@ def stream(tensors: Mapping[str, Tensor], path: Path | str, metadata: Mapping[st
     for name in ordered:
         tensor, begin = tensors[name], end
         end += tensor.numel() * tensor.itemsize
-        header[name] = {
-            "dtype": NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:

@@ -46,18 +46,12 @@ class Batch:
         """The same queries so many times, one after the other."""
         if count == 1:
             return self
-        prompt_end, read = (
-            r if isinstance(r, int) else r.repeat(count) for r in (self.prompt_end, self.read)
-        )
+        prompt_end, read = (r if isinstance(r, int) else r.repeat(count) for r in (self.prompt_end, self.read))
         return Batch(self.queries * count, self.tokens.repeat(count, 1), self.lead, prompt_end, read)
 
 
 def batches_of(
-    model: "Model",
-    lesson: "Lesson",
-    prefix: Prefix | Prefixes | None,
-    batch_size: int | None,
-    draws: int = 1,
+    model: "Model", lesson: "Lesson", prefix: Prefix | Prefixes | None, batch_size: int | None, draws: int = 1
 ) -> Iterator[Batch]:
     """Longest first, so that a lack of memory shows at once; the same batches for the same model and lengths.
 

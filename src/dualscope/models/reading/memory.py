@@ -47,10 +47,7 @@ class Memory:
     query: int
 
     def __str__(self) -> str:
-        return (
-            f"weights {in_words(self.weights)}, context {in_words(self.context)}, "
-            f"{in_words(self.query)} a query"
-        )
+        return f"weights {in_words(self.weights)}, context {in_words(self.context)}, {in_words(self.query)} a query"
 
 
 def in_words(size: int) -> str:
@@ -64,9 +61,7 @@ def in_words(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
-def weight_bytes(
-    hf: torch.nn.Module, dtype: torch.dtype | None = None, device: torch.device | None = None
-) -> int:
+def weight_bytes(hf: torch.nn.Module, dtype: torch.dtype | None = None, device: torch.device | None = None) -> int:
     """Of the parameters and buffers (those on one device), each tied one counted once; also of a module on the meta
     device.
 
@@ -118,9 +113,7 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int, draws: int =
     return 1 << (most.bit_length() - 1)
 
 
-def draws_at_once(
-    model: _Sized, wanted: int, demand: TrainingDemand | None, tokens: int, context_tokens: int
-) -> int:
+def draws_at_once(model: _Sized, wanted: int, demand: TrainingDemand | None, tokens: int, context_tokens: int) -> int:
     """Into how large groups draws are put that are learned from at once.
 
     ``demand`` says how each of them is trained on, if at all; ``tokens`` are those of its longest training sequence,

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
 
 PARTS = 4
-LINEAR = (
-    "Linear",
-    "FalconLinear",
-    "Conv1D",
-)  # torch's, Falcon's own of the same kind, and GPT-2's, kept as [in, out]
+LINEAR = ("Linear", "FalconLinear", "Conv1D")  # torch's, Falcon's own of the same kind, and GPT-2's, kept as [in, out]
 
 
 @contextmanager

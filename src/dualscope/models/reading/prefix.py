@@ -33,9 +33,7 @@ class Prefix:
     def first(self, tokens: int) -> "Prefix":
         """The prefix of the first so many tokens: nothing later has touched their keys and values."""
         return Prefix(
-            self.tokens[:tokens],
-            tuple(k[:, :tokens] for k in self.keys),
-            tuple(v[:, :tokens] for v in self.values),
+            self.tokens[:tokens], tuple(k[:, :tokens] for k in self.keys), tuple(v[:, :tokens] for v in self.values)
         )
 
     def then(self, tokens: Sequence[int], keys: Iterable[Tensor], values: Iterable[Tensor]) -> "Prefix":
@@ -64,9 +62,7 @@ class Prefixes:
 
 
 @torch.no_grad()
-def encoded_together(
-    model: "Model", contexts: Sequence[Sequence[int]], known: Prefix | None = None
-) -> Prefixes:
+def encoded_together(model: "Model", contexts: Sequence[Sequence[int]], known: Prefix | None = None) -> Prefixes:
     """Several contexts of equal length, encoded at once.
 
     ``known`` is a prefix of the same model: what all of them begin with in common with it is not encoded again.
@@ -78,9 +74,7 @@ def encoded_together(
     before = None if known is None or not shared else known.first(shared)
     model.counters["prefixes"] += len(contexts)
     model.counters["prefix tokens"] += len(contexts) * (length - shared)
-    session = Session(
-        prefix=before, start=shared, keep=True, unembed=slice(-1, None), final=length - shared - 1
-    )
+    session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None), final=length - shared - 1)
     tokens = torch.tensor([list(one[shared:]) for one in contexts], device=model.device)
     with model.running(), capturing(model, session):
         model.forward(tokens, shared)
@@ -93,9 +87,7 @@ def encoded_together(
             return own.contiguous()
         return torch.cat([common.expand(len(own), -1, -1, -1), own], -2)
 
-    commons = (
-        [(None, None)] * len(keys) if before is None else list(zip(before.keys, before.values, strict=True))
-    )
+    commons = [(None, None)] * len(keys) if before is None else list(zip(before.keys, before.values, strict=True))
     return Prefixes(
         tuple(whole(own, common[0]) for own, common in zip(keys, commons, strict=True)),
         tuple(whole(own, common[1]) for own, common in zip(values, commons, strict=True)),
@@ -111,9 +103,7 @@ def encoded(model: "Model", tokens: Sequence[int], known: Prefix | None = None) 
         return before
     model.counters["prefixes"] += 1
     model.counters["prefix tokens"] += len(tokens) - shared
-    session = Session(
-        prefix=before, start=shared, keep=True, unembed=slice(-1, None), final=len(tokens) - shared - 1
-    )
+    session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None), final=len(tokens) - shared - 1)
     with model.running(), capturing(model, session):
         model.forward(torch.tensor([tokens[shared:]], device=model.device), shared)
     model.check(session)

@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 LIKELIEST, TOP = 100, 10  # next tokens whose probabilities are kept, and those that count as the top
 _MASSES = ("bos_mass", "demo_mass")
 _ATTENTION = ("attention_before", "attention_own")
-_STACKED = (
-    "layer_inputs",
-    "query_vectors",
-    "context_scores",
-    "context_products",
-    *_MASSES,
-    "heads",
-    *_ATTENTION,
-)
+_STACKED = ("layer_inputs", "query_vectors", "context_scores", "context_products", *_MASSES, "heads", *_ATTENTION)
 _RIGHT_ALIGNED = ("attn_scores", "attention_own")
 _LARGE = {"attn_out", "attn_scores", "residual", *_STACKED} - set(_MASSES)  # may be kept in files
 
@@ -139,9 +131,7 @@ def score_labels(
     if exits is not None and not several:
         # One token a label: only these rows of the unembedding are needed, and a common constant is lost.
         only = torch.tensor([answer[0] for answer in answers], device=model.device)
-        at_layer = (
-            reading.logits(model.readout(exits.squeeze(2), rows=only)).to(reading.dtype).log_softmax(-1)
-        )
+        at_layer = reading.logits(model.readout(exits.squeeze(2), rows=only)).to(reading.dtype).log_softmax(-1)
     elif exits is not None:
         layers = _Scores(answers, _log_probabilities(reading.logits(model.readout(exits))))
     for label, answer in enumerate(answers):
@@ -231,9 +221,7 @@ def _scatter(
         if name not in gathered:
             # Batches come longest first, so the first one's scores are as wide as any.
             gathered[name] = (
-                room_for(value, total, limit)
-                if name in _LARGE
-                else value.new_empty((total, *value.shape[1:]))
+                room_for(value, total, limit) if name in _LARGE else value.new_empty((total, *value.shape[1:]))
             )
             if name in _RIGHT_ALIGNED:
                 gathered[name].fill_(torch.nan)

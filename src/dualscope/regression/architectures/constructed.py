@@ -10,9 +10,7 @@ from dualscope.regression.problems.function_classes import TaskBatch
 from dualscope.theory import linear_attention_step as vonoswald
 
 
-def gd_transformer(
-    etas: Sequence[float], depth: int, d: int, n: int, gammas: Sequence[float] = ()
-) -> Transformer:
+def gd_transformer(etas: Sequence[float], depth: int, d: int, n: int, gammas: Sequence[float] = ()) -> Transformer:
     """``depth`` recurrent linear layers that are so many steps of GD (of GD++ with a gamma), a copy for
     each eta.
     """
@@ -65,6 +63,4 @@ def best_eta_gamma(batch: TaskBatch, depth: int, eta: float) -> tuple[float, flo
 
 def repeat(batch: TaskBatch, copies: int) -> TaskBatch:
     """The same tasks for every copy."""
-    return TaskBatch(
-        *(part.expand(copies, *part.shape) for part in (batch.x, batch.y, batch.query, batch.target))
-    )
+    return TaskBatch(*(part.expand(copies, *part.shape) for part in (batch.x, batch.y, batch.query, batch.target)))

@@ -15,18 +15,14 @@ _aten = torch.ops.aten
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 
-def _forward(
-    query: Tensor, key: Tensor, value: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _forward(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """[batch, heads, tokens, dim] each -> the output, and what the way back needs: log-sum-exps and, of kernels with
     dropout, which we never ask for, two states of a generator.
     """
     if query.is_cuda:
         found = _aten._scaled_dot_product_flash_attention(query, key, value, 0.0, True, scale=scale)
         return found[0], found[1], found[6], found[7]
-    output, sums = _aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, True, scale=scale
-    )
+    output, sums = _aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, True, scale=scale)
     return output, sums, query.new_empty(0), query.new_empty(0)
 
 
@@ -45,9 +41,7 @@ def _backward(
     if query.is_cuda:
         back = _aten._scaled_dot_product_flash_attention_backward
         length = query.shape[-2]
-        return cast(
-            "Gradients", back(*given, None, None, length, length, 0.0, True, seed, offset, scale=scale)
-        )
+        return cast("Gradients", back(*given, None, None, length, length, 0.0, True, seed, offset, scale=scale))
     back = _aten._scaled_dot_product_flash_attention_for_cpu_backward
     return cast("Gradients", back(*given, 0.0, True, scale=scale))
 

@@ -48,9 +48,7 @@ class Gpt2Learner(nn.Module):
         copies = [make_copy(seed, d, positions, size, attention, outputs) for seed in seeds]
         # All weights of a copy lie in one row, of which each is a view: one tensor to clip and to update.
         self.shapes = {name: value.shape for name, value in copies[0].named_parameters()}
-        rows = torch.stack(
-            [torch.cat([value.detach().flatten() for value in one.parameters()]) for one in copies]
-        )
+        rows = torch.stack([torch.cat([value.detach().flatten() for value in one.parameters()]) for one in copies])
         # Rows as long as a multiple of what a GPU reads at once: of others, products take four times as long.
         self.flat = nn.Parameter(nn.functional.pad(rows, (0, -rows.shape[1] % ALIGNED)))
         for name, value in copies[0].named_buffers():
@@ -105,10 +103,7 @@ class Gpt2Learner(nn.Module):
         """The weights under transformers' names, each [copies, ...]; those in ``flat``, if it is given."""
         rows, lengths = self.flat if flat is None else flat, [shape.numel() for shape in self.shapes.values()]
         *pieces, _ = rows.split([*lengths, rows.shape[1] - sum(lengths)], dim=1)
-        return {
-            name: piece.view(-1, *shape)
-            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
-        }
+        return {name: piece.view(-1, *shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
 
     def matrices(self) -> list[Block]:
         """Where the matrices of attention and MLPs lie in ``flat``; queries, keys and values are three."""
@@ -153,9 +148,7 @@ class Gpt2Learner(nn.Module):
 
     def _one_block(self, weights: dict[str, Tensor], states: Tensor, mask: Tensor) -> Tensor:
         block = self.__dict__["template"].gpt2.h[0]
-        fixed = {
-            name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()
-        }
+        fixed = {name: self.get_buffer(f"gpt2/h/0/{name.replace('.', '/')}") for name, _ in block.named_buffers()}
         found: Tensor = functional_call(block, weights | fixed, (states,), {"attention_mask": mask})
         return found
 
@@ -174,9 +167,7 @@ class Copy(nn.Module):
         return found
 
 
-def make_copy(
-    seed: int, d: int, positions: int, size: Size, attention: Mapping[str, Any] | None, outputs: int
-) -> Copy:
+def make_copy(seed: int, d: int, positions: int, size: Size, attention: Mapping[str, Any] | None, outputs: int) -> Copy:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(

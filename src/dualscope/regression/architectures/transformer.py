@@ -83,9 +83,7 @@ class Transformer(nn.Module):
 
     def _weigh(self, scores: Tensor) -> Tensor:
         rows, keys = scores.shape[-2:]
-        hidden = (
-            torch.ones(rows, keys, dtype=torch.bool, device=scores.device).triu(1) if self.causal else None
-        )
+        hidden = torch.ones(rows, keys, dtype=torch.bool, device=scores.device).triu(1) if self.causal else None
         if self.scores == "softmax":
             return torch.softmax(scores if hidden is None else scores.masked_fill(hidden, -torch.inf), -1)
         if self.scores != "linear":
@@ -105,9 +103,7 @@ def _each(tokens: Tensor, weight: Tensor) -> Tensor:
 
 def chosen(model: Transformer, copies: list[int]) -> Transformer:
     """Some copies of a model."""
-    few = Transformer(
-        model.key.shape[-1], model.depth, [torch.Generator()] * len(copies), recurrent=model.recurrent
-    )
+    few = Transformer(model.key.shape[-1], model.depth, [torch.Generator()] * len(copies), recurrent=model.recurrent)
     with torch.no_grad():
         for mine, theirs in zip(few.parameters(), model.parameters(), strict=True):
             mine.copy_(theirs[copies])

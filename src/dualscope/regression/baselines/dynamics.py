@@ -63,9 +63,9 @@ def preconditioned(sequences: Tensor, penalty: float = 1.0) -> Tensor:
     inner, _ = sums(sequences)
     now = sequences[..., :-1, :]
     count = torch.arange(now.shape[-2]).clamp(min=1).view(-1, 1, 1)
-    found: Tensor = torch.linalg.solve(
-        inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)
-    ).squeeze(-1)
+    found: Tensor = torch.linalg.solve(inner / count + penalty * torch.eye(now.shape[-1]), now.unsqueeze(-1)).squeeze(
+        -1
+    )
     return found
 
 

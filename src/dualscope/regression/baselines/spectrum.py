@@ -30,9 +30,7 @@ class Spectrum:
         shown, answers = x[..., :-1, :], y[..., :-1, None]
         values, vectors = torch.linalg.eigh(shown.mT @ shown)
         moments = (shown.mT @ answers).squeeze(-1)
-        return cls(
-            values.clamp(min=0).unsqueeze(-2), vectors.unsqueeze(-3), moments.unsqueeze(-2), x[..., -1:, :]
-        )
+        return cls(values.clamp(min=0).unsqueeze(-2), vectors.unsqueeze(-3), moments.unsqueeze(-2), x[..., -1:, :])
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor) -> "Spectrum":

@@ -10,14 +10,4 @@ from dualscope.regression.experiments.newton import Newton
 from dualscope.regression.experiments.variants import Variants
 from dualscope.regression.experiments.vonoswald import VonOswald
 
-__all__ = [
-    "Ahn",
-    "Akyurek",
-    "Cheng",
-    "Garg",
-    "Mesa",
-    "MomentumLanguageModels",
-    "Newton",
-    "Variants",
-    "VonOswald",
-]
+__all__ = ["Ahn", "Akyurek", "Cheng", "Garg", "Mesa", "MomentumLanguageModels", "Newton", "Variants", "VonOswald"]

@@ -45,14 +45,10 @@ class Ahn(Experiment):
         training = train(model, draw, loss, schedule, place.of("layer"), watch, max(1, self.steps // 20))
         results.notes["steps"] = training.steps
         for step, error in training.curve("error").items():
-            results.over_seeds(
-                "learned A", "error", error, self.seeds, panel="training", x_name="step", x=step
-            )
+            results.over_seeds("learned A", "error", error, self.seeds, panel="training", x_name="step", x=step)
         model.cpu()
         found = learned(model)
-        off = shown(
-            *results.over_seeds("learned A", "relative error", relative_error(found, best), self.seeds)
-        )
+        off = shown(*results.over_seeds("learned A", "relative error", relative_error(found, best), self.seeds))
         risk = [float(one_layer_risk(a, covariance, self.n)) for a in found]
         excess = shown(*results.over_seeds("learned A", "risk", risk, self.seeds))
         least = float(one_layer_risk(best, covariance, self.n))
@@ -79,9 +75,7 @@ class Ahn(Experiment):
         results.figure("error", "The learned A approaches A*", log_y=True)
         same = "The claim is borne out where the learned A lies on A*."
         results.figure("diagonal entry", "The diagonal of A", reads=same)
-        results.figure(
-            "relative error", "How far A is from A*", reads="|A - A*| / |A*|: 0 is the same matrix."
-        )
+        results.figure("relative error", "How far A is from A*", reads="|A - A*| / |A*|: 0 is the same matrix.")
         results.figure("risk", "The risk of one layer", reads="No layer can have less than A* has.")
 
 

@@ -61,9 +61,7 @@ class Akyurek(Experiment):
     penalty, sigma^2 over the prior variance of a weight, which is 1 / d.
     """
 
-    summary: ClassVar[str] = (
-        "closed forms: which is nearest to a trained transformer, over depth, width and noise"
-    )
+    summary: ClassVar[str] = "closed forms: which is nearest to a trained transformer, over depth, width and noise"
     compiles: ClassVar[bool] = True
 
     steps: Steps = 1500
@@ -114,9 +112,7 @@ class Akyurek(Experiment):
 
     def conclude(self, results: Results) -> None:
         lowest = "The lowest line is the closed form that the transformer is nearest to."
-        results.figure(
-            "SPD", "Squared difference of predictions from each closed form", log_y=True, reads=lowest
-        )
+        results.figure("SPD", "Squared difference of predictions from each closed form", log_y=True, reads=lowest)
         results.figure("ILWD", "Squared difference of implied weights", log_y=True, reads=lowest)
         # With noise, least squares errs a thousandfold where examples are as many as dimensions.
         results.figure("squared error", "Error against the number of examples", log_y=True)
@@ -201,9 +197,7 @@ class Akyurek(Experiment):
             wanted = BAYES if arm.noise else LEAST_SQUARES
             for metric, found in (("SPD", mean_spd), ("ILWD", ilwd)):
                 nearest_one = min(found, key=lambda name: float(found[name].mean()))
-                every = all(
-                    bool((found[wanted] < values).all()) for name, values in found.items() if name != wanted
-                )
+                every = all(bool((found[wanted] < values).all()) for name, values in found.items() if name != wanted)
                 results.check(
                     f"{arm}: of all closed forms the nearest is {wanted}, by {metric}, in every seed",
                     f"nearest {nearest_one}; {wanted} {shown(*interval(found[wanted].tolist()))}",

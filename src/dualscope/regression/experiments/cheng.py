@@ -69,9 +69,7 @@ class Cheng(Experiment):
         """For Bayes and every attention, for every seed: depth -> squared errors [test tasks]."""
         process = GaussianProcess(data, self.d, self.n)
         found: dict[str, list[dict[int, Tensor]]] = {name: [] for name in ("Bayes", *ATTENTION)}
-        for search_draws, test_draws in zip(
-            generators(self.seeds, 1), generators(self.seeds, 2), strict=True
-        ):
+        for search_draws, test_draws in zip(generators(self.seeds, 1), generators(self.seeds, 2), strict=True):
             search = process.draw(self.search, search_draws).to(place.device)
             test, covariance = process.draw_with_gram(self.test, test_draws)
             found["Bayes"].append({self.depths[-1]: (bayes(test, covariance) - test.target).square()})
@@ -105,9 +103,7 @@ class Cheng(Experiment):
         found = " and ".join(f"{name} {of['exp', name]:.3f}" for name in SCALED)
         below = all(of["exp", name] < of["exp", "linear"] for name in SCALED)
         results.check(
-            "exp and softmax are below linear on exp data",
-            f"{found}, linear {of['exp', 'linear']:.3f}",
-            below,
+            "exp and softmax are below linear on exp data", f"{found}, linear {of['exp', 'linear']:.3f}", below
         )
         margins = {
             (data, name): (of[data, name] - of[data, "Bayes"]) / max(table[data, name][1], 1e-12)

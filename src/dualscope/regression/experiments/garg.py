@@ -14,13 +14,7 @@ from dualscope.regression.baselines.trees import boost, grow
 from dualscope.regression.comparison import errors
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.landscape import note_landscape
-from dualscope.regression.out_of_distribution import (
-    LEAST_SQUARES,
-    SHIFTED,
-    TRANSFORMER,
-    judge_shifts,
-    note_shifts,
-)
+from dualscope.regression.out_of_distribution import LEAST_SQUARES, SHIFTED, TRANSFORMER, judge_shifts, note_shifts
 from dualscope.regression.problems.function_classes import generators
 from dualscope.regression.problems.prompts import (
     DecisionTrees,
@@ -49,9 +43,7 @@ class Garg(Experiment):
     the number of examples, beside what a statistician would use, and on prompts unlike those of training.
     """
 
-    summary: ClassVar[str] = (
-        "function classes learned in context by GPT-2 blocks, beside the best learners we know"
-    )
+    summary: ClassVar[str] = "function classes learned in context by GPT-2 blocks, beside the best learners we know"
     compiles: ClassVar[bool] = True
 
     classes: tuple[FunctionName, ...] = get_args(FunctionName)
@@ -131,9 +123,7 @@ class Garg(Experiment):
             found: Tensor = (guesses.float() - shown_prompts.target).square().mean((1, 2))
             return found
 
-        note_landscape(
-            results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}"
-        )
+        note_landscape(results, learned.model.flat, learned.start, loss, TRANSFORMER, self.seeds, f"landscape: {name}")
         if isinstance(functions, LinearFunctions):
             most = self.points - 1
             note_shifts(results, functions, learned.model, self.seeds, self.test, most, place.device)
@@ -193,9 +183,7 @@ class Garg(Experiment):
                 shown(*interval(gap.tolist())),
                 interval(gap.tolist())[0] <= 0.05,
             )
-            results.check(
-                f"linear: error at most 0.05 with {most} examples", said, float(mine.mean()) <= 0.05
-            )
+            results.check(f"linear: error at most 0.05 with {most} examples", said, float(mine.mean()) <= 0.05)
         elif name == "sparse":
             ours, plain, best = (found[key][:, middle] for key in (TRANSFORMER, LEAST_SQUARES, LASSO))
             results.check(
@@ -226,9 +214,7 @@ class Garg(Experiment):
         judge_shifts(results, LEVEL)
         # On trees and networks least squares errs a thousandfold where examples are as many as inputs.
         about = "1 is the variance of targets; what errs by more than 2.5 times that leaves the figure."
-        reads = (
-            "The claim is borne out where the transformer's line is as low as that of the best other learner."
-        )
+        reads = "The claim is borne out where the transformer's line is as low as that of the best other learner."
         title = "Error against the number of examples"
         results.figure("squared error", title, about=about, span=(0.0, 2.5), reads=reads)
         results.figure(LONGEST, "Error in training, longest prompt", marks=APPEARS, log_y=True)

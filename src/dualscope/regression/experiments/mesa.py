@@ -10,12 +10,7 @@ from torch import Tensor
 from dualscope.regression.appearance import APPEARS, arrived, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.architectures.transformer import Transformer
-from dualscope.regression.baselines.dynamics import (
-    ONE_STEP,
-    RIDGE,
-    closed_forms,
-    preconditioned,
-)
+from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms, preconditioned
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.probes import ROWS, probed
 from dualscope.regression.problems.function_classes import generators
@@ -39,9 +34,7 @@ class Mesa(Experiment):
     last layer is its guess of s_{t+1}; GPT-2 blocks see s_t alone.
     """
 
-    summary: ClassVar[str] = (
-        "linear dynamics in context: trained layers against GD steps and least squares, probed"
-    )
+    summary: ClassVar[str] = "linear dynamics in context: trained layers against GD steps and least squares, probed"
     compiles: ClassVar[bool] = True
 
     seeds: Seeds = (0, 1, 2)
@@ -114,9 +107,7 @@ class Mesa(Experiment):
             early, late = (results.curves(sought, "probed", name) for sought in (PRECONDITIONED, ANSWER))
             if max(next(iter(early.values()))) < 2:
                 continue
-            first, then = (
-                [max(curve, key=curve.__getitem__) for curve in of.values()] for of in (early, late)
-            )
+            first, then = ([max(curve, key=curve.__getitem__) for curve in of.values()] for of in (early, late))
             found = [
                 f"{sought} layer {', '.join(f'{layer:g}' for layer in at)}: "
                 + shown(*interval([curve[layer] for curve, layer in zip(of.values(), at, strict=True)]))
@@ -129,9 +120,7 @@ class Mesa(Experiment):
                 all(0 < before < after for before, after in zip(first, then, strict=True)),
             )
 
-    def _train(
-        self, model: Architecture, dynamics: LinearDynamics, number: int, place: Workplace
-    ) -> Training:
+    def _train(self, model: Architecture, dynamics: LinearDynamics, number: int, place: Workplace) -> Training:
         linear = isinstance(model, Transformer)
         shown_sequences = dynamics.draw_for(128, generators(self.seeds, 4, place.device))
         if place.compiled and isinstance(model, Gpt2Learner):
@@ -154,12 +143,8 @@ class Mesa(Experiment):
         # Of linear ones, a deeper one has more to learn, and each of its steps takes longer.
         share = model.depth * len(self.depths) / sum(self.depths) if isinstance(model, Transformer) else 1.0
         minutes = None if self.minutes is None else self.minutes * share
-        schedule = Schedule(
-            self.steps, rate, 1.0, rate / 20, self.warmup, minutes, spectral=not linear, rest=REST
-        )
-        return train(
-            model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40)
-        )
+        schedule = Schedule(self.steps, rate, 1.0, rate / 20, self.warmup, minutes, spectral=not linear, rest=REST)
+        return train(model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 40))
 
     def _note(self, results: Results, name: str, training: Training) -> None:
         level = 0.75 * self.d * (1 + self.length * self.noise**2 / 2)  # of what guessing 0 costs on average
@@ -196,9 +181,7 @@ class Mesa(Experiment):
         single = trained[0] if 1 in self.depths[:1] else None
         if single:
             apart = float((late[single] / late[ONE_STEP] - 1).mean())
-            results.check(
-                f"{single}: within 5 % of {ONE_STEP}, or below", f"{100 * apart:+.1f} %", apart <= 0.05
-            )
+            results.check(f"{single}: within 5 % of {ONE_STEP}, or below", f"{100 * apart:+.1f} %", apart <= 0.05)
         for name in trained:
             if name == single:
                 continue

@@ -33,9 +33,7 @@ class MomentumLanguageModels(Experiment):
     differs. Trained until both learn in context, and compared after as many steps and at the same loss.
     """
 
-    summary: ClassVar[str] = (
-        "language models with and without momentum attention, at equal steps and equal loss"
-    )
+    summary: ClassVar[str] = "language models with and without momentum attention, at equal steps and equal loss"
     compiles: ClassVar[bool] = True
 
     seeds: Seeds = (0, 1, 2, 3)
@@ -141,9 +139,7 @@ class MomentumLanguageModels(Experiment):
             + (f", step {shown(*interval(list(appeared[name].values())))}" if appeared[name] else "")
             for name in names
         )
-        results.check(
-            f"in-context learning appears in every model ({ACCURACY} >= {LEVEL})", said, not missing
-        )
+        results.check(f"in-context learning appears in every model ({ACCURACY} >= {LEVEL})", said, not missing)
         for name in names:
             for seed in self.seeds:
                 level = max(list(losses[other][seed].values())[-1] for other in names)
@@ -162,9 +158,7 @@ class MomentumLanguageModels(Experiment):
         claim = f"momentum attention raises the {HELD_OUT}, {shots:g} shots"
         results.check(claim, said.format(shown(*higher)), higher[1] > 0)
         reads = "Higher is learned more."
-        results.figure(
-            ACCURACY, "In-context accuracy in training", marks=APPEARS, span=(0.0, 1.0), reads=reads
-        )
+        results.figure(ACCURACY, "In-context accuracy in training", marks=APPEARS, span=(0.0, 1.0), reads=reads)
         results.figure(LOSS, "Loss in training", log_y=True)
         reads = "The difference is paired by seed: where its interval holds zero, none was found."
         for metric in dict.fromkeys(metric for metric, _ in change):
@@ -182,12 +176,7 @@ class MomentumLanguageModels(Experiment):
             where: dict[str, Any] = {"panel": panel, "x_name": x_name, "x": x}
             of: dict[str, dict[int, float]] = {VANILLA: {}, MOMENTUM: {}}
             for row in results.rows:
-                if (
-                    row["seed"] is not None
-                    and row["metric"] == metric
-                    and row["x"] == x
-                    and row["series"] in of
-                ):
+                if row["seed"] is not None and row["metric"] == metric and row["x"] == x and row["series"] in of:
                     of[row["series"]][row["seed"]] = row["value"]
             if set(of[VANILLA]) != set(self.seeds) or set(of[MOMENTUM]) != set(self.seeds):
                 continue  # trainings that time ended have no such step

@@ -6,14 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import (
-    APPEARS,
-    check_appeared,
-    check_rests,
-    first_below,
-    note_curve,
-    note_training,
-)
+from dualscope.regression.appearance import APPEARS, check_appeared, check_rests, first_below, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines.spectrum import (
     Spectrum,
@@ -42,9 +35,7 @@ class Newton(Experiment):
     layer's guesses against the iterates of three algorithms, by the cosine of their errors along a prompt.
     """
 
-    summary: ClassVar[str] = (
-        "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
-    )
+    summary: ClassVar[str] = "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
     compiles: ClassVar[bool] = True
 
     conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
@@ -85,9 +76,7 @@ class Newton(Experiment):
             Curriculum(self.curriculum),
             watch_every=max(1, self.steps // 120),
         )
-        note_training(
-            results, learned.training, LONGEST, LEVEL, "transformer", self.seeds, f"training: {panel}"
-        )
+        note_training(results, learned.training, LONGEST, LEVEL, "transformer", self.seeds, f"training: {panel}")
         note_curve(results, learned.training, ALL, "transformer", self.seeds, f"training: {panel}")
         results.notes[f"steps, {panel}"] = learned.training.steps
         fit = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
@@ -110,20 +99,12 @@ class Newton(Experiment):
             results.over_seeds("read-out", "squared error by layer", error, self.seeds, **where)
         least = (exact - target)[..., 1:].square().mean((1, 2))
         results.over_seeds(
-            "least squares",
-            "squared error by layer",
-            least,
-            self.seeds,
-            panel=panel,
-            x_name="layer",
-            x=len(layers) - 1,
+            "least squares", "squared error by layer", least, self.seeds, panel=panel, x_name="layer", x=len(layers) - 1
         )
         for name, of in iterates.items():
             numbers = list(of)
             # [layers, iterates, seeds]
-            grid = torch.stack(
-                [torch.stack([likeness(g - target, i - target) for i in of.values()]) for g in layers]
-            )
+            grid = torch.stack([torch.stack([likeness(g - target, i - target) for i in of.values()]) for g in layers])
             for layer in range(len(layers)):
                 for t, values in zip(numbers, grid[layer], strict=True):
                     where = {"panel": f"{panel}: {name}", "x_name": "iteration", "x": t}
@@ -174,9 +155,7 @@ class Newton(Experiment):
             f"layers {later} to {self.layers}: at least {shown(*interval(lowest[NEWTON].tolist()))}",
             bool((lowest[NEWTON] >= 0.95).all()),
         )
-        straight, bent = (
-            torch.stack([straightness(one) for one in match[name]]) for name in (NEWTON, DESCENT)
-        )
+        straight, bent = (torch.stack([straightness(one) for one in match[name]]) for name in (NEWTON, DESCENT))
         results.check(
             f"{panel}: the matched Newton iteration grows linearly with the layer (r >= 0.95)",
             f"r = {shown(*interval(straight.tolist()))}",
@@ -190,21 +169,10 @@ class Newton(Experiment):
             bool((ratio > 10).all() and (bent < 0.95).all()),
         )
         rows = [
-            (
-                name,
-                *(
-                    shown(*interval(of.tolist()))
-                    for of in (match[name][:, -1], near[name][:, -1], lowest[name])
-                ),
-            )
+            (name, *(shown(*interval(of.tolist())) for of in (match[name][:, -1], near[name][:, -1], lowest[name])))
             for name in match
         ]
-        columns = (
-            "algorithm",
-            "match of the last layer",
-            "cosine there",
-            "lowest cosine, later half of layers",
-        )
+        columns = ("algorithm", "match of the last layer", "cosine there", "lowest cosine, later half of layers")
         results.table(f"{panel}: which iterate is each layer nearest to", columns, rows)
 
 

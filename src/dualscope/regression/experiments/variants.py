@@ -25,9 +25,7 @@ KINDS: dict[str, dict[str, dict[str, Any]]] = {
         "g1 and g2": {"name": "augmented", "parts": "both"},
     },
     "negative": {
-        f"k = {k}, beta = {beta}": {"name": "negative", "k": k, "beta": beta}
-        for k in (1, 3)
-        for beta in (0.1, 0.5)
+        f"k = {k}, beta = {beta}": {"name": "negative", "k": k, "beta": beta} for k in (1, 3) for beta in (0.1, 0.5)
     },
     "momentum": {"eta = 0.5": {"name": "momentum", "eta": 0.5}},
 }
@@ -46,9 +44,7 @@ class Variants(Experiment):
     No order is claimed: the differences from normal attention are paired by seed, and their intervals decide.
     """
 
-    summary: ClassVar[str] = (
-        "regularized, augmented, negative and momentum attention at equal steps and equal loss"
-    )
+    summary: ClassVar[str] = "regularized, augmented, negative and momentum attention at equal steps and equal loss"
     compiles: ClassVar[bool] = True
 
     seeds: Seeds = tuple(range(8))
@@ -98,19 +94,14 @@ class Variants(Experiment):
         late = [name for name in names if len(appeared[name]) < len(self.seeds)]
         results.check(
             f"in-context learning appears in every arm and seed (error with {self.points - 1} examples <= {LEVEL})",
-            f"not in {', '.join(late)}"
-            if late
-            else f"by step {max(max(v.values()) for v in appeared.values()):g}",
+            f"not in {', '.join(late)}" if late else f"by step {max(max(v.values()) for v in appeared.values()):g}",
             not late,
         )
         # Where time ended some trainings earlier than others, the last step that all of them have.
         watched = [set(curve) for name in names for curve in curves[name][0].values()]
         common = max(set.intersection(*watched))
         # For every seed, the loss that all arms have reached: the largest of their last ones.
-        last = {
-            name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()}
-            for name in names
-        }
+        last = {name: {seed: list(curve.values())[-1] for seed, curve in curves[name][0].items()} for name in names}
         rows = []
         for name in names:
             cells = []
@@ -119,13 +110,7 @@ class Variants(Experiment):
                 step, error = when_equal(curves[name][0][seed], curves[name][1][seed], level)
                 results.add(name, "step at equal loss", step, seed=seed, panel="equal loss")
                 results.add(name, "error at equal loss", error, seed=seed, panel="equal loss")
-                results.add(
-                    name,
-                    "error at equal steps",
-                    curves[name][1][seed][common],
-                    seed=seed,
-                    panel="equal steps",
-                )
+                results.add(name, "error at equal steps", curves[name][1][seed][common], seed=seed, panel="equal steps")
             for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
                 mine, plain = results.values(name, metric), results.values(NORMAL, metric)
                 found = results.summed_up(name, metric)
@@ -147,11 +132,7 @@ class Variants(Experiment):
         results.figure(ALL, "Error in training, all lengths", log_y=True)
         for metric in ("error at equal steps", "error at equal loss", "step at equal loss"):
             title = metric.capitalize()
-            reads = (
-                "All kinds of attention were trained from the same start on the same prompts; less is better."
-            )
+            reads = "All kinds of attention were trained from the same start on the same prompts; less is better."
             results.figure(metric, title, reads=reads)
             reads = "Left of zero is better than normal attention; an interval that holds zero found no difference."
-            results.figure(
-                f"{metric}, minus normal", f"{title}, minus normal attention's, paired by seed", reads=reads
-            )
+            results.figure(f"{metric}, minus normal", f"{title}, minus normal attention's, paired by seed", reads=reads)

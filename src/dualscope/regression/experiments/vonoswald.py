@@ -66,9 +66,7 @@ class VonOswald(Experiment):
             recurrent = kind == "recurrent"
             if kind != self.sharing[0] and depth == min(d for d in self.depths if d > 1):
                 before = single
-            model = Transformer(self.d + 1, depth, generators(self.seeds, 0), recurrent=recurrent).to(
-                place.device
-            )
+            model = Transformer(self.d + 1, depth, generators(self.seeds, 0), recurrent=recurrent).to(place.device)
             if before is not None:
                 continue_from(model, before)
             training = self._train(model, depth, test, place.of(f"{kind}-{depth}".replace(" ", "-")))
@@ -100,9 +98,7 @@ class VonOswald(Experiment):
             "sensitivity cosine", "Cosine of the sensitivities", reads=f"{nearer} higher one; 1 is the same."
         )
         reads = "The claim is borne out where the line does not rise: weights between the two are as good as either."
-        results.figure(
-            "loss between", "The loss between trained weights (0) and constructed ones (1)", reads=reads
-        )
+        results.figure("loss between", "The loss between trained weights (0) and constructed ones (1)", reads=reads)
         lower = f"{nearer} lower one; 0 is the same."
         results.figure("prediction difference", "Difference of the predictions", reads=lower)
         results.figure("sensitivity distance", "Distance of the sensitivities", reads=lower)
@@ -127,9 +123,7 @@ class VonOswald(Experiment):
                 loss = float(half_mse(model.predict, test))
                 results.add(name, "loss", loss, panel="depth", x_name="layers", x=depth, n=self.test)
                 rows.append((str(depth), name, f"{loss:.4f}", note[name]))
-        results.table(
-            "Gradient descent by construction", ("layers", "learner", "loss", "found by search"), rows
-        )
+        results.table("Gradient descent by construction", ("layers", "learner", "loss", "found by search"), rows)
         if 2 in found:
             gd, plus_plus = (float(half_mse(found[2][name].predict, test)) for name in (GD, PLUS))
             results.check("two steps: GD++ beats GD", f"{plus_plus:.4f} against {gd:.4f}", plus_plus < gd)
@@ -157,9 +151,7 @@ class VonOswald(Experiment):
         average = sum(depth for _, depth in self.trained) / len(self.trained)
         minutes = None if self.minutes is None else self.minutes * depth / average
         schedule = Schedule(self.steps, rate, 1.0, rate / 60, warmup, minutes, rest=REST)
-        return train(
-            model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 80)
-        )
+        return train(model, drawn_ahead(self.batch, draw), loss, schedule, place, watch, max(1, self.steps // 80))
 
     def _arrived(
         self,
@@ -182,9 +174,7 @@ class VonOswald(Experiment):
         if len(sound) < len(mine):
             found += f"; {len(mine) - len(sound)} of {len(mine)} seeds diverged and are left out"
         results.check(
-            f"{label}: has arrived (at rest, every seed within 3 % of GD's loss or below)",
-            found,
-            rested and low,
+            f"{label}: has arrived (at rest, every seed within 3 % of GD's loss or below)", found, rested and low
         )
 
     def _compare(
@@ -214,9 +204,7 @@ class VonOswald(Experiment):
                 apart = (found["loss"].mean() / found["reference loss"].mean() - 1).item()
                 cosine = cosines[GD].mean().item()
                 results.check(
-                    "one layer: the trained loss is within 3 % of GD's",
-                    f"{100 * apart:+.2f} %",
-                    abs(apart) <= 0.03,
+                    "one layer: the trained loss is within 3 % of GD's", f"{100 * apart:+.2f} %", abs(apart) <= 0.03
                 )
                 results.check("one layer: sensitivity cosine >= 0.99", f"{cosine:.4f}", cosine >= 0.99)
             elif name == PLUS:

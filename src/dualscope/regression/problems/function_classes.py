@@ -70,9 +70,7 @@ class Linear:
 def draw_for(problem: Problem, tasks: int, generators: Sequence[torch.Generator]) -> TaskBatch:
     """One draw per seed, stacked, so that a seed's tasks do not depend on its neighbours."""
     draws = [problem.draw(tasks, generator) for generator in generators]
-    return TaskBatch(
-        *(torch.stack(part) for part in zip(*((b.x, b.y, b.query, b.target) for b in draws), strict=True))
-    )
+    return TaskBatch(*(torch.stack(part) for part in zip(*((b.x, b.y, b.query, b.target) for b in draws), strict=True)))
 
 
 def generators(

@@ -158,11 +158,7 @@ class TwoLayerNetworks:
 
 
 def draw_prompts(
-    functions: FunctionClass,
-    tasks: int,
-    points: int,
-    generators: Sequence[torch.Generator],
-    dims: int | None = None,
+    functions: FunctionClass, tasks: int, points: int, generators: Sequence[torch.Generator], dims: int | None = None
 ) -> Prompts:
     """One draw per seed, stacked, so that a seed's prompts do not depend on its neighbours."""
     return stacked([functions.draw(tasks, points, generator, dims) for generator in generators])

@@ -73,9 +73,7 @@ def layer_lines(subject: Subject) -> dict[Key, Line]:
     for cell in subject.cells:
         table = subject.source.table(cell.id)
         kept = table.filter(pc.and_(pc.is_valid(table["layer"]), pc.is_null(table["step"])))
-        columns = [
-            kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")
-        ]
+        columns = [kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")]
         where = (cell.columns["task"], cell.columns["variant"], label_of(cell.columns))
         for metric, reference, layer, *numbers in zip(*columns, strict=True):
             value, low, high = (math.nan if n is None else n for n in numbers)

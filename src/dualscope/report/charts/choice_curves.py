@@ -50,8 +50,7 @@ def _curves(found: Sequence[Document]) -> Chart:
     for choice in found:
         figure, tried = _figures(choice)
         rows += [
-            [*_who(choice), _in_words(settings) or "zero-shot", figure, Number(value)]
-            for settings, value in tried
+            [*_who(choice), _in_words(settings) or "zero-shot", figure, Number(value)] for settings, value in tried
         ]
     return Chart(
         "choices",
@@ -84,9 +83,7 @@ def _panel(choice: Document) -> Panel | None:
     traces = [_line("tried", x, y, "@blue", "solid")]
     before = _before(every)
     if before is not None:
-        traces.append(
-            _line("zero-shot", [x[0], x[-1]], [before, before], "@axis", "dash") | {"mode": "lines"}
-        )
+        traces.append(_line("zero-shot", [x[0], x[-1]], [before, before], "@axis", "dash") | {"mode": "lines"})
     chosen = _of_chosen(tried, choice)
     if chosen is not None:
         mark = {"color": "@green", "symbol": "diamond", "size": 11}

@@ -15,13 +15,7 @@ BARS = ("trained",)
 
 
 def curve(
-    name: str,
-    line: Line,
-    colour: str,
-    dash: str,
-    bars: bool,
-    shift: float = 0.0,
-    symbol: str = "circle",
+    name: str, line: Line, colour: str, dash: str, bars: bool, shift: float = 0.0, symbol: str = "circle"
 ) -> dict[str, Any]:
     values = [short(v) for v in line.values]
     trace: dict[str, Any] = {
@@ -98,9 +92,7 @@ def pick(
     return None
 
 
-def line_panel(
-    traces: list[dict[str, Any]], task: str, title: str, span: tuple[float, float] | None
-) -> Panel:
+def line_panel(traces: list[dict[str, Any]], task: str, title: str, span: tuple[float, float] | None) -> Panel:
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": "layer"}, "zeroline": False, "dtick": _tick(traces)},
         "yaxis": {"zeroline": True},

@@ -62,9 +62,7 @@ def series_of(
         for variant in variants:
             rows = {task: subject.get(task, learner, metric, variant, **wanted) for task in subject.tasks}
             kept = {
-                task: Number.of(row)
-                for task, row in rows.items()
-                if row is not None and math.isfinite(row["value"])
+                task: Number.of(row) for task, row in rows.items() if row is not None and math.isfinite(row["value"])
             }
             if kept:
                 name = learner if variant == "trained" else f"{learner}, {variant}"
@@ -99,11 +97,7 @@ def dots(
         "scattermode": "group",
         "scattergap": 0.25,
         "xaxis": {"title": {"text": axis}, "zeroline": zero},
-        "yaxis": {
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [plain(t) for t in reversed(tasks)],
-        },
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [plain(t) for t in reversed(tasks)]},
     }
     if span:
         layout["xaxis"]["range"] = list(span)

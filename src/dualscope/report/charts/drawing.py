@@ -92,9 +92,7 @@ def _reach(trace: dict[str, Any], key: str) -> np.ndarray | None:
 
 def _heatmap(axes: Any, trace: dict[str, Any]) -> None:
     grid = np.array([_numbers(row) for row in trace["z"]])
-    image = axes.imshow(
-        grid, origin="lower", aspect="auto", cmap="cividis", vmin=trace["zmin"], vmax=trace["zmax"]
-    )
+    image = axes.imshow(grid, origin="lower", aspect="auto", cmap="cividis", vmin=trace["zmin"], vmax=trace["zmax"])
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
     raised = (re.sub(r"^10<sup>(.*)</sup>$", r"$10^{\1}$", text) for text in trace["colorbar"]["ticktext"])
     bar.set_ticks(trace["colorbar"]["tickvals"], labels=list(raised))
@@ -120,9 +118,7 @@ def _rows(axes: Any, panel: Panel) -> None:
         if trace["type"] == "bar":
             hatch = "////" if trace["marker"].get("pattern", {}).get("shape") else None
             start = left[at.astype(int)]
-            axes.barh(
-                at, values, 0.6, start, color=shade, hatch=hatch, edgecolor="white", linewidth=0, label=name
-            )
+            axes.barh(at, values, 0.6, start, color=shade, hatch=hatch, edgecolor="white", linewidth=0, label=name)
             left[at.astype(int)] += np.nan_to_num(values)
             continue
         symbol = str(trace["marker"].get("symbol", "circle"))

@@ -24,9 +24,7 @@ def write_figures(runs: Sequence[str | Path], out: str | Path) -> list[Path]:
     try:
         import matplotlib
     except ImportError:
-        raise InputError(
-            "--figures needs matplotlib, which is not installed: pip install 'dualscope[plots]'"
-        ) from None
+        raise InputError("--figures needs matplotlib, which is not installed: pip install 'dualscope[plots]'") from None
     from dualscope.report.sections import SECTIONS
 
     data, folder, written = Data(runs), Path(out), []

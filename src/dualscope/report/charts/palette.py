@@ -48,9 +48,7 @@ class Palette:
     def __init__(self, learnings: Iterable[LearnerSpec]) -> None:
         by_label = {learning.label: learning for learning in learnings}
         # Plain ones first: they keep the colour that readers know.
-        order = sorted(
-            by_label.values(), key=lambda who: (who.options != "{}", who.control is not None, who.label)
-        )
+        order = sorted(by_label.values(), key=lambda who: (who.options != "{}", who.control is not None, who.label))
         wanted = {colour(learning) for learning in order if learning.options == "{}"}
         every = list(dict.fromkeys(name for name in (*SPARE, *COLOURS) if name != GREY))
         free = [name for name in every if name not in wanted]

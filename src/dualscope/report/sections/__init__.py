@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 from dualscope.report.charts.chart import Section
 from dualscope.report.data import Data
-from dualscope.report.sections import (
-    accuracy_section as accuracy,
-)
+from dualscope.report.sections import accuracy_section as accuracy
 from dualscope.report.sections import alpha_section as alpha
 from dualscope.report.sections import compared_section as compared
 from dualscope.report.sections import controls_section as controls

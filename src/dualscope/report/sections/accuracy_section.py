@@ -92,20 +92,14 @@ def _early_exit(data: Data) -> Chart | None:
     for subject in data.subjects:
         learners, lines = shown(subject), data.lines(subject)
         made += [
-            (
-                subject,
-                task,
-                curves(lines, task, "accuracy_at_layer", learners, ["trained"], subject.palette, (None,)),
-            )
+            (subject, task, curves(lines, task, "accuracy_at_layer", learners, ["trained"], subject.palette, (None,)))
             for task in subject.tasks
         ]
     made = [entry for entry in made if entry[2]]
     if not made:
         return None
     span = line_span(traces for _, _, traces in made)
-    panels = tuple(
-        line_panel(traces, task, _title(data, subject, task), span) for subject, task, traces in made
-    )
+    panels = tuple(line_panel(traces, task, _title(data, subject, task), span) for subject, task, traces in made)
     rows = [
         row
         for s in data.subjects

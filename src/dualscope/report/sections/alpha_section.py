@@ -59,7 +59,5 @@ def _series(subject: Subject) -> list[Series]:
             continue
         name = f"{row['label']} and {row['reference']}"
         key = (row["label"], row["reference"] or "")
-        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = (
-            Number.of(row)
-        )
+        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = Number.of(row)
     return list(found.values())

@@ -7,17 +7,7 @@ from typing import Any
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.answer import PRIMARY
 from dualscope.report.charts.by_layer import Line
-from dualscope.report.charts.chart import (
-    Chart,
-    Item,
-    Note,
-    Panel,
-    Section,
-    plain,
-    short,
-    whiskers,
-    with_interval,
-)
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers, with_interval
 from dualscope.report.charts.curves import line_span, pick
 from dualscope.report.data import Data
 from dualscope.report.sections.growth_section import against_size, against_step, learner_of, style
@@ -30,9 +20,7 @@ def section(data: Data) -> Section | None:
     charts = [_layers(data), step := against_step(data), size := against_size(data)]
     items: list[Item] = [chart for chart in charts if chart is not None]
     if size is None and step is None:
-        items.append(
-            Note("Curves against size need models of different sizes; these have the same, or do not say.")
-        )
+        items.append(Note("Curves against size need models of different sizes; these have the same, or do not say."))
     about = "The same learner on every model; the matrix of all answers stands at the top."
     return Section("compared", "Models side by side", tuple(items), about)
 
@@ -50,24 +38,14 @@ def _layers(data: Data) -> Chart | None:
                 continue
             drawn.setdefault(task, []).append(_deep(f"{subject.name}: {learner}", line, *style(index)))
             for layer, value, low, high in zip(line.layers, line.values, line.lows, line.highs, strict=True):
-                entries: list[Entry] = [
-                    subject.name,
-                    task,
-                    str(learner),
-                    str(layer),
-                    Number(value, low, high),
-                ]
+                entries: list[Entry] = [subject.name, task, str(learner), str(layer), Number(value, low, high)]
                 rows.append(entries)
     if not drawn:
         return None
     span = line_span(drawn.values())
     for task, traces in drawn.items():
         layout: dict[str, Any] = {
-            "xaxis": {
-                "title": {"text": "depth (first layer to last)"},
-                "zeroline": False,
-                "range": [-0.03, 1.03],
-            },
+            "xaxis": {"title": {"text": "depth (first layer to last)"}, "zeroline": False, "range": [-0.03, 1.03]},
             "yaxis": {"zeroline": True, **({"range": list(span)} if span else {})},
         }
         panels.append(Panel(traces, layout, task, 300, task=task))

@@ -83,12 +83,7 @@ def _to_nulls(data: Data) -> list[Item]:
                 rows.append([subject.name, task, learner, null, *(Number.of(row) for row in found)])
     columns = [
         *("model", "task", "learner", "null"),
-        *(
-            "learner to ICL",
-            "learner to the null",
-            "the null itself to ICL",
-            "learner to ICL beyond the null",
-        ),
+        *("learner to ICL", "learner to the null", "the null itself to ICL", "learner to ICL beyond the null"),
     ]
     title = "Contexts that teach nothing: who is like whom (sim_aou, sim_aou_to_null, sim_aou_null)"
     return [Table.build(columns, rows, title=title)] if rows else []
@@ -105,15 +100,10 @@ def _shares(data: Data) -> Item:
                     tops = [subject.get(task, top, metric, references=("in-context",)) for top in CEILINGS]
                     if value is None or not any(tops):
                         continue
-                    shares = [
-                        Number(value["value"] / top["value"] if top and top["value"] else None)
-                        for top in tops
-                    ]
+                    shares = [Number(value["value"] / top["value"] if top and top["value"] else None) for top in tops]
                     rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
     if not rows:
-        return Note(
-            "No ceiling was measured: in-context/redraw or in-context/reorder would give one.", "missing"
-        )
+        return Note("No ceiling was measured: in-context/redraw or in-context/reorder would give one.", "missing")
     columns = ["model", "task", "learner", "metric", "value", *(f"share of {top}" for top in CEILINGS)]
     title = "Every similarity as a share of its ceiling: in-context learning against itself"
     return Table.build(columns, rows, title=title)
@@ -155,9 +145,7 @@ def _histograms(data: Data) -> Item:
                             "marker": {"color": subject.colour(learner)},
                         }
                     )
-                    rows += [
-                        [subject.name, task, learner, w, Number.of(shares[w])] for w in words if w in shares
-                    ]
+                    rows += [[subject.name, task, learner, w, Number.of(shares[w])] for w in words if w in shares]
             if traces:
                 layout = {
                     "barmode": "group",
@@ -192,15 +180,11 @@ def _noise(data: Data) -> Item:
     for subject in data.subjects:
         lines = data.lines(subject)
         for task in subject.tasks:
-            for learner, (metric, what) in product(
-                ["in-context", *subject.gradient_learners], _NOISE.items()
-            ):
+            for learner, (metric, what) in product(["in-context", *subject.gradient_learners], _NOISE.items()):
                 line = lines.get((task, "trained", learner, metric, "zero-shot"))
                 if line is None:
                     continue
-                low = [
-                    str(layer) for layer, v in zip(line.layers, line.values, strict=True) if v < SNR_THRESHOLD
-                ]
+                low = [str(layer) for layer, v in zip(line.layers, line.values, strict=True) if v < SNR_THRESHOLD]
                 said = Badge(f"layers {', '.join(low)}", "no") if low else Badge("none", "yes")
                 weakest = min((v for v in line.values if v == v), default=None)
                 rows.append([subject.name, task, learner, what, Number(weakest, digits=1), said])
@@ -238,8 +222,7 @@ def _mass(data: Data) -> Chart | None:
         return None
     span = line_span(traces for *_, traces in made)
     panels = tuple(
-        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span)
-        for s, task, traces in made
+        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span) for s, task, traces in made
     )
     rows: list[list[Entry]] = []
     for metric in ("demo_mass", "bos_mass"):

@@ -39,8 +39,7 @@ class Grown:
     def of(cls, subject: Subject) -> Grown:
         notes = subject.source.run.notes(subject.cells[0].id) if subject.cells else {}
         step, parameters = (
-            int(text) if (text := notes.get(name, "")).isdecimal() else None
-            for name in ("step", "parameters")
+            int(text) if (text := notes.get(name, "")).isdecimal() else None for name in ("step", "parameters")
         )
         return cls(subject, notes.get("family", subject.model), step, parameters)
 

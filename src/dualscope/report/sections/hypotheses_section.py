@@ -74,15 +74,7 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
         tuple(panels),
         Table.build(
             [
-                *(
-                    "model",
-                    "task",
-                    "place",
-                    "hypothesis",
-                    "explained",
-                    "each seed",
-                    "by answers to other queries",
-                ),
+                *("model", "task", "place", "hypothesis", "explained", "each seed", "by answers to other queries"),
                 *(f"under {n}" for n in NULLS),
             ],
             rows,
@@ -133,9 +125,7 @@ def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
     ]
     dots = [(reach(value), plain(one.label)) for one in bars if len(one.each) > 1 for value in one.each]
     if dots:
-        traces.append(
-            _marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@axis", 6)
-        )
+        traces.append(_marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@axis", 6))
     tops = ranking.ceilings
     if tops:
         tall = [reach(one.explained["value"]) for one in tops]
@@ -145,9 +135,7 @@ def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
         own = [(one, one.controls[control]) for one in bars if control in one.controls]
         if own:
             at = [reach(row["value"]) for _, row in own]
-            traces.append(
-                _marks(f"under {control}", at, [plain(one.label) for one, _ in own], symbol, "@vermilion")
-            )
+            traces.append(_marks(f"under {control}", at, [plain(one.label) for one, _ in own], symbol, "@vermilion"))
     title = f"{ranking.task} · {subject.name}" if several else ranking.task
     layout = {
         "xaxis": {"title": {"text": "explained"}, "zeroline": True, "range": [LEAST - 0.05, 1.08]},
@@ -160,9 +148,7 @@ def _ends(standings: tuple[Standing, ...]) -> tuple[list[Any], list[Any]]:
     return [one.explained.get("low") for one in standings], [one.explained.get("high") for one in standings]
 
 
-def _marks(
-    name: str, x: list[float | None], y: list[str], symbol: str, shade: str, size: int = 9
-) -> dict[str, Any]:
+def _marks(name: str, x: list[float | None], y: list[str], symbol: str, shade: str, size: int = 9) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -226,8 +212,7 @@ def _by_shots(data: Data) -> Chart | None:
             traces = []
             for label in dict.fromkeys(row["label"] for row in own if row["task"] == task):
                 mine = sorted(
-                    (row for row in own if (row["task"], row["label"]) == (task, label)),
-                    key=lambda r: r["shots"],
+                    (row for row in own if (row["task"], row["label"]) == (task, label)), key=lambda r: r["shots"]
                 )
                 y = [short(row["value"]) for row in mine]
                 traces.append(

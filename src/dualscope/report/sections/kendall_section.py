@@ -40,9 +40,7 @@ def section(data: Data) -> Section | None:
                 "missing",
             )
         )
-    about = (
-        "ICL attends to demonstration tokens; the dual of a gradient step does too. Do they rank them alike?"
-    )
+    about = "ICL attends to demonstration tokens; the dual of a gradient step does too. Do they rank them alike?"
     return Section("kendall", "Attention to demonstrations", tuple(items), about)
 
 
@@ -59,12 +57,7 @@ def _series(subject: Subject) -> list[Series]:
     return found
 
 
-SHAPES = {
-    "line-ns-open": "bar",
-    "square-open": "square",
-    "triangle-up-open": "triangle",
-    "diamond-open": "diamond",
-}
+SHAPES = {"line-ns-open": "bar", "square-open": "square", "triangle-up-open": "triangle", "diamond-open": "diamond"}
 
 
 def _marks(groups: list[list[Series]]) -> str:

@@ -36,9 +36,7 @@ def section(data: Data) -> Section | None:
         items.append(Note("No similarity per layer is in these runs.", "missing"))
     if not any("untrained" in subject.variants for subject in data.subjects):
         items.append(Note("The untrained baseline is missing: no untrained variant was run.", "missing"))
-    about = (
-        "The claim is about layers: each layer's attention should do what a step of gradient descent does."
-    )
+    about = "The claim is about layers: each layer's attention should do what a step of gradient descent does."
     return Section("layers", "Likeness by layer", tuple(items), about)
 
 
@@ -51,14 +49,11 @@ def _chart(data: Data, metric: str) -> Chart | None:
         lines = data.lines(subject)
         for task in subject.tasks:
             learners = subject.gradient_learners
-            traces = curves(
-                lines, task, metric, learners, subject.variants, subject.palette, (IN_CONTEXT.label,)
-            )
+            traces = curves(lines, task, metric, learners, subject.variants, subject.palette, (IN_CONTEXT.label,))
             if traces:
                 controls = _controls(subject, lines, task, metric)
                 traces += [
-                    curve(name, line, shade, dash, False, symbol=mark)
-                    for name, line, shade, dash, mark in controls
+                    curve(name, line, shade, dash, False, symbol=mark) for name, line, shade, dash, mark in controls
                 ]
                 ceiling = pick(lines, task, "trained", CEILING.label, metric, (IN_CONTEXT.label,))
                 if ceiling is not None:
@@ -71,19 +66,13 @@ def _chart(data: Data, metric: str) -> Chart | None:
         return None
     span = line_span(traces for _, _, traces in made)
     panels = tuple(
-        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span)
-        for s, task, traces in made
+        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span) for s, task, traces in made
     )
     rows = [
         row
         for s in data.subjects
         for row in line_rows(
-            data.lines(s),
-            metric,
-            [*s.gradient_learners, *_nulls(s), CEILING.label],
-            s.variants,
-            s.tasks,
-            s.name,
+            data.lines(s), metric, [*s.gradient_learners, *_nulls(s), CEILING.label], s.variants, s.tasks, s.name
         )
     ]
     return Chart(
@@ -133,9 +122,7 @@ def _controls(subject: Subject, lines: Mapping[Key, Line], task: str, metric: st
 def _nulls(subject: Subject) -> list[str]:
     """Contexts and changes that teach nothing, under no control."""
     return [
-        name
-        for name in subject.learners
-        if subject.role(name) == "null" and subject.learnings[name].control is None
+        name for name in subject.learners if subject.role(name) == "null" and subject.learnings[name].control is None
     ]
 
 

@@ -49,9 +49,7 @@ def section(data: Data) -> Section | None:
     measured = {row["metric"] for subject in data.subjects for row in subject.rows}
     empty = [name for name in METRICS if name in measured and name not in dict(made)]
     if empty:
-        items.append(
-            Note(f"No value: {', '.join(empty)}. The sets that they compare are empty on every task.")
-        )
+        items.append(Note(f"No value: {', '.join(empty)}. The sets that they compare are empty on every task."))
     partition = _partition(data)
     if partition is not None:
         items.append(partition)
@@ -158,10 +156,6 @@ def _bars(counts: dict[str, dict[str, float]], title: str, reach: float) -> Pane
         "barmode": "stack",
         "bargap": 0.35,
         "xaxis": {"title": {"text": "share of queries"}, "tickformat": ".0%", "range": [0, short(reach)]},
-        "yaxis": {
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [plain(t) for t in reversed(tasks)],
-        },
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [plain(t) for t in reversed(tasks)]},
     }
     return Panel(data, layout, title, 80 + 40 * len(tasks), by_task=True)

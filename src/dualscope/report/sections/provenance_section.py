@@ -50,9 +50,7 @@ def _versions(data: Data) -> Table:
             digests = [str(p.get(kind, {}).get(name, "–"))[:16] for p in known]
             facts.append((f"hash of {name}", digests))
     columns = ["what", *(source.name for source in data.sources)]
-    return Table.build(
-        columns, [[name, *values] for name, values in facts], task=None, title="Versions and settings"
-    )
+    return Table.build(columns, [[name, *values] for name, values in facts], task=None, title="Versions and settings")
 
 
 def _seeds(source: ReportedRun) -> str:
@@ -72,9 +70,7 @@ def _failures(source: ReportedRun, head: str) -> Item:
 def _superseded(source: ReportedRun, head: str) -> list[Item]:
     left = source.superseded if source.has_cells else 0
     cells = f"{left} cells" if left != 1 else "1 cell"
-    said = (
-        f"{head}{cells} of earlier runs in this folder left out: the last run has others of the same setting."
-    )
+    said = f"{head}{cells} of earlier runs in this folder left out: the last run has others of the same setting."
     return [Note(said)] if left else []
 
 

@@ -21,17 +21,7 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     compared = [entry for subject in data.subjects for entry in _compared(subject)]
     if compared:
-        columns = [
-            "model",
-            "task",
-            "learner",
-            "metric",
-            "published",
-            "here",
-            "difference",
-            "in the interval",
-            "source",
-        ]
+        columns = ["model", "task", "learner", "metric", "published", "here", "difference", "in the interval", "source"]
         title = f"{known.label}, beside these runs"
         items.append(Table.build(columns, compared, title=title))
         models = {subject.model.partition("@")[0] for subject in data.subjects}
@@ -94,7 +84,5 @@ def _everything() -> Iterator[Item]:
     title = f"Every published figure that this page knows; with {UNCERTAIN}, what exactly was computed is not recorded"
     columns = ["task", "learner", "metric", "published", "over", "source"]
     yield Table.build(columns, rows, task=None, title=title, folded=True)
-    lines = tuple(
-        (known.short[key], f"{known.sources[key]}. {known.notes.get(key, '')}") for key in known.sources
-    )
+    lines = tuple((known.short[key], f"{known.sources[key]}. {known.notes.get(key, '')}") for key in known.sources)
     yield Listing("The sources", lines)

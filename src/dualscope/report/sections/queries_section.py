@@ -46,13 +46,9 @@ def section(data: Data) -> Section | None:
         return Section("queries", "Query by query", (Note(why, "missing"),))
     items: list[Item] = [Browser(tuple(sets), tuple(texts))]
     if not any(any(one) for one in texts):
-        items.append(
-            Note("The run kept no texts (`--no-texts`, or an earlier version): queries show their ids.")
-        )
+        items.append(Note("The run kept no texts (`--no-texts`, or an earlier version): queries show their ids."))
     if left:
-        items.append(
-            Note(f"{left} further seeds are in the run, not on this page: it holds {MOST:,} queries.")
-        )
+        items.append(Note(f"{left} further seeds are in the run, not on this page: it holds {MOST:,} queries."))
     about = "What was asked, the right label, and each learner's answer with its probabilities, on the trained model."
     return Section("queries", "Query by query", tuple(items), about)
 
@@ -88,11 +84,7 @@ def _set(
     own = next((t for t in known if t.task == task and ids and ids[0] in t.by_query), None)
     written = tuple(own.by_query.get(i, "") for i in ids) if own else ("",) * len(ids)
     learners = [
-        {
-            "name": label,
-            "prediction": table["prediction"].to_pylist(),
-            "chances": _chances(table),
-        }
+        {"name": label, "prediction": table["prediction"].to_pylist(), "chances": _chances(table)}
         for label, table in tables.items()
         if table is not None and table["query"].to_pylist() == ids
     ]

@@ -23,12 +23,8 @@ READS = (
 
 
 READS_TRAINING = "Lower is learned more."
-READS_HEAT_MAP = (
-    "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
-)
-STARS = (
-    "A star is the step at which in-context learning appears in a seed, at the height of the mean over seeds."
-)
+READS_HEAT_MAP = "Each row is a layer, each column an iterate; the brightest cell of a row is the layer's match."
+STARS = "A star is the step at which in-context learning appears in a seed, at the height of the mean over seeds."
 COUNTED = 5  # a longer axis has whole numbers by itself
 FLOOR = 1e-5  # of the upper quarter's least value, below which a logarithmic axis does not go
 
@@ -94,10 +90,7 @@ def _checks(source: ReportedRun, name: str) -> Iterable[Item]:
         quick = source.provenance.get("quick", False)
         rows: list[list[Entry]] = [[_badge(c["holds"], quick), c["claim"], c["found"]] for c in checks]
         yield Table.build(
-            ["", "claim", "found"],
-            rows,
-            task=None,
-            title=f"{name}: what the theory says of these numbers",
+            ["", "claim", "found"], rows, task=None, title=f"{name}: what the theory says of these numbers"
         )
 
 
@@ -128,14 +121,11 @@ def _summaries(rows: list[ExperimentRow]) -> list[ExperimentRow]:
     return [row for row in rows if row["seed"] is None] or rows
 
 
-def _chart(
-    title: str, name: str, figure: Document, rows: list[ExperimentRow], marks: list[ExperimentRow]
-) -> Chart:
+def _chart(title: str, name: str, figure: Document, rows: list[ExperimentRow], marks: list[ExperimentRow]) -> Chart:
     metric = figure["metric"]
     names = dict.fromkeys(row["series"] for row in rows)
     looks = {
-        series: (SHADES[i % len(SHADES)], DASHES[i // len(SHADES) % len(DASHES)])
-        for i, series in enumerate(names)
+        series: (SHADES[i % len(SHADES)], DASHES[i // len(SHADES) % len(DASHES)]) for i, series in enumerate(names)
     }
     heat = figure.get("kind") == "heat map"
     panels = []
@@ -185,9 +175,7 @@ def _panel(
     along = any(row["x"] is not None for row in rows)
     data: list[dict[str, Any]] = []
     for name in series:
-        own = sorted(
-            (r for r in rows if r["series"] == name), key=lambda r: r["x"] if r["x"] is not None else 0.0
-        )
+        own = sorted((r for r in rows if r["series"] == name), key=lambda r: r["x"] if r["x"] is not None else 0.0)
         data.append(_line(name, own, looks[name]) if along else _points(name, own, looks[name][0]))
     if marks:
         data.append(_stars(rows, marks))

@@ -131,12 +131,7 @@ def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
         mark = {"color": shade, "symbol": "circle", "size": 11, "line": {"width": 1, "color": shade}}
         traces.append({**_dots(name, mean, [name], mark), "error_x": bars})
         if answer["target"] is not None:
-            goal = {
-                "color": shade,
-                "symbol": "diamond-open",
-                "size": 12,
-                "line": {"width": 1.8, "color": shade},
-            }
+            goal = {"color": shade, "symbol": "diamond-open", "size": 12, "line": {"width": 1.8, "color": shade}}
             traces.append(_dots("if it were", [short(answer["target"])], [name], goal))
     again = answers[0]["reliability"]
     if again is not None:
@@ -149,10 +144,7 @@ def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
         "fillcolor": "@grey", "opacity": 0.16, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
     layout = {
-        "xaxis": {
-            "title": {"text": "response, as a correlation with in-context learning's"},
-            "range": [-0.35, 1.05],
-        },
+        "xaxis": {"title": {"text": "response, as a correlation with in-context learning's"}, "range": [-0.35, 1.05]},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [AGAIN, *reversed(names)]},
         "showlegend": False,
         "shapes": [band],
@@ -203,9 +195,7 @@ def _confusion(verdict: Document) -> Table | None:
     for task, plant in plants:
         for where in ("answers", "inside"):
             own = {
-                learner: value
-                for t, p, learner, w, value in verdict["confusion"]
-                if (t, p, w) == (task, plant, where)
+                learner: value for t, p, learner, w, value in verdict["confusion"] if (t, p, w) == (task, plant, where)
             }
             if own:
                 best = max(own, key=lambda one: -2.0 if own[one] is None else own[one])
@@ -215,9 +205,7 @@ def _confusion(verdict: Document) -> Table | None:
                 )
     if not rows:
         return None
-    return Table.build(
-        ["task", "planted", "part", *learners], rows, title="What is planted is found", folded=True
-    )
+    return Table.build(["task", "planted", "part", *learners], rows, title="What is planted is found", folded=True)
 
 
 def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Iterator[StoredCell]:
@@ -304,9 +292,7 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
             values = [[short(float(value)) for value in line] for line in matrix]
             down, across = (list(map(str, range(side))) for side in matrix.shape)
             title = f"{task}: {learner_title(learning)}"
-            panels.append(
-                heat_map(values, down, across, "layer of ICL", f"layer of {learning.label}", title, task)
-            )
+            panels.append(heat_map(values, down, across, "layer of ICL", f"layer of {learning.label}", title, task))
             rows += [
                 [task, learning.label, str(i), str(j), Number(float(matrix[i, j]))]
                 for i in range(matrix.shape[0])
@@ -362,9 +348,7 @@ def _influence(source: ReportedRun) -> list[Chart]:
             "demonstration, a row a query.",
             "Two learners that learn alike have the same pattern, not only the same columns.",
             tuple(panels),
-            Table.build(
-                ["model", "task", "learner", "query", "demonstration", "influence"], rows, folded=True
-            ),
+            Table.build(["model", "task", "learner", "query", "demonstration", "influence"], rows, folded=True),
             ("response_influence",),
         )
     ]

@@ -32,10 +32,7 @@ def section(data: Data) -> Section | None:
     for subject in data.subjects:
         if "untrained" not in subject.variants:
             items.append(
-                Note(
-                    f"{subject.name}: the untrained baseline is missing; no untrained variant was run.",
-                    "missing",
-                )
+                Note(f"{subject.name}: the untrained baseline is missing; no untrained variant was run.", "missing")
             )
     about = "One number for each task and learner: the mean over layers and queries, with the baselines beside it."
     return Section("similarity", "Likeness of the changes", tuple(items), about)
@@ -86,8 +83,6 @@ def _table(data: Data, metric: str, marks: dict[int, Marks]) -> Table:
             for learner in subject.gradient_learners:
                 found = {v: subject.get(task, learner, metric, v, ("in-context",)) for v in variants}
                 if any(found.values()):
-                    cells = [
-                        Number.of(found[v], best.get(learner, "") if v == "trained" else "") for v in variants
-                    ]
+                    cells = [Number.of(found[v], best.get(learner, "") if v == "trained" else "") for v in variants]
                     rows.append([subject.name, task, learner, *cells])
     return Table.build(["model", "task", "learner", *variants], rows)

@@ -48,12 +48,9 @@ def section(data: Data) -> Section | None:
         wide=True,
     )
     notes: list[Item] = [
-        Note(f"{subject.name}. {curve.words()}" if data.side_by_side else curve.words())
-        for subject, curve in found
+        Note(f"{subject.name}. {curve.words()}" if data.side_by_side else curve.words()) for subject, curve in found
     ]
-    about = (
-        "The papers' choices of dimensions, layers, centring and aggregate are one of many reasonable ones."
-    )
+    about = "The papers' choices of dimensions, layers, centring and aggregate are one of many reasonable ones."
     return Section("specifications", "However it is computed", (*notes, chart), about)
 
 
@@ -72,9 +69,7 @@ def _panel(subject: Subject, curve: SpecificationCurve, several: bool) -> Panel:
             "hovertemplate": "%{text}: %{y:.3f}<extra>" + plain(name) + "</extra>",
         }
 
-    traces = [
-        trace(curve.learner, [short(p.own["value"]) for p in curve.points], subject.colour(curve.learner), 7)
-    ]
+    traces = [trace(curve.learner, [short(p.own["value"]) for p in curve.points], subject.colour(curve.learner), 7)]
     for name in names:
         values = [short(p.controls[name]["value"]) if name in p.controls else None for p in curve.points]
         traces.append(trace(name, values, "@grey", 4))

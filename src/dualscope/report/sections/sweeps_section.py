@@ -9,18 +9,7 @@ from typing import Any, Literal
 import pyarrow.compute as pc
 
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.report.charts.chart import (
-    Chart,
-    Item,
-    Note,
-    Panel,
-    Section,
-    Tabs,
-    plain,
-    short,
-    whiskers,
-    with_interval,
-)
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short, whiskers, with_interval
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
 from dualscope.report.subject import LabelledRow, Subject, label_of
@@ -45,11 +34,7 @@ class Axis:
 
 
 def _labels(row: LabelledRow) -> str:
-    return (
-        str(row["demo_labels"])
-        if row["demo_labels"] == "gold"
-        else f"{row['demo_labels']} ({row['corrupt']})"
-    )
+    return str(row["demo_labels"]) if row["demo_labels"] == "gold" else f"{row['demo_labels']} ({row['corrupt']})"
 
 
 def _same(subject: Subject, row: LabelledRow, *names: Fixed) -> bool:
@@ -112,20 +97,14 @@ def section(data: Data) -> Section | None:
     return Section("axes", "What it depends on", tuple(items), about)
 
 
-def _points(
-    subject: Subject, axis: Axis, metric: str
-) -> dict[tuple[str, str], list[tuple[Any, LabelledRow]]]:
+def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], list[tuple[Any, LabelledRow]]]:
     """By task and learner, along the axis; empty where the axis has one point."""
     found: dict[tuple[str, str], dict[Any, LabelledRow]] = {}
     shown = [*subject.gradient_learners, *(["in-context"] if metric == "accuracy" else [])]
     for row in subject.all_rows:
         if row["metric"] != metric or row["variant"] != "trained" or row["task"] == ALL_TASKS:
             continue
-        if (
-            row["label"] not in shown
-            or row["reference"] not in ("in-context", None)
-            or not axis.holds(subject, row)
-        ):
+        if row["label"] not in shown or row["reference"] not in ("in-context", None) or not axis.holds(subject, row):
             continue
         place = axis.place(row)
         if place is not None:
@@ -216,13 +195,9 @@ def _orders(data: Data) -> Chart | None:
                 columns, label = cell.columns, label_of(cell.columns)
                 if columns["variant"] == "trained" and label in learners:
                     table = subject.source.table(cell.id)
-                    kept = table.filter(
-                        pc.and_(pc.equal(table["metric"], metric), pc.is_null(table["layer"]))
-                    )
+                    kept = table.filter(pc.and_(pc.equal(table["metric"], metric), pc.is_null(table["layer"])))
                     for value in kept["value"].to_pylist()[:1]:
-                        found.setdefault(label, []).append(
-                            (columns["task"], columns["seed"], columns["order"], value)
-                        )
+                        found.setdefault(label, []).append((columns["task"], columns["seed"], columns["order"], value))
             if found:
                 head = f"{metric} · {subject.name}" if data.side_by_side else metric
                 panels.append(_strip(found, subject.tasks, metric, head, subject.palette))
@@ -243,11 +218,7 @@ def _orders(data: Data) -> Chart | None:
 
 
 def _strip(
-    points: dict[str, list[tuple[str, int, int, float]]],
-    tasks: list[str],
-    axis: str,
-    title: str,
-    palette: Palette,
+    points: dict[str, list[tuple[str, int, int, float]]], tasks: list[str], axis: str, title: str, palette: Palette
 ) -> Panel:
     """Dots of a task around its place, learners one under the other."""
     place = {task: len(tasks) - 1 - i for i, task in enumerate(tasks)}
@@ -261,12 +232,7 @@ def _strip(
             "y": [round(place[task] + ((len(points) - 1) / 2 - i) * step, 3) for task, *_ in found],
             "ids": [plain(task) for task, *_ in found],
             "text": [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found],
-            "marker": {
-                "color": palette.colour(learner),
-                "symbol": palette.mark(learner),
-                "size": 8,
-                "opacity": 0.6,
-            },
+            "marker": {"color": palette.colour(learner), "symbol": palette.mark(learner), "size": 8, "opacity": 0.6},
             "hovertemplate": "%{text}: %{x:.3f}<extra>" + plain(learner) + "</extra>",
         }
         for i, (learner, found) in enumerate(points.items())

@@ -42,9 +42,7 @@ def section(data: Data) -> Section | None:
             made = _judgement(subject, verdict, rule="" if judgements else verdict["rule"])
             judgements.append(replace(made, folded=number > 0))
         if not found:
-            items.append(
-                Note(f"{subject.name}: no learner was compared with in-context learning.", "missing")
-            )
+            items.append(Note(f"{subject.name}: no learner was compared with in-context learning.", "missing"))
     chart = _chart(data)
     items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
     about = (
@@ -164,12 +162,7 @@ def _cell(answer: Document) -> tuple[Badge, Number, str, str]:
         if decided["kind"] == "beyond dilution":
             beside = f"beyond dilution {short(decided['difference']['mean'])}"
     measure = "" if answer["measure"] == PRIMARY else answer["measure"]
-    return (
-        Badge(answer["answer"], KINDS[answer["answer"]]),
-        Number.of(answer["value"], digits=2),
-        beside,
-        measure,
-    )
+    return (Badge(answer["answer"], KINDS[answer["answer"]]), Number.of(answer["value"], digits=2), beside, measure)
 
 
 def _table(answers: Sequence[Document]) -> Table:
@@ -221,18 +214,11 @@ def _chart(data: Data) -> Chart | None:
 
 def _series(subject: Subject, answers: Sequence[Document]) -> list[Series]:
     learner = answers[0]["learner"]
-    found = [
-        Series(
-            learner, subject.colour(learner), "circle", {a["task"]: Number.of(a["value"]) for a in answers}
-        )
-    ]
+    found = [Series(learner, subject.colour(learner), "circle", {a["task"]: Number.of(a["value"]) for a in answers})]
     names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
     for index, name in enumerate(names):
         rows = {
-            a["task"]: Number.of(c["control_value"])
-            for a in answers
-            for c in a["comparisons"]
-            if c["control"] == name
+            a["task"]: Number.of(c["control_value"]) for a in answers for c in a["comparisons"] if c["control"] == name
         }
         symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
         found.append(Series(name, subject.colour(learner) if name == "untrained" else "@grey", symbol, rows))
@@ -248,9 +234,7 @@ def _shallow(data: Data) -> Note:
         parts.append("the probe's accuracy is in the section on accuracy")
     if any(source.has_regression for source in data.sources):
         parts.append("in-context regression has its own section")
-    parts.append(
-        "`dualscope theory` checks the exact identities, `dualscope regression` the small transformers"
-    )
+    parts.append("`dualscope theory` checks the exact identities, `dualscope regression` the small transformers")
     return Note(STRONG.format(where="; ".join(parts)))
 
 

@@ -86,9 +86,7 @@ class Estimator:
         self.run, self.cells, self.resolver, self.device = run, cells, resolver, device
         self.total = total  # bytes that the device has; None: not known
         self._shapes: dict[str, Shape | None] = {}
-        self._tasks = {
-            resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks
-        }
+        self._tasks = {resolver.task(entry.task).name: resolver.task(entry.task) for entry in resolver.study.tasks}
         self._tokens: dict[str, float] = {}
         self._labels: dict[tuple[str, str], int] = {}
 

@@ -61,9 +61,7 @@ def noting_download(run: RunFolder, model: str) -> Iterator[None]:
     yield
     after = snapshot_of(model)
     if after is not None and after != before:
-        run.write_json(
-            after.note, {**after._asdict(), "cache": str(after.cache), "host": socket.gethostname()}
-        )
+        run.write_json(after.note, {**after._asdict(), "cache": str(after.cache), "host": socket.gethostname()})
 
 
 def remove(snapshot: Snapshot) -> int:
@@ -114,6 +112,4 @@ class Eviction:
             self.notes.append(f"{snapshot} could not be evicted from {snapshot.cache} ({reason(error)})")
         else:
             self.run.folder.remove(snapshot.note)  # who fetches it from now on is another
-            self.notes.append(
-                f"{snapshot} was evicted from the hub cache: {freed / 2**20:.0f} MB are free again"
-            )
+            self.notes.append(f"{snapshot} was evicted from the hub cache: {freed / 2**20:.0f} MB are free again")

@@ -77,9 +77,7 @@ class LoadedModel:
             draws=self._draws,
         )
         self._spec = spec
-        self.seal = (
-            ModelFingerprint.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
-        )
+        self.seal = ModelFingerprint.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
         self._look_ahead(spec)
 
     def _look_ahead(self, spec: ModelSpec) -> None:

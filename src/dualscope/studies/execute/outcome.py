@@ -71,11 +71,7 @@ def reason_for(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"its code asked the program to end (sys.exit, {error.code!r})"
     text = " ".join(str(error).split())
-    return (
-        text
-        if isinstance(error, (InputError, NotFiniteError, CellError))
-        else f"{type(error).__name__}: {text}"
-    )
+    return text if isinstance(error, (InputError, NotFiniteError, CellError)) else f"{type(error).__name__}: {text}"
 
 
 def report_of(error: BaseException, about: str) -> str:

@@ -46,9 +46,7 @@ class Reporter:
                 TimeRemainingColumn(),
                 # The cell at hand: cut where the terminal is narrow, so that counter and time left stay.
                 TextColumn(
-                    "{task.description}",
-                    markup=False,
-                    table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+                    "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
                 ),
                 expand=True,
                 console=self.console,

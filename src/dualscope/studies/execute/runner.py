@@ -87,9 +87,7 @@ class Runner:
         self.apart = Apart() if isolate_plugins else None
         self.resolver = Resolver(self.study, memory, offline, self.apart)
         if isolate_plugins and not self.resolver.plugins:
-            raise InputError(
-                "--isolate-plugins: no plugin is installed, and the study names none (--plugin FILE.py)"
-            )
+            raise InputError("--isolate-plugins: no plugin is installed, and the study names none (--plugin FILE.py)")
         self.models = [source for _, source in map(named_model, self.study.models)]
         self.weights = {model: self._digest(model, fetch) for model in self.models}
         self.dtypes = self._precisions(known.get("automatic", {}))
@@ -98,9 +96,7 @@ class Runner:
         self.shares_gpu = jobs is None and self.jobs > 1 and not on_cpu(device)
         self.before = known.get("where", {}).get("threads")
         threads = suitable_threads(suitable, self.before, on_gpu=not on_cpu(device))
-        self.setting = WorkerSetup(
-            str(self.run.folder), self.study, device, offline, threads, isolate_plugins
-        )
+        self.setting = WorkerSetup(str(self.run.folder), self.study, device, offline, threads, isolate_plugins)
         self.where = {"engine": engine, "jobs": self.jobs, "device": device, "threads": threads}
 
     def _digest(self, model: str, fetch: bool) -> str:
@@ -151,9 +147,7 @@ class Runner:
             provenance.record(self.run, self.resolver, plan, self.weights, self.where, self.dtypes)
         except OSError as error:
             file = error.filename2 or error.filename or self.run.folder
-            raise InputError(
-                f"--out {self.run.folder}: {file} cannot be written ({error.strerror})"
-            ) from None
+            raise InputError(f"--out {self.run.folder}: {file} cannot be written ({error.strerror})") from None
         if self.before not in (None, self.setting.threads):
             result.notes.append(
                 f"this run was begun with {self.before} threads a worker, and this machine has {self.setting.threads}: "
@@ -220,9 +214,7 @@ class Runner:
         Where the way to it is at fault (a disk's error, a permission) nothing is deleted: it is told, and left out.
         """
         for broken in self.run.pack.discard_broken():
-            result.notes.append(
-                f"{broken.file} could not be read ({broken.why}): its cells are computed again"
-            )
+            result.notes.append(f"{broken.file} could not be read ({broken.why}): its cells are computed again")
         stored, lost = self.run.every(), set()
         damaged = []
         for cell, broken in self.run.unreadable(c.id for c in result.cells if c.id in stored).items():

@@ -151,9 +151,7 @@ def _functions(module: Any) -> dict[tuple[Any, str], Any]:
     holders: list[Any] = [*ours, *(sys.modules[name] for name in LIBRARIES if name in sys.modules)]
     kinds = {base for part in module.modules() for base in type(part).__mro__}
     kinds |= {one for holder in ours for one in vars(holder).values() if isinstance(one, type)}
-    holders += [
-        kind for kind in kinds if kind.__module__.split(".")[0] in ("dualscope", "torch", "transformers")
-    ]
+    holders += [kind for kind in kinds if kind.__module__.split(".")[0] in ("dualscope", "torch", "transformers")]
     return {
         (holder, name): value
         for holder in holders

@@ -13,15 +13,7 @@ from dualscope.core.spec import CellSpec, EpisodeSpec, InterventionSpec, ModelSp
 from dualscope.models.files.lineage import lineage
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.execute.loaded_model import LoadedModel, release_memory
-from dualscope.studies.execute.outcome import (
-    CellError,
-    Event,
-    Outcome,
-    Started,
-    is_full_disk,
-    reason_for,
-    report_of,
-)
+from dualscope.studies.execute.outcome import CellError, Event, Outcome, Started, is_full_disk, reason_for, report_of
 from dualscope.studies.execute.surroundings import Surroundings, left_running
 from dualscope.studies.execute.work import Work, WorkerSetup, learnings
 from dualscope.studies.plugins import load_plugins
@@ -209,18 +201,14 @@ class Worker:
 
         study = self.setting.study
         names = [*(entry.task for entry in study.tasks), *(name for name in study.queries_from if name)]
-        loaded = [
-            Task.load(name, data=study.data, offline=self.setting.offline, chat=study.chat) for name in names
-        ]
+        loaded = [Task.load(name, data=study.data, offline=self.setting.offline, chat=study.chat) for name in names]
         return {task.name: task for task in loaded}
 
     def _lesson(self, episode: EpisodeSpec, task: str, model: Model) -> Lesson:
         from dualscope.tasks import Episode, make_lesson
 
         asked = episode.queries_from if task == episode.task else None
-        drawn = Episode.from_spec(
-            episode, self._tasks[task], None if asked is None else self._tasks[asked[0]]
-        )
+        drawn = Episode.from_spec(episode, self._tasks[task], None if asked is None else self._tasks[asked[0]])
         return make_lesson(
             drawn,
             model.tokenizer,
@@ -235,10 +223,7 @@ class Worker:
         from dualscope.learners import Bench
 
         self._load_plugins()
-        for name, data in (
-            (episode.task, episode.data),
-            episode.queries_from or (episode.task, episode.data),
-        ):
+        for name, data in ((episode.task, episode.data), episode.queries_from or (episode.task, episode.data)):
             if self._tasks[name].digest != data:
                 raise CellError(f"the data of '{name}' changed after the study was planned: run it again")
         model = self.model(episode.model)

@@ -15,9 +15,7 @@ _NUMBERS = {"lr", "value", "low", "high"}
 _TRUTHS = {"chat", "balanced"}
 _KINDS = ((pa.int64(), _INTEGERS), (pa.float64(), _NUMBERS), (pa.bool_(), _TRUTHS))
 CELL = "cell"  # whose a file is, noted in it
-SCHEMA = pa.schema(
-    [(name, next((kind for kind, names in _KINDS if name in names), pa.string())) for name in COLUMNS]
-)
+SCHEMA = pa.schema([(name, next((kind for kind, names in _KINDS if name in names), pa.string())) for name in COLUMNS])
 
 
 class Broken(NamedTuple):

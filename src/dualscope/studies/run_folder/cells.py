@@ -68,9 +68,7 @@ class Cells:
             yield
         except (OSError, pa.ArrowException) as error:
             name = part if cell is None else self.file(part, cell)
-            raise InputError(
-                f"{self.folder.path(name)}: cannot be read ({reason(error)}); {MENDED}"
-            ) from error
+            raise InputError(f"{self.folder.path(name)}: cannot be read ({reason(error)}); {MENDED}") from error
 
     def read_rows(self, cell: str) -> pa.Table:
         """A cell's rows; errors as they come."""
@@ -80,10 +78,7 @@ class Cells:
 
     def read_queries(self, cell: str) -> pa.Table:
         return self._from(
-            cell,
-            f"queries/{cell}.parquet",
-            lambda data: queries_of(data, cell),
-            lambda: self.known.queries(cell),
+            cell, f"queries/{cell}.parquet", lambda data: queries_of(data, cell), lambda: self.known.queries(cell)
         )
 
     def read_responses(self, cell: str) -> pa.Table:
@@ -144,10 +139,7 @@ class Cells:
     def notes(self, cell: str) -> dict[str, str]:
         """What was noted beside a cell's rows: how many seconds it took, and where."""
         return self._from(
-            cell,
-            f"cells/{cell}.parquet",
-            lambda data: notes_of(schema_of(data)),
-            lambda: self.known.entry(cell).notes,
+            cell, f"cells/{cell}.parquet", lambda data: notes_of(schema_of(data)), lambda: self.known.entry(cell).notes
         )
 
     def written(self, cell: str) -> float:

@@ -150,9 +150,7 @@ class Pack:
         length = np.array([lengths[name][at] for name, at in wanted])
         within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
         order = np.repeat(first, length) + within
-        pieces = (
-            together.take(pa.array(order[at : at + AT_ONCE])) for at in range(0, max(1, len(order)), AT_ONCE)
-        )
+        pieces = (together.take(pa.array(order[at : at + AT_ONCE])) for at in range(0, max(1, len(order)), AT_ONCE))
         return pa.concat_tables(piece.cast(SCHEMA) for piece in pieces)
 
     def _own(self, entry: Entry, kind: Kind) -> pa.Table:
@@ -212,9 +210,7 @@ class Pack:
         alike: dict[pa.Schema, list[str]] = {}
         for name, table in self._parts.items():
             every = table["cell"].to_pylist()
-            own = {
-                cell: at for at, cell in enumerate(every) if self._where[cell] == (name, at) and cell in cells
-            }
+            own = {cell: at for at, cell in enumerate(every) if self._where[cell] == (name, at) and cell in cells}
             counts = table[kind].take(np.fromiter(own.values(), int)).drop_null().to_numpy()
             wanted = int(counts.sum())
             if not wanted:
@@ -249,9 +245,7 @@ class Pack:
         counted twice by whoever reads the data set without the index.
         """
         # An index that cannot be read, or has no cell left, does not say where its files are: they may be here.
-        silent = {
-            Path(name).stem for name in self.folder.names(INDEX, ".parquet") if not self._cells_of(name)
-        }
+        silent = {Path(name).stem for name in self.folder.names(INDEX, ".parquet") if not self._cells_of(name)}
         kinds: tuple[Kind, ...] = ("rows", "queries")
         known = {self._file_of(kind, name) for name in self._parts if self._cells_of(name) for kind in kinds}
         for place in {str(Path(file_of(kind, *one, "")).parent) for one in partitions for kind in kinds}:

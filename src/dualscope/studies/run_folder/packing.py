@@ -23,26 +23,10 @@ import pyarrow.parquet as pq
 
 from dualscope.core.errors import InputError
 from dualscope.core.untrusted_files import reason
-from dualscope.studies.run_folder.cell_files import (
-    checked_rows,
-    notes_of,
-    parquet_bytes,
-    queries_of,
-    read_cell,
-)
+from dualscope.studies.run_folder.cell_files import checked_rows, notes_of, parquet_bytes, queries_of, read_cell
 from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.part_files import (
-    CELL_ID,
-    DATA,
-    DIGESTS,
-    ENTRIES,
-    PART,
-    ROWS,
-    SCHEMAS,
-    Kind,
-    file_of,
-)
+from dualscope.studies.run_folder.part_files import CELL_ID, DATA, DIGESTS, ENTRIES, PART, ROWS, SCHEMAS, Kind, file_of
 from dualscope.studies.run_folder.storage import RunFolder
 
 CELLS_A_PART = 5000
@@ -75,9 +59,7 @@ class _Member:
         return int(self.rows.nbytes + (0 if self.queries is None else self.queries.nbytes))
 
 
-def pack(
-    run: RunFolder, target: RunFolder, tell: Callable[[int, int], None] = lambda _done, _total: None
-) -> Packed:
+def pack(run: RunFolder, target: RunFolder, tell: Callable[[int, int], None] = lambda _done, _total: None) -> Packed:
     """Pack a run where it is (``target`` is the same), or into another place, which is then a run by itself."""
     in_place = str(target.folder) == str(run.folder)
     if not in_place:
@@ -195,9 +177,7 @@ class _Packing:
             return
         for member in members:
             names = [f"{part}/{member.cell}.parquet" for part in ("queries", "cells")]
-            if all(
-                self.run.folder.stamp(name) == stamp for name, stamp in zip(names, member.stamps, strict=True)
-            ):
+            if all(self.run.folder.stamp(name) == stamp for name, stamp in zip(names, member.stamps, strict=True)):
                 self.run.remove_loose([member.cell])
 
 
@@ -323,21 +303,15 @@ def _part(
     if queries:
         tables["queries"] = pa.concat_tables(queries, promote_options="default")
     tables["rows"] = pa.concat_tables(rows).cast(ROWS)
-    contents = {
-        kind: parquet_bytes(table.replace_schema_metadata({PART: data})) for kind, table in tables.items()
-    }
+    contents = {kind: parquet_bytes(table.replace_schema_metadata({PART: data})) for kind, table in tables.items()}
     about = {
         DATA: data,
         SCHEMAS: json.dumps([base64.b64encode(one).decode() for one in schemas]),
-        DIGESTS: json.dumps(
-            {kind: hashlib.sha256(content).hexdigest() for kind, content in contents.items()}
-        ),
+        DIGESTS: json.dumps({kind: hashlib.sha256(content).hexdigest() for kind, content in contents.items()}),
     }
     files = {file_of(kind, *partition, data): content for kind, content in contents.items()}
     return tables, pa.Table.from_pylist(entries, schema=ENTRIES), about, files
 
 
 def _with_cell(table: pa.Table, cell: str) -> pa.Table:
-    return table.replace_schema_metadata(None).add_column(
-        0, "cell", pa.repeat(pa.scalar(cell), table.num_rows)
-    )
+    return table.replace_schema_metadata(None).add_column(0, "cell", pa.repeat(pa.scalar(cell), table.num_rows))

@@ -186,16 +186,12 @@ def check_cells(column: pa.ChunkedArray, index: pa.Table, kind: Kind) -> None:
 
 def as_it_was(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A cell's part of a wider table, with the columns and types that it had."""
-    columns = [
-        pa.nulls(table.num_rows) if pa.types.is_null(field.type) else table[field.name] for field in schema
-    ]
+    columns = [pa.nulls(table.num_rows) if pa.types.is_null(field.type) else table[field.name] for field in schema]
     return pa.table(columns, schema=schema)
 
 
 def read_part(data: bytes, part: str, texts_once: Iterable[str] = ()) -> pa.Table:
-    file = pq.ParquetFile(
-        pa.BufferReader(data), page_checksum_verification=True, read_dictionary=list(texts_once)
-    )
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, read_dictionary=list(texts_once))
     check_part(file.schema_arrow, part)
     # Not by Arrow's threads: one that still holds our bytes when the process ends aborts it, or keeps it from ending.
     return file.read(use_threads=False).combine_chunks()

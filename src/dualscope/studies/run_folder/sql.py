@@ -10,10 +10,7 @@ from dualscope.core.errors import InputError
 from dualscope.studies.run_folder.cells import MENDED, Cells
 from dualscope.studies.run_folder.part_files import ROWS, Kind
 
-EMPTY: dict[Kind, pa.Schema] = {
-    "rows": ROWS,
-    "queries": pa.schema([("cell", pa.string()), ("query", pa.string())]),
-}
+EMPTY: dict[Kind, pa.Schema] = {"rows": ROWS, "queries": pa.schema([("cell", pa.string()), ("query", pa.string())])}
 
 
 def answer(run: Cells, sql: str) -> pa.Table:

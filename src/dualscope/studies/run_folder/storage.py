@@ -51,9 +51,7 @@ class RunFolder(Cells):
         """
         folder = Folder.at(place)
         if str(place).startswith(("http://", "https://")):
-            raise InputError(
-                f"--out {place}: a web address cannot be written to; give a folder, or an s3:// URL"
-            )
+            raise InputError(f"--out {place}: a web address cannot be written to; give a folder, or an s3:// URL")
         if isinstance(folder, RemoteFolder):
             check_reachable(folder)
         else:
@@ -128,9 +126,7 @@ class RunFolder(Cells):
         found = {}
         for name in names:
             try:
-                found[name.removesuffix(".txt")] = self.folder.read(f"failures/{name}").decode(
-                    errors="replace"
-                )
+                found[name.removesuffix(".txt")] = self.folder.read(f"failures/{name}").decode(errors="replace")
             except OSError as error:
                 found[name.removesuffix(".txt")] = f"failed; failures/{name} cannot be read ({reason(error)})"
         return found
@@ -177,11 +173,7 @@ class RunFolder(Cells):
         for column, value in where.items():
             if column not in COLUMNS:
                 raise InputError(f"rows have no column '{column}'; they have {', '.join(COLUMNS)}")
-            if (
-                column == "metric"
-                and table.num_rows
-                and value not in (known := table[column].unique().to_pylist())
-            ):
+            if column == "metric" and table.num_rows and value not in (known := table[column].unique().to_pylist()):
                 raise InputError(f"no such metric in this run: '{value}': {suggest(str(value), known)}")
             wanted = table[column].is_null() if value is None else pc.equal(table[column], value)
             table = table.filter(wanted)

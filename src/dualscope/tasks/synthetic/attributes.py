@@ -29,27 +29,18 @@ class Attribute:
 
 
 def _attribute(
-    name: str,
-    classes: dict[str, str],
-    format: str,
-    style: int = STATEMENT,
-    of: tuple[str, ...] = LEXICON.clusters,
+    name: str, classes: dict[str, str], format: str, style: int = STATEMENT, of: tuple[str, ...] = LEXICON.clusters
 ) -> Attribute:
     """``classes``: label word -> names, the known ones marked by a star."""
     numbers = tuple(tuple(of.index(one.rstrip("*")) for one in names.split()) for names in classes.values())
-    known = tuple(
-        tuple(of.index(one[:-1]) for one in names.split() if one.endswith("*")) for names in classes.values()
-    )
+    known = tuple(tuple(of.index(one[:-1]) for one in names.split() if one.endswith("*")) for names in classes.values())
     return Attribute(name, tuple(classes), numbers, known, format, style)
 
 
 ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute(
         "sst2",
-        {
-            "Negative": "terrible-1* terrible-2 bad-1* bad-2",
-            "Positive": "good-1* good-2 great-1* great-2",
-        },
+        {"Negative": "terrible-1* terrible-2 bad-1* bad-2", "Positive": "good-1* good-2 great-1* great-2"},
         "sentence",
     ),
     _attribute(
@@ -60,10 +51,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("subj", {kind: f"{kind}-1* {kind}-2" for kind in ("objective", "subjective")}, "input"),
     _attribute(
         "agnews",
-        {
-            topic: f"{topic.lower()}-1* {topic.lower()}-2"
-            for topic in ("World", "Sports", "Business", "Technology")
-        },
+        {topic: f"{topic.lower()}-1* {topic.lower()}-2" for topic in ("World", "Sports", "Business", "Technology")},
         "article",
     ),
     _attribute(
@@ -77,11 +65,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     _attribute(
         "cb",
-        {
-            "True": "same* not-opposite",
-            "False": "opposite* not-same",
-            "Neither": "unrelated* not-unrelated",
-        },
+        {"True": "same* not-opposite", "False": "opposite* not-same", "Neither": "unrelated* not-unrelated"},
         "pair",
         of=RELATIONS,
     ),

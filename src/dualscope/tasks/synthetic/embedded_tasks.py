@@ -12,9 +12,7 @@ from dualscope.tasks.synthetic.sentences import Ids, write_sentences
 GeneratedRow = dict[str, str | int]
 
 # Distractors come from clusters of no embedded task.
-DISTRACTORS: Ids = np.array(
-    [LEXICON.clusters.index(name) for name in ("weather", "kitchen", "clothes", "furniture")]
-)
+DISTRACTORS: Ids = np.array([LEXICON.clusters.index(name) for name in ("weather", "kitchen", "clothes", "furniture")])
 
 
 def draw_members(attribute: Attribute, n: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
@@ -51,11 +49,7 @@ def _draw_rows(attribute: Attribute, n: int, rng: np.random.Generator) -> list[G
     if attribute.of_pairs:
         premise, hypothesis = write_pairs(member, rng)
         return [
-            {
-                "premise": LEXICON.text(premise[i]),
-                "hypothesis": LEXICON.text(hypothesis[i]),
-                "label": int(label[i]),
-            }
+            {"premise": LEXICON.text(premise[i]), "hypothesis": LEXICON.text(hypothesis[i]), "label": int(label[i])}
             for i in range(n)
         ]
     other = DISTRACTORS[rng.integers(0, len(DISTRACTORS), n)]

@@ -25,10 +25,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         "noun",
         "detail outline summary format layout section portion segment category instance example version",
     ),
-    "good-1": (
-        "adjective",
-        "nice pleasant solid charming likable decent warm sweet neat enjoyable capable engaging",
-    ),
+    "good-1": ("adjective", "nice pleasant solid charming likable decent warm sweet neat enjoyable capable engaging"),
     "good-2": ("noun", "virtue treat pleasure skill wit craft spirit heart merit comfort smile humor"),
     "great-1": (
         "adjective",
@@ -43,22 +40,10 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         "noun",
         "minister treaty embassy parliament diplomat president senate border refugee summit ambassador election",
     ),
-    "world-2": (
-        "noun",
-        "soldier army rebel troops ceasefire militia invasion missile tank hostage siege general",
-    ),
-    "sports-1": (
-        "noun",
-        "coach goal striker match referee league stadium keeper midfielder penalty season tournament",
-    ),
-    "sports-2": (
-        "noun",
-        "runner medal sprint athlete swimmer marathon javelin hurdle champion gymnast cyclist relay",
-    ),
-    "business-1": (
-        "noun",
-        "stock shares profit investor dividend bank bond broker market earnings fund analyst",
-    ),
+    "world-2": ("noun", "soldier army rebel troops ceasefire militia invasion missile tank hostage siege general"),
+    "sports-1": ("noun", "coach goal striker match referee league stadium keeper midfielder penalty season tournament"),
+    "sports-2": ("noun", "runner medal sprint athlete swimmer marathon javelin hurdle champion gymnast cyclist relay"),
+    "business-1": ("noun", "stock shares profit investor dividend bank bond broker market earnings fund analyst"),
     "business-2": (
         "noun",
         "factory merger retailer export tariff supplier contract payroll cargo wholesaler invoice franchise",
@@ -76,10 +61,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         "noun",
         "detective widow sheriff orphan burglar sailor nurse thief landlord prisoner heiress smuggler",
     ),
-    "objective-2": (
-        "noun",
-        "village island castle harbor train letter map funeral wedding cabin tunnel lighthouse",
-    ),
+    "objective-2": ("noun", "village island castle harbor train letter map funeral wedding cabin tunnel lighthouse"),
     "subjective-1": (
         "noun",
         "charm grace boredom depth tension sincerity emotion energy irony pathos nostalgia elegance",
@@ -107,22 +89,10 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         "noun",
         "effect function role nature structure principle evidence consequence motive procedure significance background",
     ),
-    "person-1": (
-        "noun",
-        "actor author king inventor composer painter explorer philosopher singer poet emperor dancer",
-    ),
-    "person-2": (
-        "noun",
-        "father mother teacher doctor lawyer wife husband cousin neighbor tailor baker farmer",
-    ),
-    "location-1": (
-        "noun",
-        "city country river mountain ocean continent desert lake valley peninsula canyon volcano",
-    ),
-    "location-2": (
-        "noun",
-        "street museum airport hotel church bridge library restaurant park palace theater hospital",
-    ),
+    "person-1": ("noun", "actor author king inventor composer painter explorer philosopher singer poet emperor dancer"),
+    "person-2": ("noun", "father mother teacher doctor lawyer wife husband cousin neighbor tailor baker farmer"),
+    "location-1": ("noun", "city country river mountain ocean continent desert lake valley peninsula canyon volcano"),
+    "location-2": ("noun", "street museum airport hotel church bridge library restaurant park palace theater hospital"),
     "number-1": (
         "noun",
         "distance population height weight speed temperature age length percentage amount area volume",
@@ -138,15 +108,9 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "music": ("noun", "violin trumpet drum piano flute cello guitar harp tuba banjo clarinet organ"),
     "farm": ("noun", "cow sheep goat horse pig hen barn tractor duck rooster donkey pony"),
     "colors": ("adjective", "red blue green purple orange yellow pink brown gray crimson turquoise scarlet"),
-    "textures": (
-        "adjective",
-        "smooth rough sticky fuzzy silky bumpy slippery grainy velvety prickly soft spongy",
-    ),
+    "textures": ("adjective", "smooth rough sticky fuzzy silky bumpy slippery grainy velvety prickly soft spongy"),
     "flavors": ("adjective", "salty bitter sour spicy tangy savory sugary minty peppery buttery tart smoky"),
-    "motion": (
-        "verb",
-        "ran jumped walked climbed crawled marched swam leaped skipped wandered hurried danced",
-    ),
+    "motion": ("verb", "ran jumped walked climbed crawled marched swam leaped skipped wandered hurried danced"),
     "speech": (
         "verb",
         "whispered shouted argued sang laughed replied mumbled announced complained begged promised joked",
@@ -155,10 +119,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         "verb",
         "built repaired painted measured welded carved polished assembled sanded hammered plastered glued",
     ),
-    "cooking": (
-        "verb",
-        "baked fried boiled roasted stirred chopped peeled grilled simmered toasted mixed poured",
-    ),
+    "cooking": ("verb", "baked fried boiled roasted stirred chopped peeled grilled simmered toasted mixed poured"),
 }
 
 # Words that mean the opposite of each other: what the pairs of sentences are about.

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dualscope.tasks.synthetic.generated_words import (
-    ARBITRARY_LABELS,
-    CLUSTERS,
-    FORMATS,
-    NEUTRAL,
-    OPPOSITES,
-    SPECIAL,
-)
+from dualscope.tasks.synthetic.generated_words import ARBITRARY_LABELS, CLUSTERS, FORMATS, NEUTRAL, OPPOSITES, SPECIAL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,12 +35,8 @@ class Lexicon:
         self.neutral = tuple(NEUTRAL)
         self.labels = tuple(TASK_LABELS.split() + ARBITRARY_LABELS.split())
         self.opposites = tuple(tuple(pair.split("/")) for pair in OPPOSITES.split())
-        lists = [words.split() for _, words in CLUSTERS.values()] + [
-            words.split() for words in NEUTRAL.values()
-        ]
-        content = [word for words in lists for word in words] + [
-            word for pair in self.opposites for word in pair
-        ]
+        lists = [words.split() for _, words in CLUSTERS.values()] + [words.split() for words in NEUTRAL.values()]
+        content = [word for words in lists for word in words] + [word for pair in self.opposites for word in pair]
         repeated = [word for word, count in Counter(content + list(self.labels)).items() if count > 1]
         if repeated:
             raise ValueError(f"words in two lists: {', '.join(repeated)}")

@@ -19,9 +19,7 @@ NOTHING = -1
 
 
 def _frames(*frames: str) -> Ids:
-    slots = [
-        [_SLOTS[word] if word in _SLOTS else LEXICON.id(word) for word in frame.split()] for frame in frames
-    ]
+    slots = [[_SLOTS[word] if word in _SLOTS else LEXICON.id(word) for word in frame.split()] for frame in frames]
     longest = max(map(len, slots))
     return np.array([line + [NOTHING] * (longest - len(line)) for line in slots])
 

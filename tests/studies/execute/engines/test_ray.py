@@ -85,9 +85,7 @@ def test_two_nodes_and_a_killed_worker(
     assert len(result.run.stored()) == len(result.cells) >= 12  # several for each of two workers
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the actors have: sums depend on it in their last digits
     local = run_study(study, tmp_path / "local", jobs=2, device="cpu")
-    there, here = (
-        [n for n in files(tmp_path / w) if not n.startswith("provenance/")] for w in ("ray", "local")
-    )
+    there, here = ([n for n in files(tmp_path / w) if not n.startswith("provenance/")] for w in ("ray", "local"))
     assert there == here
     mine, theirs = result.run.rows().to_pandas(), local.run.rows().to_pandas()
     words = [name for name in mine if mine[name].dtype != np.float64]
@@ -122,9 +120,7 @@ class Notes(Learner):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_gpus_as_the_estimate_says(
-    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_gpus_as_the_estimate_says(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A model that needs two of the declared GPUs, and four actors of a small one that share the third; one of the
     four is killed. No GPU is there: Ray counts what was declared, and the estimates are declared too.
     """
@@ -140,9 +136,7 @@ def test_gpus_as_the_estimate_says(
     needs[str(huge)] = 300 * 2**30
     monkeypatch.setattr(Estimator, "memory_of", lambda self, work: needs[work.model.source])
     monkeypatch.setattr(gpus, "smallest_gpu", lambda ray: 100 * 2**30)
-    nodes = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False}
-    )
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False})
     nodes.add_node(num_cpus=4, num_gpus=1)
     nodes.wait_for_nodes()
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
@@ -181,9 +175,7 @@ def test_gpus_as_the_estimate_says(
     notes = noted()
     assert {(note["model"], note["gpus"]) for note in notes} == {("large", 2.0), ("tiny", 0.25)}
     assert all(len(note["ids"]) == 2 for note in notes if note["model"] == "large")
-    assert all(
-        note["arrived"] >= 4 for note in notes
-    )  # nobody went on before four of the small one were there
+    assert all(note["arrived"] >= 4 for note in notes)  # nobody went on before four of the small one were there
     assert len({note["ids"][0] for note in notes if note["model"] == "tiny"}) == 1
     assert hired[:5] == [2.0, 0.25, 0.25, 0.25, 0.25]  # the largest that there is room for first
     assert killed
@@ -228,9 +220,7 @@ print("ended", time.time(), json.dumps([failure.reason for failure in result.fai
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["raylet", "gcs_server"])
-def test_a_dead_cluster_ends_the_run_within_a_minute(
-    fields: dict[str, Any], tmp_path: Path, part: str
-) -> None:
+def test_a_dead_cluster_ends_the_run_within_a_minute(fields: dict[str, Any], tmp_path: Path, part: str) -> None:
     (tmp_path / "sleepy.py").write_text(SLEEPY)
     study = fields | {"plugins": [str(tmp_path / "sleepy.py")], "learners": ["sleeps"]}
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
@@ -243,9 +233,7 @@ def test_a_dead_cluster_ends_the_run_within_a_minute(
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    lines = dict(
-        line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("killed", "ended"))
-    )
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("killed", "ended")))
     ended, reasons = lines["ended"].split(" ", 1)
     assert float(ended) - float(lines["killed"]) < 60
     assert "the Ray cluster was lost" in reasons

@@ -18,9 +18,7 @@ ENGINES: Registry[Engine] = Registry("engine")
 
 
 @ENGINES.register("local")
-def _local(
-    works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
-) -> list[Work]:
+def _local(works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
     """Processes on this machine."""
     from dualscope.studies.execute.engines.local import do_all
 

@@ -26,9 +26,7 @@ from dualscope.studies.run_folder.claims import Claims
 FAREWELL = 5.0  # seconds for a worker to end, after its line is closed
 
 
-def do_all(
-    works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
-) -> list[Work]:
+def do_all(works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
     # Also for one piece: a worker that dies does not take this process with it.
     if jobs > 1 or setting.isolate:
         with nullcontext() if on_cpu(setting.device) else shared_gpu():
@@ -145,11 +143,7 @@ def _end(process: BaseProcess) -> None:
 def _serve(line: Connection, setting: WorkerSetup) -> None:
     """A worker process: does what it is sent until the line closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    with (
-        network.offline(setting.offline),
-        computing_with(setting.threads),
-        Claims(Folder.at(setting.run)) as claims,
-    ):
+    with network.offline(setting.offline), computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
         worker = Worker(setting, claims)
         while True:
             try:

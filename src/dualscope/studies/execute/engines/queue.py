@@ -28,10 +28,7 @@ class Queue:
         return len(self._waiting)
 
     def next(
-        self,
-        last: Work | None,
-        at_work: Sequence[Work] = (),
-        suits: Callable[[Work], bool] = lambda _work: True,
+        self, last: Work | None, at_work: Sequence[Work] = (), suits: Callable[[Work], bool] = lambda _work: True
     ) -> Work | None:
         """For a worker that last did ``last``: the same model and task, the same model, or what no other
         worker is at the model of. None where others are at all that is left, or none of it ``suits``.
@@ -63,8 +60,7 @@ class Queue:
             self._waiting[:0] = [replace(work, cells=(cell,)) for cell in work.cells]
         else:
             self.refuse(
-                work,
-                f"its worker was lost {ATTEMPTS} times ({how}); on a machine short of memory use fewer --jobs",
+                work, f"its worker was lost {ATTEMPTS} times ({how}); on a machine short of memory use fewer --jobs"
             )
 
     def refuse(self, work: Work, reason: str) -> None:

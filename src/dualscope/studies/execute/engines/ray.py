@@ -73,9 +73,7 @@ class ClusterLost(Exception):
     """The cluster is gone: nothing that it was given will ever be answered."""
 
 
-def do_all(
-    works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]
-) -> list[Work]:
+def do_all(works: Sequence[Work], setting: WorkerSetup, jobs: int, tell: Callable[[Event], None]) -> list[Work]:
     ray = _ray()
     if "://" not in setting.run:  # actors have a working directory of their own
         setting = replace(setting, run=str(Path(setting.run).resolve()))
@@ -138,9 +136,7 @@ def _cluster(ray: Any) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS") or None
     with ExitStack() as kept:
         # Ray makes its own folder open to everybody: it stands in one that only its owner can enter.
-        room = (
-            None if address else tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or _short())
-        )
+        room = None if address else tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or _short())
         if room is not None:
             kept.callback(shutil.rmtree, room, ignore_errors=True)
         kept.callback(_leave, ray, others)
@@ -168,11 +164,7 @@ def _connect(ray: Any, address: str | None, room: str | None) -> None:
                 _temp_dir=f"{room}/ray",
             )
     except Exception as error:  # Ray raises what its many layers raise
-        where = (
-            f"the cluster at RAY_ADDRESS={address} cannot be reached"
-            if address
-            else "no cluster can be started"
-        )
+        where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "no cluster can be started"
         raise InputError(f"--engine ray: {where} ({reason(error)})") from error
     finally:
         if threading.current_thread() is threading.main_thread() and before is not None:
@@ -231,12 +223,7 @@ def _is_rays(process: psutil.Process) -> bool:
 
 
 def _dispatch(
-    ray: Any,
-    queue: Queue,
-    setting: WorkerSetup,
-    jobs: int,
-    open_: dict[Work, None],
-    tell: Callable[[Event], None],
+    ray: Any, queue: Queue, setting: WorkerSetup, jobs: int, open_: dict[Work, None], tell: Callable[[Event], None]
 ) -> list[Work]:
     """Keeps every actor busy with one piece at a time; a lost actor's piece goes to a new one.
 
