@@ -81,7 +81,7 @@ def measured(
     """Seconds of one draw, of all at once, and if asked of all one by one."""
     bench = Bench(model, lesson, spare=[])
     bench.zero_shot  # noqa: B018 (shared by all draws, as in a study)
-    learning = LearnerSpec(learner, rate=RATES.get(learner))
+    learning = LearnerSpec(learner, lr=RATES.get(learner))
     plant = plant and not cannot_be_planted(learning)
     together, alone = ResponseBench(bench, draws=draws), Alone(bench, draws=draws)
     one, first = Alone(bench, draws=draws), together.draws[:1]
@@ -99,7 +99,7 @@ def compared(model: Model, shape: str, args: argparse.Namespace) -> list[dict[st
     lesson, rows = lesson_of(model, shape, args.shots, args.queries), []
     for learner in args.learners:
         for plant in (False, True):
-            if plant and cannot_be_planted(LearnerSpec(learner, rate=RATES.get(learner))):
+            if plant and cannot_be_planted(LearnerSpec(learner, lr=RATES.get(learner))):
                 continue
             name = f"{learner}, planted too" if plant else learner
             try:

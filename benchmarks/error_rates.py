@@ -76,7 +76,7 @@ class Made:
         tasks = [f"task {i}" for i in range(self.tasks)]
         made = Evidence(chance=dict.fromkeys(tasks, 0.5))
         queries = [f"query:{i}" for i in range(self.queries)]
-        learners = [LearnerSpec(PLAIN, rate=0.1 * (i + 1)) for i in range(self.learners)]
+        learners = [LearnerSpec(PLAIN, lr=0.1 * (i + 1)) for i in range(self.learners)]
         for who in learners:
             made.roles[who] = "hypothesis"
         for task in tasks:

@@ -45,7 +45,7 @@ def compare(model: str, task: str, data: str | None, settings: argparse.Namespac
     found = []
     for rate in settings.rates:
         for learner in settings.learners:
-            learning = LearnerSpec(learner, rate=rate)
+            learning = LearnerSpec(learner, lr=rate)
             narrow, wide = (measured(benches[dtype], learning) for dtype in ("float32", "float64"))
             for bench in benches.values():
                 bench.forget(learning)

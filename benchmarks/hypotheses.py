@@ -26,7 +26,7 @@ from dualscope.tasks.lesson import Lesson
 
 METRICS = ["default", "explained_next_token", "topk_overlap"]
 WANT = frozenset({"next_tokens", "mass", "exits"})
-TUNED = {"rate": 0.001, "epochs": 3, "loss": "label", "parameters": "kv", "optimiser": "adam"}
+TUNED = {"lr": 0.001, "epochs": 3, "loss": "label", "parameters": "kv", "optimiser": "adam"}
 
 
 class Supplied(Bench):
@@ -55,8 +55,8 @@ def learnings(model: Any) -> list[LearnerSpec]:
         ("context-patch", {}, None),
         ("static-patch", {}, None),
         ("static-patch", {"matrix": False}, None),
-        ("kv-distilled", {"rate": 0.001}, None),
-        ("kv-aligned", {"rate": 0.001}, None),
+        ("kv-distilled", {"lr": 0.001}, None),
+        ("kv-aligned", {"lr": 0.001}, None),
     ]
     if model.precision == "float32":
         found.append(("gd-all", {}, 0.003))

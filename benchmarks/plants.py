@@ -113,9 +113,9 @@ class _Episode:
 
 def who(name: str, rates: dict[str, float], layer: int) -> LearnerSpec:
     name, _, above = name.partition(" ")
-    rate = rates.get(name, rates["gd"]) if LEARNERS[name].needs_rate else None
+    rate = rates.get(name, rates["gd"]) if LEARNERS[name].needs_lr else None
     options = {"layer": layer} if above else OPTIONS.get(name, {})
-    return identify(name, options, rate=rate)
+    return identify(name, options, lr=rate)
 
 
 def family_of(name: str) -> str | None:

@@ -34,7 +34,7 @@ def stages(model: Model, queries: int) -> dict[str, Callable[[], object]]:
     bench = Bench(model, real)
     delta = bench.learned("gd", lr=RATE).delta
     assert delta is not None
-    learning, shown = LearnerSpec("gd", rate=RATE), bench.in_context
+    learning, shown = LearnerSpec("gd", lr=RATE), bench.in_context
     return {
         "zero-shot": lambda: model.read(even),
         "in-context": lambda: model.read(even, prefix),

@@ -97,7 +97,7 @@ def episode(model: Model, lesson: Lesson) -> Stages:
     stages.run("zero-shot", lambda: bench.zero_shot, asked)
     stages.run("in-context", lambda: bench.in_context, asked + context)
     for name in ("gd", "lcgd"):
-        learning = LearnerSpec(name, rate=RATE)
+        learning = LearnerSpec(name, lr=RATE)
         work = asked + training[name]
         # What is said of it, and not the change itself: that may have to leave the device.
         notes = stages.run(name, lambda learning=learning: bench.result(learning), work).learned.notes

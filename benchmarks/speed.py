@@ -106,7 +106,7 @@ def episode(model: Model, lesson: Lesson) -> dict[str, float]:
     stage("zero-shot", lambda: bench.zero_shot)
     stage("in-context", lambda: bench.in_context)
     for name in ("gd", "lcgd"):
-        learning = LearnerSpec(name, rate=RATE)
+        learning = LearnerSpec(name, lr=RATE)
         stage(name, lambda learning=learning: bench.result(learning))
         stage(f"{name}, read again and metrics", lambda learning=learning: measure_cell(bench, learning))
     return found | {"episode": sum(found.values())}
@@ -115,7 +115,7 @@ def episode(model: Model, lesson: Lesson) -> dict[str, float]:
 def similarities(model: Model, lesson: Lesson, rate: float) -> tuple[dict[str, float], float]:
     bench = Bench(model, lesson)
     names = ["sim_aou", "sim_aou_norm", "sim_am", "sim_am_delta"]
-    found = measure_cell(bench, LearnerSpec("gd", rate=rate), metrics=names)
+    found = measure_cell(bench, LearnerSpec("gd", lr=rate), metrics=names)
     rows, learned = found.rows, found.result.learned
     assert learned.log.update_norm is not None
     return {r["metric"]: r["value"] for r in rows if r["layer"] is None}, float(learned.log.update_norm.mean())

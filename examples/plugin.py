@@ -8,7 +8,7 @@ from dualscope.metrics import simple_metric
 class GdTwice(Learner):
     """GD's change, made twice as large."""
 
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench, lr, options):
         delta = bench.learned("gd", lr).delta.scaled(2.0)

@@ -34,8 +34,8 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
 
 def test_what_trains_more_needs_more(cli: Callable[..., Any], arguments: list[Any]) -> None:
     """All weights, by Adam, on many examples a step: declared by the learner, whether or not it has a rate."""
-    tuned = ("rate=0.1", "epochs=1", "loss=all", "parameters=all", "optimiser=adam")
-    options = [*(f"gd-tuned.{setting}" for setting in tuned), "kv-distilled.rate=0.001"]
+    tuned = ("lr=0.1", "epochs=1", "loss=all", "parameters=all", "optimiser=adam")
+    options = [*(f"gd-tuned.{setting}" for setting in tuned), "kv-distilled.lr=0.001"]
     more = [part for name in ("gd-all", "gd-tuned", "kv-distilled") for part in ("--learner", name)]
     more += [part for option in options for part in ("--option", option)]
     plan = json.loads(cli(*arguments, *more, "--dry-run", "--json").out)

@@ -64,7 +64,7 @@ def _copied(gradient: Gradient) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # in float32 a result can be trained again
 def test_its_state_is_gone_when_a_run_is_over(dtype: torch.dtype) -> None:
     bench = tiny_bench("gpt2", dtype)
-    settings: dict[str, Any] = {"rate": 0.01, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "adam"}
+    settings: dict[str, Any] = {"lr": 0.01, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "adam"}
     learned = bench.learned("gd-tuned", **settings)
     bench.reread(learned)
     assert learned.delta is not None

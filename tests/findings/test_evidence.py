@@ -16,8 +16,8 @@ def test_evidence_from_cells() -> None:
     sixteen, four = found[Setting("tiny", 16)], found[Setting("tiny", 4)]
     labels = [learning.label for learning in sixteen.learnings("sst2")]
     assert labels == ["gd", "in-context", "lcgd[readout=attention]", "zero-shot"]
-    assert [learning.rate for learning in four.learnings("sst2")] == [0.1, 0.3, None]
-    gd = LearnerSpec("gd", rate=0.3)
+    assert [learning.lr for learning in four.learnings("sst2")] == [0.1, 0.3, None]
+    gd = LearnerSpec("gd", lr=0.3)
     assert sixteen.references("sst2", gd, "sim_aou_to_null") == [NULL]
     assert {k.metric for k in sixteen.values if k.learning == gd and k.variant == "trained"} == {
         "correct", "sim_aou", "sim_aou_mismatched", "sim_aou_to_null",

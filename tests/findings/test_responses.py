@@ -16,7 +16,7 @@ from dualscope.core.words import LEVELS, Role
 from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
 from dualscope.results.opened_run import Run, run_study
 
-GD, PROBE = LearnerSpec("gd", rate=1.0), LearnerSpec("probe")
+GD, PROBE = LearnerSpec("gd", lr=1.0), LearnerSpec("probe")
 LEVEL_OF = tuple(level for level in LEVELS for _ in range(DRAWS // 2))
 
 
@@ -115,7 +115,7 @@ def test_gradient_descent_comes_first_and_a_closer_rival_is_named() -> None:
 def test_a_closer_learner_of_the_same_family_does_not_deny_alike() -> None:
     words = [
         judged(gd=0.8, plant=0.85, rival=0.99, who=who).answers[0].answer
-        for who in (PROBE, LearnerSpec("lcgd", rate=1.0))
+        for who in (PROBE, LearnerSpec("lcgd", lr=1.0))
     ]
     assert words == ["partly alike", "alike"]
 
@@ -124,7 +124,7 @@ def test_of_several_rates_the_headline_takes_the_one_whose_plant_is_found_best()
     """And no task is left out of it: on the second task there is one rate alone."""
     both, single = responses(gd=0.5), replace_task(responses(gd=0.0), "subj")
     other = responses(gd=0.95, plant=0.8)
-    slow = replace(GD, rate=0.1)
+    slow = replace(GD, lr=0.1)
     both.cells[slow] = other.cells[GD]
     found = verdict_of(Setting("model", 16), "trained", [both, single], count=499)
     assert [answer.learner for answer in found.answers] == ["gd lr=1", "gd lr=0.1", "gd"]

@@ -176,7 +176,7 @@ def test_corrected_over_tasks() -> None:
 
 def test_corrected_over_learners_and_rates_but_not_over_what_cannot_be_tested() -> None:
     made, rng = evidence(gd=0.145, spread=0.14, untrained=0.1, random_update=0.1), np.random.default_rng(8)
-    others = [LearnerSpec("lcgd", rate=0.1), LearnerSpec("lcgd", rate=0.3), LearnerSpec("probe"), LearnerSpec("deaf")]
+    others = [LearnerSpec("lcgd", lr=0.1), LearnerSpec("lcgd", lr=0.3), LearnerSpec("probe"), LearnerSpec("deaf")]
     for seed in range(6):
         for learning in others:
             put(made, "sst2", "trained", seed, learning, "sim_aou", QUERIES, 0.2 + 0.1 * rng.standard_normal(60))

@@ -36,7 +36,7 @@ def benches() -> list[Bench]:
 
 def explained(bench: Bench, name: str, control: str | None = None, **options: object) -> float:
     """With calibration counted as explanation: all that this context tells is a label prior."""
-    rate = RATES.get(name, 0.1) if LEARNERS[name].needs_rate else None
+    rate = RATES.get(name, 0.1) if LEARNERS[name].needs_lr else None
     found = measure_cell(bench, identify(name, options, control, rate), metrics=["explained_raw"])
     return float(found.rows[0]["value"])
 
@@ -56,7 +56,7 @@ def test_a_vector_is_found_where_it_is(benches: list[Bench]) -> None:
         assert explained(bench, "static-patch", matrix=False, fit=32) >= 0.99
 
 
-TUNED = {"rate": 0.01, "epochs": 3, "loss": "label", "parameters": "kv", "optimiser": "adam"}
+TUNED = {"lr": 0.01, "epochs": 3, "loss": "label", "parameters": "kv", "optimiser": "adam"}
 TRUE = ("task-vector", {"mode": "add"})
 HYPOTHESES: list[tuple[str, dict[str, object]]] = [
     ("task-vector", {}),

@@ -186,7 +186,7 @@ def test_demonstrations_that_speak_are_not() -> None:
 def rows_of(bench: Bench, learner: str, lr: float | None = None) -> dict[str, float]:
     case = Case(
         bench.zero_shot,
-        bench.result(identify(learner, rate=lr)),
+        bench.result(identify(learner, lr=lr)),
         bench.result(IN_CONTEXT),
         relative_positions=bench.model.relative_positions,
         output_bias=bench.model.output_bias,

@@ -151,4 +151,4 @@ def test_bad_input() -> None:
     with pytest.raises(InputError, match="heads 0 to 3"):
         bench.learned("function-vector", layer=1, which=((0, 9),))
     with pytest.raises(InputError, match="needs 64 spare training examples"):
-        bench.learned("kv-distilled", rate=0.001)
+        bench.learned("kv-distilled", lr=0.001)

@@ -69,7 +69,7 @@ def test_too_many_failed_draws_fail_the_learner(diverging: str) -> None:
 def test_every_draw_is_learned_from_as_if_it_were_the_lesson() -> None:
     here = bench()
     responding = ResponseBench(here, draws=8)
-    gd = LearnerSpec("gd", rate=0.3)
+    gd = LearnerSpec("gd", lr=0.3)
     for learning in (IN_CONTEXT, gd):
         found = responding.on_draws(learning)
         for draw, trace in zip(found.draws, found.traces, strict=True):
@@ -80,10 +80,10 @@ def test_every_draw_is_learned_from_as_if_it_were_the_lesson() -> None:
 
 def test_a_plant_is_the_changed_model_after_a_context_without_labels() -> None:
     here = bench()
-    found = ResponseBench(here, draws=8).on_draws(LearnerSpec("gd", rate=0.3), plant=True)
+    found = ResponseBench(here, draws=8).on_draws(LearnerSpec("gd", lr=0.3), plant=True)
     assert found.planted is not None
     model, draw = here.model, found.draws[3]
-    learned = Bench(model, draw.lesson).result(LearnerSpec("gd", rate=0.3)).learned
+    learned = Bench(model, draw.lesson).result(LearnerSpec("gd", lr=0.3)).learned
     assert learned.change is not None
     torch.testing.assert_close(found.planted[3].attn_out, planted(here, learned.change).attn_out, rtol=0, atol=1e-12)
     before = model.read(here.lesson, model.prefix(unlabelled(here.lesson)))
@@ -93,10 +93,10 @@ def test_a_plant_is_the_changed_model_after_a_context_without_labels() -> None:
 
 
 def test_what_cannot_be_planted_says_why() -> None:
-    assert cannot_be_planted(LearnerSpec("gd", rate=1.0)) == ""
+    assert cannot_be_planted(LearnerSpec("gd", lr=1.0)) == ""
     assert "changes neither weights nor activations" in cannot_be_planted(LearnerSpec("probe"))
-    assert "in a way of its own" in cannot_be_planted(LearnerSpec("gd-linearized", rate=1.0))
-    assert "under a control" in cannot_be_planted(LearnerSpec("gd", "random-labels", rate=1.0))
+    assert "in a way of its own" in cannot_be_planted(LearnerSpec("gd-linearized", lr=1.0))
+    assert "under a control" in cannot_be_planted(LearnerSpec("gd", "random-labels", lr=1.0))
     with pytest.raises(InputError, match="cannot be planted"):
         ResponseBench(bench(), draws=8).on_draws(LearnerSpec("probe"), plant=True)
 
@@ -105,21 +105,21 @@ def test_what_cannot_be_planted_says_why() -> None:
 
 LABELS = {"equal": ("good", "bad"), "unequal": ("Negative", "Very Positive")}
 TOGETHER: dict[str, LearnerSpec] = {
-    "gd": LearnerSpec("gd", rate=0.3),
-    "gd, two epochs of the whole batch": LearnerSpec.of("gd", {"full_batch": True, "epochs": 2}, rate=0.3),
+    "gd": LearnerSpec("gd", lr=0.3),
+    "gd, two epochs of the whole batch": LearnerSpec.of("gd", {"full_batch": True, "epochs": 2}, lr=0.3),
     "gd, one layer's values": LearnerSpec.of(
-        "gd", {"loss": "label", "parameters": "v", "biases": False, "layers": [1]}, rate=0.3
+        "gd", {"loss": "label", "parameters": "v", "biases": False, "layers": [1]}, lr=0.3
     ),
-    "gd in another order": LearnerSpec("gd", "reorder", rate=0.3),
-    "lcgd": LearnerSpec("lcgd", rate=0.3),
-    "lcgd, layer after layer": LearnerSpec.of("lcgd", {"schedule": "sequential"}, rate=0.3),
+    "gd in another order": LearnerSpec("gd", "reorder", lr=0.3),
+    "lcgd": LearnerSpec("lcgd", lr=0.3),
+    "lcgd, layer after layer": LearnerSpec.of("lcgd", {"schedule": "sequential"}, lr=0.3),
     "lcgd, token by token": LearnerSpec.of(
-        "lcgd", {"readout": "attention", "space": "labels", "granularity": "token"}, rate=0.3
+        "lcgd", {"readout": "attention", "space": "labels", "granularity": "token"}, lr=0.3
     ),
-    "gd-all": LearnerSpec("gd-all", rate=0.03),
-    "gd-linearized": LearnerSpec("gd-linearized", rate=0.3),
-    "lcgd-matched": LearnerSpec("lcgd-matched", rate=0.3),
-    "gd-matched": LearnerSpec("gd-matched", rate=0.3),
+    "gd-all": LearnerSpec("gd-all", lr=0.03),
+    "gd-linearized": LearnerSpec("gd-linearized", lr=0.3),
+    "lcgd-matched": LearnerSpec("lcgd-matched", lr=0.3),
+    "gd-matched": LearnerSpec("gd-matched", lr=0.3),
     "in-context": IN_CONTEXT,
     "in-context, labels in places": LearnerSpec("in-context", "places"),
 }
@@ -192,20 +192,20 @@ def test_flipped_labels_of_unequal_length_give_contexts_that_do_not_fit_side_by_
     responding = ResponseBench(bench(), "flip-one")
     lengths = {len(draw.lesson.context) for draw in responding.draws}
     assert len(lengths) == 2
-    for learning in (IN_CONTEXT, LearnerSpec("gd", rate=0.3)):
+    for learning in (IN_CONTEXT, LearnerSpec("gd", lr=0.3)):
         together, alone = responding.on_draws(learning), one_by_one(responding, learning)
         assert furthest(together.traces, alone.traces) <= 1e-10
 
 
 def test_other_orders_at_once() -> None:
     responding = ResponseBench(bench(), "reorder", draws=4)
-    for learning in (IN_CONTEXT, LearnerSpec("gd", rate=0.3), LearnerSpec("lcgd", rate=0.3)):
+    for learning in (IN_CONTEXT, LearnerSpec("gd", lr=0.3), LearnerSpec("lcgd", lr=0.3)):
         together, alone = responding.on_draws(learning), one_by_one(responding, learning)
         assert furthest(together.traces, alone.traces) <= 1e-10
 
 
 def test_a_draw_that_diverges_leaves_the_others_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    responding, learning = ResponseBench(bench(), draws=10), LearnerSpec("gd", rate=0.3)
+    responding, learning = ResponseBench(bench(), draws=10), LearnerSpec("gd", lr=0.3)
     alone = one_by_one(responding, learning, plant=True)
     move, steps = DrawsBeside.move, iter(range(100))
 
@@ -226,7 +226,7 @@ def test_a_draw_that_diverges_leaves_the_others_as_they_are(monkeypatch: pytest.
     assert furthest(found.planted, [trace for i, trace in enumerate(alone.planted) if i != 3]) <= 1e-10
 
 
-@pytest.mark.parametrize("learning", [IN_CONTEXT, LearnerSpec("gd", rate=0.3)])
+@pytest.mark.parametrize("learning", [IN_CONTEXT, LearnerSpec("gd", lr=0.3)])
 def test_fewer_draws_at_once_where_memory_is_short(learning: LearnerSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     responding, read = ResponseBench(bench(), draws=8), Model.read_draws
     seen: list[int] = []
@@ -259,12 +259,12 @@ def test_a_learner_made_from_another_is_not_taken_for_it() -> None:
         """A learner of one's own that says nothing of several draws."""
 
         def learn(self, bench: Bench, lr: float | None, options: Any) -> Learned:
-            return super().learn(bench, self.rate(lr) / 2, options)
+            return super().learn(bench, self.given_lr(lr) / 2, options)
 
     LEARNERS.register("halved")(Halved)
     try:
         responding = ResponseBench(bench(), draws=8)
-        found = responding.on_draws(LearnerSpec("halved", rate=0.6))
-        assert furthest(found.traces, responding.on_draws(LearnerSpec("gd", rate=0.3)).traces) <= 1e-10
+        found = responding.on_draws(LearnerSpec("halved", lr=0.6))
+        assert furthest(found.traces, responding.on_draws(LearnerSpec("gd", lr=0.3)).traces) <= 1e-10
     finally:
         LEARNERS.remove("halved")

@@ -23,7 +23,7 @@ EVERYTHING = frozenset({"exits", "mass", "kendall", "direct", "next_tokens"})
 def bench_case(bench: Bench, learner: str, lr: float | None = 0.1, others: tuple[Result, ...] = ()) -> Case:
     return Case(
         bench.zero_shot,
-        bench.result(identify(learner, rate=lr)),
+        bench.result(identify(learner, lr=lr)),
         bench.result(IN_CONTEXT),
         relative_positions=bench.model.relative_positions,
         lesson=bench.lesson,
@@ -34,8 +34,8 @@ def bench_case(bench: Bench, learner: str, lr: float | None = 0.1, others: tuple
 @pytest.mark.parametrize("family", ["gpt2", "llama", "xglm"])
 def test_every_metric_has_its_material(family: str) -> None:
     bench = tiny_bench(family, want=EVERYTHING)
-    beside = [identify("lcgd", rate=0.1), identify("null-context")]
-    beside += [identify("kv-distilled", {"fit": 6, "rate": 0.001, "steps": 10})]
+    beside = [identify("lcgd", lr=0.1), identify("null-context")]
+    beside += [identify("kv-distilled", {"fit": 6, "lr": 0.001, "steps": 10})]
     beside += [identify("gd", {"draw": draw}, "reorder", 0.1) for draw in range(1, 6)]
     gd = bench_case(bench, "gd", others=tuple(map(bench.result, beside)))
     gd = replace(gd, reread=bench.reread(gd.learned))

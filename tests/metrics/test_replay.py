@@ -29,7 +29,7 @@ def test_icls_own_outputs_give_icls_answers(family: str) -> None:
 
 def test_the_shares_by_hand() -> None:
     bench = tiny_bench(shots=6, task=tiny_task(labels=("Negative", "Yes"), n=100))
-    gd = LearnerSpec("gd", rate=0.3)
+    gd = LearnerSpec("gd", lr=0.3)
     names = ["replay_along", "replay_without", "replay_along_mismatched"]
     rows = {(row["metric"], row["layer"]): row["value"] for row in measure_cell(bench, gd, metrics=names).rows}
     zero, icl, own = bench.zero_shot, bench.in_context, bench.result(gd).trace

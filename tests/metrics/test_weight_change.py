@@ -64,7 +64,7 @@ def test_against_patches_written_out(family: str) -> None:
 
 def test_keys_and_values() -> None:
     bench = bench_of("llama")
-    fitted = LearnerSpec.of("kv-distilled", {"fit": 9, "rate": 0.001, "steps": 10})
+    fitted = LearnerSpec.of("kv-distilled", {"fit": 9, "lr": 0.001, "steps": 10})
     rows = measure_cell(bench, identify("gd", {}, None, 0.1), [fitted], metrics=["sim_dw"]).rows
     assert {r["layer"] for r in rows} == {None, 0, 1, 2}
     assert measure_cell(bench, identify("task-vector", {"layer": 1}), [fitted], metrics=["sim_dw"]).rows == []

@@ -32,12 +32,12 @@ FAMILIES = ["gpt2", "llama", "gpt_neox", "xglm", "gemma2", "bloom"]
 LR = 0.3
 WANT = frozenset({"exits", "mass", "kendall", "dual", "direct"})
 # Nothing is left open that would be chosen on more examples than there are, and what is fitted is fitted briefly.
-FITTED = {"rate": 1e-2, "fit": 6, "steps": 10, "batch": 2}
+FITTED = {"lr": 1e-2, "fit": 6, "steps": 10, "batch": 2}
 SETTINGS: dict[str, dict[str, Any]] = {
     "kv-distilled": FITTED,
     "kv-aligned": FITTED,
     "static-patch": {"fit": 6},
-    "gd-tuned": {"rate": 0.1, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "sgd"},
+    "gd-tuned": {"lr": 0.1, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "sgd"},
     "lcgd-clipped": {"threshold": 0.01},
     "function-vector": {"layer": 1, "which": ((0, 1), (1, 0)), "prompts": 4},
     "kernel": {"layer": 1, "temperature": 0.1},
@@ -150,7 +150,7 @@ def test_split_over_a_pretended_device(family: str, learner: str) -> None:
 )
 def test_controls_split_over_a_pretended_device(control: Control) -> None:
     whole, parted = split_in_pretence("llama")
-    learning = LearnerSpec("gd", control, rate=LR)
+    learning = LearnerSpec("gd", control, lr=LR)
     assert_same(parted.result(learning).learned, whole.result(learning).learned)
 
 

@@ -103,7 +103,7 @@ def make_run(
                         rows = [_row("accuracy", 1.0), _row("agreement", 1.0, IN_CONTEXT.label)]
                         rows += [_row("explained", float(1 - left.mean() / WHOLE), IN_CONTEXT.label)]
                         own = {**here, "learner": one.name, "control": one.control, "options": one.options}
-                        own["lr"] = one.rate
+                        own["lr"] = one.lr
                         # The wrong thing taught teaches nothing here.
                         known = table if one.control and CONTROL_ROLES[one.control] == "null" else right
                         store(own, rows, {**known, "kl_icl": left, "kl_icl_zero_shot": whole})

@@ -35,7 +35,7 @@ def test_a_search_goes_on_where_it_was(fields: dict[str, Any], tmp_path: Path, m
     rows = [RunFolder.open(tmp_path / name).read_json(_choice(tmp_path / name)) for name in ("run", "other")]
     assert rows[0]["rate"] == rows[1]["rate"]
     assert rows[0]["curve"] == rows[1]["curve"]
-    assert {cell.learning.rate for cell in whole.cells if cell.learning.name == "gd"} == {rows[0]["rate"]}
+    assert {cell.learning.lr for cell in whole.cells if cell.learning.name == "gd"} == {rows[0]["rate"]}
 
 
 def _choice(folder: Path) -> str:

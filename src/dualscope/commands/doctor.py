@@ -137,7 +137,7 @@ def _similarities(model: "Model", lesson: "Lesson") -> list[Finding]:
     from dualscope.learners import Bench, identify
     from dualscope.metrics.measured import measure_cell
 
-    gd = identify("gd", rate=RATE)
+    gd = identify("gd", lr=RATE)
     rows = measure_cell(Bench(model, lesson), gd, metrics=["sim_aou", "sim_am_delta"]).rows
     return [
         Finding(f"{row['metric']} of gd on the probe episode", f"{row['value']:.5f}")
@@ -155,7 +155,7 @@ def _plugins(model: "Model", lesson: "Lesson") -> list[Finding]:
 
     found = []
     for name in (name for name in LEARNERS if is_foreign(LEARNERS[name])):
-        learning = identify(name, rate=RATE if LEARNERS[name].needs_rate else None)
+        learning = identify(name, lr=RATE if LEARNERS[name].needs_lr else None)
         try:
             rows = measure_cell(Bench(model, lesson), learning, metrics=["accuracy"]).rows
             said = f"works (accuracy {next(row['value'] for row in rows if row['layer'] is None):.2f})"

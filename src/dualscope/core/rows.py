@@ -122,7 +122,7 @@ def learning_of(columns: Mapping[str, Any]) -> LearnerSpec:
     """The learner that a row is of.
 
     >>> learning_of({"learner": "lcgd/redraw", "control": "redraw", "lr": 0.1, "options": '{"draw":2}'})
-    LearnerSpec(name='lcgd', control='redraw', options='{"draw":2}', rate=0.1)
+    LearnerSpec(name='lcgd', control='redraw', options='{"draw":2}', lr=0.1)
     """
     control = columns["control"]
     name = columns["learner"] if control is None else columns["learner"].removesuffix(f"/{control}")

@@ -46,7 +46,7 @@ def under_control(learner: str, control: str | None) -> str:
 class LearnerSpec:
     """Who learns, under which control, with what options (canonical JSON of what differs from the defaults), how fast.
 
-    >>> lcgd = LearnerSpec.of("lcgd", {"readout": "attention"}, rate=0.1)
+    >>> lcgd = LearnerSpec.of("lcgd", {"readout": "attention"}, lr=0.1)
     >>> lcgd.label, lcgd.under("random-labels").label
     ('lcgd[readout=attention]', 'lcgd[readout=attention]/random-labels')
     >>> lcgd.under("random-labels").written
@@ -56,7 +56,7 @@ class LearnerSpec:
     name: str
     control: Control | None = None
     options: str = "{}"
-    rate: float | None = None
+    lr: float | None = None
 
     @classmethod
     def of(
@@ -64,9 +64,9 @@ class LearnerSpec:
         name: str,
         options: Mapping[str, Any] | None = None,
         control: Control | None = None,
-        rate: float | None = None,
+        lr: float | None = None,
     ) -> LearnerSpec:
-        return cls(name, control, canonical(dict(options or {})), rate)
+        return cls(name, control, canonical(dict(options or {})), lr)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -90,16 +90,16 @@ class LearnerSpec:
     def is_reordered(self, other: LearnerSpec) -> bool:
         """Whether this is another learner from the same demonstrations in another order."""
         mine = {name: value for name, value in self.settings.items() if name != "draw"}
-        return (self.name, self.control, self.rate, mine) == (other.name, "reorder", other.rate, other.settings)
+        return (self.name, self.control, self.lr, mine) == (other.name, "reorder", other.lr, other.settings)
 
     @property
     def facts(self) -> dict[str, Any]:
         """Plain data that `from_facts` reads back."""
-        return {"learner": self.name, "control": self.control, "options": self.settings, "rate": self.rate}
+        return {"learner": self.name, "control": self.control, "options": self.settings, "lr": self.lr}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LearnerSpec:
-        return cls.of(facts["learner"], facts["options"], facts["control"], facts["rate"])
+        return cls.of(facts["learner"], facts["options"], facts["control"], facts["lr"])
 
 
 ZERO_SHOT, IN_CONTEXT = LearnerSpec("zero-shot"), LearnerSpec("in-context")
@@ -119,8 +119,8 @@ def companions(
     Only of learners that are compared with in-context learning. A null beside a null answers no question, so contexts
     that teach nothing are for learners that are under test or have a rate.
 
-    >>> others = {LearnerSpec("null-context"): "null", LearnerSpec("gd", rate=0.1): "hypothesis"}
-    >>> [other.label for other in companions(LearnerSpec("lcgd", rate=0.1), "hypothesis", IN_CONTEXT, others)]
+    >>> others = {LearnerSpec("null-context"): "null", LearnerSpec("gd", lr=0.1): "hypothesis"}
+    >>> [other.label for other in companions(LearnerSpec("lcgd", lr=0.1), "hypothesis", IN_CONTEXT, others)]
     ['null-context', 'gd']
     >>> companions(LearnerSpec("null-context"), "null", IN_CONTEXT, others)
     ()
@@ -129,11 +129,11 @@ def companions(
         return ()
     again = [other for other in others if other == IN_CONTEXT.under("redraw")]
     orders = [other for other in others if learning.control is None and other.is_reordered(learning)]
-    if not (role == "hypothesis" or learning.rate is not None):
+    if not (role == "hypothesis" or learning.lr is not None):
         return tuple(other for other in (*again, *orders) if other != learning)
     ceilings = [other for other, kind in others.items() if kind == "ceiling" and other.control is None]
     nulls = [other for other, kind in others.items() if kind == "null" and other.control is None]
-    plain = LearnerSpec(PLAIN, rate=learning.rate)
+    plain = LearnerSpec(PLAIN, lr=learning.lr)
     found = (*nulls, *([plain] if plain in others else []), *ceilings, *again, *orders)
     return tuple(other for other in found if other != learning)
 
@@ -371,7 +371,7 @@ class CellSpec:
             "learner": self.learning.written,
             "control": self.learning.control,
             "role": self.role,
-            "lr": self.learning.rate,
+            "lr": self.learning.lr,
             "demo_labels": episode.demo_labels,
             "corrupt": episode.corrupt,
             "queries_from": None if episode.queries_from is None else episode.queries_from[0],
@@ -388,7 +388,7 @@ class CellSpec:
         }
 
     def __str__(self) -> str:
-        episode, rate = self.episode, "" if self.learning.rate is None else f" lr {self.learning.rate:g}"
+        episode, lr = self.episode, "" if self.learning.lr is None else f" lr {self.learning.lr:g}"
         init = "" if episode.model.init_seed is None else f" (init {episode.model.init_seed})"
         labels = "" if episode.demo_labels == "gold" else f" {episode.demo_labels} labels"
         order = f" order {episode.order}" if episode.order else ""
@@ -396,7 +396,7 @@ class CellSpec:
         labels += "" if episode.queries_from is None else f", asked about {episode.queries_from[0]}"
         return (
             f"{episode.model.name} {episode.model.variant}{init} · {episode.task} seed {episode.seed}{order} "
-            f"{episode.shots} shots{labels} · {self.learning.label}{rate}{response}"
+            f"{episode.shots} shots{labels} · {self.learning.label}{lr}{response}"
         )
 
 

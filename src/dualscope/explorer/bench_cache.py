@@ -34,7 +34,7 @@ class BenchCache:
         if learning != ZERO_SHOT:  # which answers at once
             self._take_over()
         taught = len(self.bench.lesson.training)
-        cut = steps if LEARNERS[learning.name].needs_rate and steps is not None and steps < taught else None
+        cut = steps if LEARNERS[learning.name].needs_lr and steps is not None and steps < taught else None
         self.recent[learning, cut] = None
         self.recent.move_to_end((learning, cut))
         while len(self.recent) > KEPT:

@@ -162,7 +162,7 @@ def learning_of(name: str, state: State) -> LearnerSpec:
     """A learner of the screen, at the screen's rate where it has one."""
     from dualscope.learners import LEARNERS, identify
 
-    return identify(name, rate=state.rate if LEARNERS[name].needs_rate else None)
+    return identify(name, lr=state.rate if LEARNERS[name].needs_lr else None)
 
 
 def _answer(desk: BenchCache, state: State, learning: LearnerSpec) -> dict[str, Any]:

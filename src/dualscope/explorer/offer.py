@@ -80,7 +80,7 @@ class Offer:
                 "name": name,
                 "role": LEARNERS[name].role,
                 "about": (LEARNERS[name].__doc__ or "").strip().partition("\n")[0],
-                "rate": LEARNERS[name].needs_rate,
+                "rate": LEARNERS[name].needs_lr,
                 "colour": colour(LearnerSpec(name)).removeprefix("@"),
                 "first": name in FIRST,
             }

@@ -48,7 +48,7 @@ class Evidence:
     The metric `correct` is 1 where a query is predicted correctly, and `follows` where the prediction is what flipped
     demonstrations teach; the others are named as in the tables of queries.
 
-    >>> evidence, gd = Evidence(), LearnerSpec("gd", rate=0.1)
+    >>> evidence, gd = Evidence(), LearnerSpec("gd", lr=0.1)
     >>> evidence.add(EvidenceKey("sst2", "trained", gd, "sim_aou"), 0, ["a", "b"], [0.2, 0.4])
     >>> evidence.pair(EvidenceKey("sst2", "trained", gd, "sim_aou"))[0]
     array([[0.2, 0.4]])
@@ -78,7 +78,7 @@ class Evidence:
 
     def learnings(self, task: str, variant: str = "trained") -> list[LearnerSpec]:
         found = {key.learning for key in self.values if (key.task, key.variant) == (task, variant)}
-        return sorted(found, key=lambda learning: (learning.label, learning.rate or 0.0))
+        return sorted(found, key=lambda learning: (learning.label, learning.lr or 0.0))
 
     def references(self, task: str, learning: LearnerSpec, metric: str) -> list[LearnerSpec]:
         """What a learner's metric was taken against, besides the cell's own reference."""

@@ -169,7 +169,7 @@ def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
 
     def standing(learning: LearnerSpec) -> Standing:
         controls = {name: shares[learning.under(name)] for name in NULLS if learning.under(name) in shares}
-        rate = f" lr={learning.rate:g}" if labels[learning.label] > 1 else ""  # it was run at several
+        rate = f" lr={learning.lr:g}" if labels[learning.label] > 1 else ""  # it was run at several
         return Standing(learning, learning.label + rate, shares[learning], beside.get(learning, {}), controls)
 
     defined = {who for who, row in shares.items() if math.isfinite(row["value"])}

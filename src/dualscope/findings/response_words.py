@@ -82,7 +82,7 @@ def _of_the_first(answers: Sequence[ResponseAnswer]) -> list[ResponseAnswer]:
     first = answers[0].learning
     found: dict[str, ResponseAnswer] = {}
     for answer in answers:
-        if replace(answer.learning, rate=first.rate) == first:
+        if replace(answer.learning, lr=first.lr) == first:
             best = found.setdefault(answer.task, answer)
             if answer.plant > best.plant or math.isnan(best.plant):
                 found[answer.task] = answer

@@ -256,7 +256,7 @@ class _Draft:
     @property
     def label(self) -> str:
         twins = [other for other in self.task.hypotheses if other.label == self.learning.label]
-        return self.learning.label if len(twins) < 2 else f"{self.learning.label} lr={self.learning.rate:g}"
+        return self.learning.label if len(twins) < 2 else f"{self.learning.label} lr={self.learning.lr:g}"
 
     @property
     def family(self) -> str:

@@ -81,7 +81,7 @@ def curves(rows: Iterable[SummaryRow]) -> list[SpecificationCurve]:
                     for name, row in by_name.items()
                 ]
                 points.sort(key=lambda point: point.own["value"])
-                rate = f" lr={learning.rate:g}" if labels[learning.label] > 1 else ""  # it was run at several
+                rate = f" lr={learning.lr:g}" if labels[learning.label] > 1 else ""  # it was run at several
                 found.append(SpecificationCurve(task, learning.label + rate, tuple(points)))
     return found
 

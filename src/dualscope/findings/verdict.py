@@ -139,7 +139,7 @@ class _Judge:
     def _name(self, task: str, learning: LearnerSpec) -> str:
         """The learner's label, with its rate where it was run at several."""
         twins = [other for other in self.evidence.learnings(task) if other.label == learning.label]
-        return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.rate:g}"
+        return learning.label if len(twins) < 2 else f"{learning.label} lr={learning.lr:g}"
 
     def _controls(self, own: EvidenceKey) -> Iterator[ControlEvidence]:
         task, learning, like = own.task, own.learning, own.metric == PRIMARY
@@ -163,7 +163,7 @@ class _Judge:
         if like:
             yield ControlEvidence("random direction", own._replace(metric="sim_aou_random"))
         yield ControlEvidence("trained-embeddings", own._replace(variant="trained-embeddings"))
-        plain = LearnerSpec(PLAIN, rate=learning.rate)
+        plain = LearnerSpec(PLAIN, lr=learning.lr)
         # Is this learner more like ICL than plain GD? One of some layers has another mean.
         if plain != learning and "layers" not in learning.settings:
             yield ControlEvidence(PLAIN, own._replace(learning=plain))

@@ -242,16 +242,19 @@ class Bench:
     def learned(self, name: str, lr: float | None = None, control: str | None = None, **options: Any) -> Learned:
         """The result of a learner, computed once for the same control, rate and options.
 
-        ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``
+        ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``. Learners that could choose their learning rate
+        have it among their options: ``bench.learned("probe", 0.5)``.
 
         Raises:
             InputError: No such learner, control or option; a rate is needed; or there are too few spare examples.
         """
+        if lr is not None and name in LEARNERS and "lr" in LEARNERS[name].options.model_fields:
+            options, lr = {**options, "lr": lr}, None
         return self.result(identify(name, options, control, lr)).learned
 
     def result(self, learning: LearnerSpec) -> Result:
         """The same, of a learner that is identified already."""
-        learning = self._without_idle_rate(learning)
+        learning = self._without_idle_lr(learning)
         self.lesson  # noqa: B018 (in-context learning may have to be read first, and is known then)
         if learning not in self._learned:
             self._make_room()
@@ -265,7 +268,7 @@ class Bench:
     def forget(self, learning: LearnerSpec) -> None:
         """Let go of a result that is not needed again: a sweep over rates would keep all its traces."""
         if learning not in (ZERO_SHOT, IN_CONTEXT):
-            self._learned.pop(self._without_idle_rate(learning), None)
+            self._learned.pop(self._without_idle_lr(learning), None)
 
     def close(self) -> None:
         """Let go of all results, and of those of the benches made from this one.
@@ -282,18 +285,18 @@ class Bench:
         learner = LEARNERS[learning.name]()
         options, own = settings_of(learning.name, learning.control, learning.settings)
         if learning.control is None:
-            learned = learner.learn(self, learning.rate, options)
+            learned = learner.learn(self, learning.lr, options)
         else:
-            learned = COMBINATORS[learning.control]().learn(self, learner, learning.rate, options, own)
+            learned = COMBINATORS[learning.control]().learn(self, learner, learning.lr, options, own)
         # The direct part of a random change would say nothing.
         if learning.control != "random-update":
             learned = self._with_direct(learned)
         return learned
 
     @staticmethod
-    def _without_idle_rate(learning: LearnerSpec) -> LearnerSpec:
+    def _without_idle_lr(learning: LearnerSpec) -> LearnerSpec:
         """A rate given to a learner that has no use for one does not make it another learner."""
-        if learning.rate is None or LEARNERS[learning.name].needs_rate:
+        if learning.lr is None or LEARNERS[learning.name].needs_lr:
             return learning
         return LearnerSpec(learning.name, learning.control, learning.options)
 

@@ -157,12 +157,12 @@ def unchanged(learner: str) -> str:
 
 
 def identify(
-    name: str, options: Mapping[str, Any] | None = None, control: str | None = None, rate: float | None = None
+    name: str, options: Mapping[str, Any] | None = None, control: str | None = None, lr: float | None = None
 ) -> LearnerSpec:
     """Who is meant: aliases resolved, a control split off, options checked, those that are the defaults left out.
 
-    >>> identify("ft", {"epochs": 1}, rate=0.1)
-    LearnerSpec(name='gd', control=None, options='{}', rate=0.1)
+    >>> identify("ft", {"epochs": 1}, lr=0.1)
+    LearnerSpec(name='gd', control=None, options='{}', lr=0.1)
     >>> identify("gd/redraw", {"draw": 2}).label
     'gd[draw=2]/redraw'
     >>> identify("gd", {"epoch": 2})
@@ -178,7 +178,7 @@ def identify(
     if control is not None:
         known = COMBINATORS.canonical(control)  # type: ignore[assignment]
     own, theirs = settings_of(name, known, options or {})
-    return LearnerSpec.of(name, {**own.changed(), **theirs.changed()}, known, rate)
+    return LearnerSpec.of(name, {**own.changed(), **theirs.changed()}, known, lr)
 
 
 def settings_of(name: str, control: Control | None, options: Mapping[str, Any]) -> tuple[Options, Options]:

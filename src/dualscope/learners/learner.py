@@ -140,7 +140,7 @@ class Learner(ABC, Generic[O]):
     ranked: ClassVar[bool] = True  # whether it stands beside other ceilings
     role: ClassVar[Role] = "hypothesis"  # its part in the question, see the vocabulary
     options: ClassVar[type[Options]] = Options
-    needs_rate: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
+    needs_lr: ClassVar[bool] = False  # a learning rate has to be given (or chosen)
     family: ClassVar[Family | None] = None  # what kind of mechanism it proposes; None: one of its own
     can_be_planted: ClassVar[bool] = True  # the model that it changed can be read after any context
     changes_model: ClassVar[bool] = True  # weights or activations; else there is no random update of its size
@@ -182,13 +182,13 @@ class Learner(ABC, Generic[O]):
 
     def training(self, options: O) -> TrainingDemand | None:
         """How it trains the model, for estimates of memory; None where it does not. What is open counts as the most."""
-        return TrainingDemand() if self.needs_rate else None
+        return TrainingDemand() if self.needs_lr else None
 
     def needs_other(self, options: O) -> bool:
         """Whether the bench has to hold a lesson of another task."""
         return False
 
-    def rate(self, lr: float | None) -> float:
+    def given_lr(self, lr: float | None) -> float:
         """The learning rate, or an error that says how to give one."""
         if lr is None:
             raise InputError(f"the learner '{self.name}' needs a learning rate: give --lr 0.1, or --lr auto")
@@ -214,6 +214,6 @@ LEARNERS = _Learners("learner")
 """Every learner by its name (and aliases); ``LEARNERS.register`` adds one.
 
 >>> from dualscope import LEARNERS
->>> LEARNERS["ft"] is LEARNERS["gd"], LEARNERS["gd"].needs_rate
+>>> LEARNERS["ft"] is LEARNERS["gd"], LEARNERS["gd"].needs_lr
 (True, True)
 """

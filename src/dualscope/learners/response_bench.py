@@ -109,7 +109,7 @@ class ResponseBench:
         """Draws that memory has room for at once."""
         learner, lesson = LEARNERS[learning.name](), self.bench.lesson
         options, _ = settings_of(learning.name, learning.control, learning.settings)
-        demand = learner.training(options) if learner.needs_rate else None
+        demand = learner.training(options) if learner.needs_lr else None
         tokens = max(len(lesson.bos) + len(one.prompt) + len(one.label) for one in lesson.training)
         size = draws_at_once(self.bench.model, len(self.draws), demand, tokens if demand else 0, len(lesson.context))
         for first in range(0, len(self.draws), size):
@@ -122,9 +122,9 @@ class ResponseBench:
         found: LearnedDraws | None
         if learning.control is not None:
             combinator = COMBINATORS[learning.control]()
-            found = combinator.learn_draws(benches, learner, learning.rate, options, own)
+            found = combinator.learn_draws(benches, learner, learning.lr, options, own)
         else:
-            found = learner.learn_draws(benches, learning.rate, options) if learner.learns_draws else None
+            found = learner.learn_draws(benches, learning.lr, options) if learner.learns_draws else None
         if found is None:
             return None
         if not plant:
@@ -155,7 +155,7 @@ class ResponseBench:
         levels = {draw.level for draw in self.draws}
         if min((left[level] for level in levels), default=0) < FEWEST_A_LEVEL:
             name, why = next(iter(failed.items()))
-            rate = "" if learning.rate is None else f"; a learning rate below {learning.rate:g} may not diverge"
+            rate = "" if learning.lr is None else f"; a learning rate below {learning.lr:g} may not diverge"
             raise NotFiniteError(
                 f"{learning.label} fails on {len(failed)} of {len(self.draws)} draws ({name}: {why}){rate}"
             )

@@ -32,7 +32,7 @@ class Case:
     >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
     >>> lesson = make_lesson(Episode.draw(task, shots=4, queries=6), model.tokenizer, model.max_positions)
     >>> bench = Bench(model, lesson)
-    >>> case = Case(bench.zero_shot, bench.result(LearnerSpec("gd", rate=1.0)), bench.result(IN_CONTEXT))
+    >>> case = Case(bench.zero_shot, bench.result(LearnerSpec("gd", lr=1.0)), bench.result(IN_CONTEXT))
     >>> case.is_gradient, case.trace.attn_out.shape == case.reference.attn_out.shape
     (True, True)
 

@@ -78,7 +78,7 @@ def _check_finite(result: Result) -> None:
     trace, learning = result.trace, result.learning
     bad = int((~trace.label_logprobs.isfinite()).any(-1).sum())
     if bad:
-        rate = learning.rate
+        rate = learning.lr
         advice = "" if rate is None else f"; a learning rate below {rate:g} may not diverge"
         raise NotFiniteError(
             f"{learning.label} left label probabilities that are not finite in {bad} of {len(trace)} queries{advice}"

@@ -41,7 +41,7 @@ class Marks:
 
     def _identity(self, label: str) -> LearnerSpec:
         """One a label: charts hold the rate fixed where a study varies it."""
-        return replace(self.subject.learnings[label], rate=None)
+        return replace(self.subject.learnings[label], lr=None)
 
     def of(self, task: str, metric: str) -> dict[str, str]:
         """`best` for one learner; `tie` for it and for those whose paired difference from it may be 0.

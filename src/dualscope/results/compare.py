@@ -249,7 +249,7 @@ def compare(
     task = task if isinstance(task, Task) else Task.load(task, data=data)
     asked = [_asked(entry) for entry in ([learners] if isinstance(learners, str | Mapping) else learners)]
     named = [identify(name, options, control) for name, control, options in asked]
-    if lr is None and any(LEARNERS[learning.name].needs_rate for learning in named):
+    if lr is None and any(LEARNERS[learning.name].needs_lr for learning in named):
         recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
         lr = (
             recorded.get((model.name, task.name))
@@ -263,7 +263,7 @@ def compare(
     chosen = expand(metrics, per_head)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
-    under_way = [replace(learning, rate=lr if LEARNERS[learning.name].needs_rate else None) for learning in named]
+    under_way = [replace(learning, lr=lr if LEARNERS[learning.name].needs_lr else None) for learning in named]
     roles = {learning: role_of(learning) for learning in dict.fromkeys((ZERO_SHOT, IN_CONTEXT, *under_way))}
     learned: dict[str, Learned] = {}
     rows: list[ComparedRow] = []

@@ -67,7 +67,7 @@ def leave_one_out_rate(model: Model, episode: Episode) -> float:
         rest = Episode.of([*shown[:index], *shown[index + 1 :]], [shown[index]], task=episode.task, seed=episode.seed)
         bench = Bench(model, make_lesson(rest, model.tokenizer, model.max_positions), want=frozenset())
         for rate in RATES:
-            learning = identify("gd", rate=rate)
+            learning = identify("gd", lr=rate)
             chances = bench.result(learning).trace.label_logprobs[0].double().log_softmax(-1)
             bench.forget(learning)
             gold = shown[index].label

@@ -185,11 +185,11 @@ class Planner:
                     raise InputError(f"interventions: plants: '{learning.name}' cannot be planted in a model")
                 self._notes[f"{learning.label} is not planted: it does not change the model as a whole"] = None
                 continue
-            rate = "" if twins[learning.label] == 1 else f" lr={learning.rate:g}"
+            rate = "" if twins[learning.label] == 1 else f" lr={learning.lr:g}"
             yield plant_name(learning.label + rate), learning
-            if entry.perturbed and learning.rate is not None:
+            if entry.perturbed and learning.lr is not None:
                 for factor, words in ((1 / 3, "a third"), (3.0, "three times")):
-                    other = replace(learning, rate=learning.rate * factor)
+                    other = replace(learning, lr=learning.lr * factor)
                     yield plant_name(f"{learning.label}{rate} at {words} of its rate"), other
 
     def _dtype(self, model: str) -> Precision:
@@ -269,7 +269,7 @@ class Planner:
                 continue
             self._reference(entry, resolved.learning)  # refused now, and not once a rate was chosen
             chosen: tuple[float | None, ...] | RateJob = (None,)
-            if resolved.needs_rate:
+            if resolved.needs_lr:
                 chosen = self._rates(entry, model, task)
             if isinstance(chosen, RateJob):
                 waiting.append(chosen)
@@ -279,7 +279,7 @@ class Planner:
                 waiting.append(settled)
                 continue
             for rate in chosen:
-                learning = replace(resolved.learning, rate=rate)
+                learning = replace(resolved.learning, lr=rate)
                 reference = self._reference(entry, learning)
                 found.append(
                     Asked(
@@ -294,7 +294,7 @@ class Planner:
                     )
                 )
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
-        found.sort(key=lambda asked: asked.learning.rate or 0.0)
+        found.sort(key=lambda asked: asked.learning.lr or 0.0)
         return list(dict.fromkeys(found)), waiting
 
     def _entries(self) -> Iterator[LearnerEntry]:
@@ -332,9 +332,9 @@ class Planner:
         if entry.reference == OWN:
             known = self._resolved(entry).learning
             own = {k: v for k, v in known.settings.items() if k not in self._control_options(entry)}
-            return LearnerSpec.of(known.name, own, rate=learning.rate)
+            return LearnerSpec.of(known.name, own, lr=learning.lr)
         resolved = self.resolver.learner(entry.reference)
-        return replace(resolved.learning, rate=learning.rate if resolved.needs_rate else None)
+        return replace(resolved.learning, lr=learning.lr if resolved.needs_lr else None)
 
     def _control_options(self, entry: LearnerEntry) -> set[str]:
         """Options that are the control's, which the learner without it does not have."""

@@ -27,7 +27,7 @@ class Resolved:
 
     learning: LearnerSpec
     role: Role
-    needs_rate: bool
+    needs_lr: bool
     needs_other: bool
     code: str
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
@@ -129,7 +129,7 @@ def _ask_learner(
         Resolved(
             learning=learning,
             role=role_of(learning),
-            needs_rate=kind.needs_rate,
+            needs_lr=kind.needs_lr,
             needs_other=needs_other(learning),
             code=digest if digest and is_foreign(kind) else "",
             open=canonical(own.changed()) if kind().is_open(own) else None,

@@ -42,7 +42,7 @@ def test_what_is_fitted_sees_what_reading_sees(family: str, labels: tuple[str, .
 @pytest.mark.parametrize("name", ["kv-distilled", "kv-aligned"])
 def test_a_fit_lowers_its_loss(name: str) -> None:
     bench = bench_of("llama")
-    learned = bench.learned(name, rate=0.003, fit=12, steps=60)
+    learned = bench.learned(name, lr=0.003, fit=12, steps=60)
     asked = bench.materials(12, "it")
     icl, zero = bench.model.read(asked, bench.prefix), bench.model.read(asked)
     assert learned.change is not None
@@ -86,8 +86,8 @@ def test_a_ceiling_is_not_trained_on_the_third_that_stops_it(fit: int) -> None:
         seen[torch.is_grad_enabled()] |= set(members)
         return distilled.label_divergence(model, asked, icl, zero, members)
 
-    options = DistilledOptions(rate=0.003, fit=fit, steps=30, batch=2)
-    distilled.fitted(bench, loss, options, rate=0.003)
+    options = DistilledOptions(lr=0.003, fit=fit, steps=30, batch=2)
+    distilled.fitted(bench, loss, options, lr=0.003)
     trained, held = seen[True], seen[False]
     assert held == set(range(fit // 3))
     assert trained == set(range(fit)) - held
@@ -124,7 +124,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, learner: type[KvDistilled | KvAlig
 
 
 def test_a_fit_ends_when_there_is_nothing_left_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"rate": 0.001, "fit": 48, "steps": 60}
+    options = {"lr": 0.001, "fit": 48, "steps": 60}
     seen, bench = counting(monkeypatch, KvDistilled), on_the_embedded_model()
     shorter = unexplained(bench, "kv-distilled", **options)
     assert 0 < seen[True] < 60
@@ -138,7 +138,7 @@ def test_a_fit_ends_when_there_is_nothing_left_to_gain(monkeypatch: pytest.Monke
 
 def test_a_fit_that_still_gains_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = counting(monkeypatch, KvAligned)
-    on_the_embedded_model().learned("kv-aligned", rate=0.001, fit=24, steps=30, batch=8)
+    on_the_embedded_model().learned("kv-aligned", lr=0.001, fit=24, steps=30, batch=8)
     assert seen == {True: 30, False: 4}
 
 
@@ -146,7 +146,7 @@ def test_a_fit_that_still_gains_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 def test_float64_is_fitted_in_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = on_the_embedded_model("float64")
     before = {key: value.clone() for key, value in bench.model.hf.state_dict().items()}
-    options: dict[str, Any] = {"rate": 0.001, "fit": 24, "steps": 40, "batch": 8}
+    options: dict[str, Any] = {"lr": 0.001, "fit": 24, "steps": 40, "batch": 8}
     fast, left = bench.learned(name, **options).delta, unexplained(bench, name, **options)
     assert fast is not None
     assert {change.dtype for change in fast.values()} == {torch.float64}

@@ -9,7 +9,7 @@ from tests.models import oracle as reading
 
 def test_probe() -> None:
     bench = tiny_bench("llama", shots=6, queries=4)
-    learned = bench.learned("probe", steps=5, rate=0.5)
+    learned = bench.learned("probe", steps=5, lr=0.5)
     z = bench.zero_shot
     assert learned.delta is None
     assert learned.trace.attn_out is z.attn_out

@@ -15,7 +15,7 @@ from dualscope.metrics.response.measured_response import MeasuredResponse, Respo
 from dualscope.models.trace import Trace
 from tests.learners.setting import tiny_bench, tiny_task
 
-GD = LearnerSpec("gd", rate=0.3)
+GD = LearnerSpec("gd", lr=0.3)
 
 
 def bench(

@@ -164,7 +164,7 @@ def test_active_and_merged_learn_alike(tmp_path: Path, family: str, rslora: bool
             assert isinstance(right.change, Delta)
             for name, change in right.change.items():
                 torch.testing.assert_close(found.change[name], change, rtol=1e-9, atol=1e-11)
-    rows = [measure_cell(bench, identify("gd", rate=0.1)).rows for bench in benches]
+    rows = [measure_cell(bench, identify("gd", lr=0.1)).rows for bench in benches]
     for one, other in zip(*rows, strict=True):
         assert one["metric"] == other["metric"]
         # The one is relative to W + s B A, the other to W; and rounding is not the same.

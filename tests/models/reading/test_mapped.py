@@ -34,20 +34,20 @@ BESIDE = (
     *(identify("gd", {"draw": draw}, "reorder", 0.1) for draw in range(1, 6)),
     identify("null-context"),
     identify("zero-shot-offset"),
-    identify("kv-distilled", {"fit": 6, "rate": 0.001, "steps": 4}),
-    identify("lcgd", rate=0.1),
+    identify("kv-distilled", {"fit": 6, "lr": 0.001, "steps": 4}),
+    identify("lcgd", lr=0.1),
     identify("in-context", control="redraw"),
 )
 CELLS: list[tuple[LearnerSpec, tuple[LearnerSpec, ...]]] = [
-    (identify("gd", rate=0.1), BESIDE),
+    (identify("gd", lr=0.1), BESIDE),
     (identify("in-context"), ()),
     (identify("zero-shot"), ()),
     (identify("probe"), ()),
     (identify("kernel", {"layer": 1, "temperature": 0.1}), ()),
     (identify("dilution"), ()),
     (identify("task-vector", {"layer": 1, "dummies": 2}), ()),
-    (identify("gd", control="random-update", rate=0.1), ()),
-    (identify("gd-linearized", rate=0.1), ()),
+    (identify("gd", control="random-update", lr=0.1), ()),
+    (identify("gd-linearized", lr=0.1), ()),
     (identify("context-patch"), ()),
 ]
 
@@ -169,7 +169,7 @@ def test_what_is_held_is_a_layer_and_not_a_trace() -> None:
     for limit in (2**40, 0):
         with keeping(limit, chunk=1):
             bench = tiny_bench("llama", queries=queries)
-            learnings = [identify(name, rate=rate) for name, rate in (("zero-shot", None), ("gd", 0.1))]
+            learnings = [identify(name, lr=rate) for name, rate in (("zero-shot", None), ("gd", 0.1))]
             traces = [bench.result(learning).trace for learning in learnings] + [bench.in_context]
             lengths = [len(query) for query in bench.lesson.queries]
             in_files, in_memory = held_by(traces, is_in_file), held_by(traces, lambda t: not is_in_file(t))
@@ -189,7 +189,7 @@ def test_metrics_of_traces_in_files_compute_on_the_device(monkeypatch: pytest.Mo
     for where in ("dualscope.models.reading.memory", "dualscope.learners.bench"):
         monkeypatch.setattr(f"{where}.total_memory", lambda _device: 2**34)
     whole = wrapped("llama")
-    lesson, cell = tiny_lesson(whole), (identify("gd", rate=0.1), (identify("null-context"),))
+    lesson, cell = tiny_lesson(whole), (identify("gd", lr=0.1), (identify("null-context"),))
     # A pretended device draws no numbers.
     names = [name for name in EVERY if name not in _DRAWS]
     wanted = measured(Bench(whole, lesson, want=WANT), cell, names=names)

@@ -125,7 +125,7 @@ def test_the_share_by_shots_is_of_one_setting(tmp_path: Path) -> None:
 
 
 def test_one_learner_at_several_rates_is_told_apart(tmp_path: Path) -> None:
-    slow, fast = (LearnerSpec("gd-all", rate=rate) for rate in (0.1, 0.3))
+    slow, fast = (LearnerSpec("gd-all", lr=rate) for rate in (0.1, 0.3))
     run = make_run(tmp_path / "run", tasks=["sst2"], seeds=2, learners=(), explained={slow: 0.2, fast: 0.5})
     (source,) = Data([run]).sources
     (said,) = sentences(source.summary)
@@ -173,20 +173,20 @@ def test_the_curve_of_a_choice_is_drawn(section: Section) -> None:
 
 def test_a_curve_of_many_settings_is_drawn_against_the_one_with_most_values() -> None:
     curve = [
-        {"rate": rate, "loss": loss, "seed": seed, "accuracy": rate / 10 + 0.1 * (loss == "label") + 0.02 * seed}
+        {"lr": rate, "loss": loss, "seed": seed, "accuracy": rate / 10 + 0.1 * (loss == "label") + 0.02 * seed}
         for rate in (0.01, 0.1, 1.0)
         for loss in ("all", "label")
         for seed in (0, 1)
     ]
-    panel = _panel(CHOICE | {"curve": curve, "settings": {"rate": 1.0, "loss": "label"}})
+    panel = _panel(CHOICE | {"curve": curve, "settings": {"lr": 1.0, "loss": "label"}})
     assert panel is not None
     assert panel.layout["xaxis"]["type"] == "log"
     tried, mark = panel.data  # nothing is known of the model before
     assert tried["x"] == [0.01, 0.1, 1.0]
     assert tried["y"] == pytest.approx([0.111, 0.12, 0.21])
     assert (mark["x"], mark["y"]) == ([1.0], pytest.approx([0.21]))
-    fitted = [{"rate": rate, "seed": 0, "held_out": loss} for rate, loss in ((0.1, 0.5), (0.3, 0.2))]
-    losses = _panel(CHOICE | {"curve": fitted, "settings": {"rate": 0.3}})
+    fitted = [{"lr": rate, "seed": 0, "held_out": loss} for rate, loss in ((0.1, 0.5), (0.3, 0.2))]
+    losses = _panel(CHOICE | {"curve": fitted, "settings": {"lr": 0.3}})
     assert losses is not None
     assert [trace["y"] for trace in losses.data] == [[0.5, 0.2], [0.2]]
     assert losses.layout["yaxis"]["title"]["text"] == "loss held out"

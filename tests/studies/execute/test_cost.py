@@ -15,7 +15,7 @@ from dualscope.studies.execute.work import Work
 
 def test_what_is_open_counts_as_the_most(fields: dict[str, Any], tmp_path: Path) -> None:
     runner = Runner(Study.build(fields), tmp_path / "run", device="cpu")
-    cell = next(cell for cell in runner.plan().cells if cell.learning.rate is not None)
+    cell = next(cell for cell in runner.plan().cells if cell.learning.lr is not None)
     estimator = Estimator(runner.run, (), runner.resolver)
 
     def gradients(**chosen: object) -> int:
@@ -24,7 +24,7 @@ def test_what_is_open_counts_as_the_most(fields: dict[str, Any], tmp_path: Path)
         assert found is not None
         return found.gradients
 
-    common = {"rate": 0.1, "epochs": 1, "loss": "all"}
+    common = {"lr": 0.1, "epochs": 1, "loss": "all"}
     most = gradients(parameters="all", optimiser="adam", **common)
     assert gradients() == most
     assert gradients(parameters="kv", optimiser="adam", **common) < most
@@ -46,9 +46,9 @@ def test_draws_at_once_take_less_time_than_one_by_one_and_more_memory(fields: di
     study = fields | {"interventions": [{"kind": "relabel", "draws": 8}], "shots": 8, "learners": ["gd"]}
     runner = Runner(Study.build(study), tmp_path / "run", device="cpu")
     estimator = Estimator(runner.run, (), runner.resolver)
-    cells = [cell for cell in runner.plan().cells if cell.learning == LearnerSpec("gd", rate=0.1)]
+    cells = [cell for cell in runner.plan().cells if cell.learning == LearnerSpec("gd", lr=0.1)]
     cell = replace(next(cell for cell in cells if cell.intervention is not None), plants=())
-    alone = replace(cell, learning=LearnerSpec("lcgd-clipped", rate=0.1))  # it learns from draws one by one
+    alone = replace(cell, learning=LearnerSpec("lcgd-clipped", lr=0.1))  # it learns from draws one by one
     found = [estimator.seconds(one) for one in (cell, alone)]
     assert found[0] is not None
     assert found[1] is not None

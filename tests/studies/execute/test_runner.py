@@ -144,7 +144,7 @@ def test_recorded_rates_come_from_the_model_card(fields: dict[str, Any], tmp_pat
     (model / "README.md").write_text("---\nlicense: mit\nrates:\n  moods: 0.25\n---\n# A model\n")
     study = Study.build(fields | {"models": [str(model)], "lr": "recorded"})
     plan = Runner(study, tmp_path / "run").plan()
-    assert {cell.learning.rate for cell in plan.cells if cell.learning.name == "gd"} == {0.25}
+    assert {cell.learning.lr for cell in plan.cells if cell.learning.name == "gd"} == {0.25}
     assert plan.rates == []
 
 

@@ -35,7 +35,7 @@ class Raises(Learner):
 @LEARNERS.register("makes-nan")
 class MakesNan(Learner):
     """Makes NaNs."""
-    needs_rate = True
+    needs_lr = True
     def learn(self, bench, lr, options):
         trace = bench.zero_shot
         return Learned(replace(trace, label_logprobs=torch.full_like(trace.label_logprobs, float("nan"))))

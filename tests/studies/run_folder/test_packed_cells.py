@@ -36,7 +36,7 @@ def made(place: str | Path) -> RunFolder:
         columns: list[Any] = [[f"q{i}", "ü"]]
         for metric, kind in (("accuracy", pa.float64()), ("late", pa.null() if i < 4 else pa.float64())):
             if i % 3 or metric == "accuracy":
-                column = QueryColumn(metric, LearnerSpec("gd", rate=0.1 * (i + 1)))
+                column = QueryColumn(metric, LearnerSpec("gd", lr=0.1 * (i + 1)))
                 fields.append(column.field(kind))
                 columns.append([None, None] if kind == pa.null() else [0.5 * i, float("nan")])
         queries = pa.table(columns, schema=pa.schema(fields)) if i != 5 else None

@@ -39,7 +39,7 @@ ENOUGH = 1e-4  # of the loss before the first step: so little left to gain shows
 
 
 class DistilledOptions(Options):
-    rate: float | None = Field(None, gt=0, description="Adam's rate; none given: the best of four")
+    lr: float | None = Field(None, gt=0, description="Adam's rate; none given: the best of four")
     fit: int = Field(64, ge=6, description="spare examples, a third of them held out to stop by")
     steps: int = Field(200, ge=1, description="at most")
     batch: int = Field(16, ge=1, description="examples a step")
@@ -57,32 +57,32 @@ class _Fitted(Learner[DistilledOptions]):
     loss: Loss
 
     def is_open(self, options: DistilledOptions) -> bool:
-        return options.rate is None
+        return options.lr is None
 
     def training(self, options: DistilledOptions) -> TrainingDemand:
         return TrainingDemand(adam=True, queries=options.batch)
 
     def choose(self, benches: Sequence[Bench], options: DistilledOptions) -> Choice:
         curve = [
-            {"rate": rate, "seed": bench.seed, HELD_OUT: self._fit(bench, options, rate)[1]}
+            {"lr": rate, "seed": bench.seed, HELD_OUT: self._fit(bench, options, rate)[1]}
             for bench in benches
             for rate in RATES
         ]
-        best = min(RATES, key=lambda rate: sum(row[HELD_OUT] for row in curve if row["rate"] == rate))
-        return Choice({"rate": best}, tuple(curve), options.fit, at_edge=best in (RATES[0], RATES[-1]))
+        best = min(RATES, key=lambda rate: sum(row[HELD_OUT] for row in curve if row["lr"] == rate))
+        return Choice({"lr": best}, tuple(curve), options.fit, at_edge=best in (RATES[0], RATES[-1]))
 
     def learn(self, bench: Bench, lr: float | None, options: DistilledOptions) -> Learned:
         options, choice = bench.chosen(self, options)
-        assert options.rate is not None
-        delta, _ = self._fit(bench, options, options.rate)
+        assert options.lr is not None
+        delta, _ = self._fit(bench, options, options.lr)
         return Learned(self.read(bench, delta, options), delta, choice=choice)
 
-    def _fit(self, bench: Bench, options: DistilledOptions, rate: float) -> tuple[Delta, float]:
-        key = (self.name, rate, options.fit, options.steps, options.batch)
-        return bench.once(key, lambda: fitted(bench, type(self).loss, options, rate))
+    def _fit(self, bench: Bench, options: DistilledOptions, lr: float) -> tuple[Delta, float]:
+        key = (self.name, lr, options.fit, options.steps, options.batch)
+        return bench.once(key, lambda: fitted(bench, type(self).loss, options, lr))
 
 
-def fitted(bench: Bench, loss: Loss, options: DistilledOptions, rate: float) -> tuple[Delta, float]:
+def fitted(bench: Bench, loss: Loss, options: DistilledOptions, lr: float) -> tuple[Delta, float]:
     """The change of keys and values with the lowest loss on the examples held out, and that loss.
 
     It is over after ``options.steps``, after `PATIENCE` looks without a gain, or when no more than `ENOUGH` is left.
@@ -102,7 +102,7 @@ def fitted(bench: Bench, loss: Loss, options: DistilledOptions, rate: float) -> 
             some = draw.choice(own, size=min(options.batch, len(own)), replace=False)
             with torch.enable_grad():
                 gradient, _ = weights.gradient(loss(model, asked, icl, zero, some.tolist()))
-            weights.move(adam.direction(gradient), -rate)
+            weights.move(adam.direction(gradient), -lr)
             if (step + 1) % CHECK == 0:
                 now = _value(loss, model, asked, icl, zero, out)
                 if now < least:

@@ -37,18 +37,18 @@ class GdAll(Learner[AllOptions]):
     colour = "@navy"
     options = AllOptions
     family = "gradient"
-    needs_rate = True
+    needs_lr = True
 
     def training(self, options: AllOptions) -> TrainingDemand:
         return TrainingDemand(everything=True)
 
     def learn(self, bench: Bench, lr: float | None, options: AllOptions) -> Learned:
         slots, common = self._slots(bench.model), DescentOptions(**options.model_dump())
-        return descend(bench, bench.lesson.training, self.rate(lr), common, gd_step, slots=slots)
+        return descend(bench, bench.lesson.training, self.given_lr(lr), common, gd_step, slots=slots)
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: AllOptions) -> LearnedDraws | None:
         slots, common = self._slots(benches[0].model), DescentOptions(**options.model_dump())
-        return descend_draws(benches, self.rate(lr), common, gd_step, slots=slots)
+        return descend_draws(benches, self.given_lr(lr), common, gd_step, slots=slots)
 
     def _slots(self, model: Model) -> list[Slot]:
         if is_low(model):

@@ -39,11 +39,11 @@ class LcgdClipped(Learner[ClippedOptions]):
     colour = "@orange"
     options = ClippedOptions
     family = "gradient"
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: ClippedOptions) -> Learned:
         clip = clipper(options.clip, options.threshold)
-        return descend_locally(bench, self.rate(lr), options, options.schedule, options.granularity, clip)
+        return descend_locally(bench, self.given_lr(lr), options, options.schedule, options.granularity, clip)
 
 
 def clipper(clip: Clip, threshold: float) -> Adjust:

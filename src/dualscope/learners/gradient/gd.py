@@ -25,13 +25,13 @@ class Gd(Learner[DescentOptions]):
     colour = "@blue"
     options = DescentOptions
     family = "gradient"
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
-        return descend(bench, bench.lesson.training, self.rate(lr), options, gd_step)
+        return descend(bench, bench.lesson.training, self.given_lr(lr), options, gd_step)
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: DescentOptions) -> LearnedDraws | None:
-        return descend_draws(benches, self.rate(lr), options, gd_step)
+        return descend_draws(benches, self.given_lr(lr), options, gd_step)
 
 
 @stepping

@@ -52,13 +52,13 @@ class Lcgd(Learner[LcgdOptions]):
     colour = "@vermilion"
     options = LcgdOptions
     family = "gradient"
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: LcgdOptions) -> Learned:
-        return descend_locally(bench, self.rate(lr), options, options.schedule, options.granularity)
+        return descend_locally(bench, self.given_lr(lr), options, options.schedule, options.granularity)
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: LcgdOptions) -> LearnedDraws | None:
-        return descend_locally_draws(benches, self.rate(lr), options, options.schedule, options.granularity)
+        return descend_locally_draws(benches, self.given_lr(lr), options, options.schedule, options.granularity)
 
 
 def descend_locally(

@@ -33,16 +33,16 @@ class GdLinearized(Learner[DescentOptions]):
     options = DescentOptions
     family = "gradient"
     can_be_planted = False  # its trace is of the linearised model
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: DescentOptions) -> Learned:
         training = bench.lesson.training
-        return descend(bench, training, self.rate(lr), options, linearized_step, tangent=True)
+        return descend(bench, training, self.given_lr(lr), options, linearized_step, tangent=True)
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: DescentOptions) -> LearnedDraws | None:
         if benches[0].model.device.type == "cuda":  # a step is recorded there, and made of two backward passes
             return None
-        return descend_draws(benches, self.rate(lr), options, linearized_step, tangent=True)
+        return descend_draws(benches, self.given_lr(lr), options, linearized_step, tangent=True)
 
     def read(self, bench: Bench, change: Change, options: DescentOptions, few: bool = False) -> Trace:
         assert isinstance(change, Delta), "what GD changes is weights"

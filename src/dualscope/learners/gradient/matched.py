@@ -28,15 +28,15 @@ class LcgdMatched(Learner[LocalOptions]):
     colour = "@purple"
     options = LocalOptions
     family = "gradient"
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:
-        rate = self.rate(lr)
+        rate = self.given_lr(lr)
         common = options.model_dump(include=set(DescentOptions.model_fields))
         return descend_locally(bench, rate, options, adjust=to_steps(bench.learned("gd", rate, **common).log, rate))
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: LocalOptions) -> LearnedDraws | None:
-        rate = self.rate(lr)
+        rate = self.given_lr(lr)
         common = DescentOptions(**options.model_dump(include=set(DescentOptions.model_fields)))
         run = descend_draws(benches, rate, common, gd_step, measures=True, reads=False)
         if run is None:
@@ -52,15 +52,15 @@ class GdMatched(Learner[LocalOptions]):
     colour = "@sky"
     options = LocalOptions
     family = "gradient"
-    needs_rate = True
+    needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: LocalOptions) -> Learned:
-        rate = self.rate(lr)
+        rate = self.given_lr(lr)
         adjust = to_steps(bench.learned("lcgd", rate, **options.model_dump()).log, rate)
         return descend(bench, bench.lesson.training, rate, options, gd_step, adjust)
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: LocalOptions) -> LearnedDraws | None:
-        rate = self.rate(lr)
+        rate = self.given_lr(lr)
         run = descend_locally_draws(benches, rate, options, measures=True, reads=False)
         if run is None:
             return None

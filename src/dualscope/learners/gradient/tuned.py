@@ -35,7 +35,7 @@ RATES = {"sgd": GRID, "adam": tuple(float(f"{rate / 10:.3g}") for rate in GRID i
 
 
 class TunedOptions(Options):
-    rate: float | None = Field(None, gt=0, description="learning rate; none given: chosen")
+    lr: float | None = Field(None, gt=0, description="learning rate; none given: chosen")
     epochs: int | None = Field(
         None, ge=1, le=MOST_EPOCHS, description="passes over the demonstrations; none given: chosen"
     )
@@ -87,7 +87,7 @@ class GdTuned(Learner[TunedOptions]):
 
     def learn(self, bench: Bench, lr: float | None, options: TunedOptions) -> Learned:
         options, choice = bench.chosen(self, options)
-        assert options.rate is not None
+        assert options.lr is not None
         assert options.epochs is not None
         assert options.loss is not None
         common = DescentOptions.model_validate({"epochs": options.epochs, "loss": options.loss})
@@ -95,7 +95,7 @@ class GdTuned(Learner[TunedOptions]):
         if options.parameters == "all":
             slots = [Whole(name) for name, _ in bench.model.hf.named_parameters()]
         adjust = Adam() if options.optimiser == "adam" else unchanged
-        learned = descend(bench, bench.lesson.training, options.rate, common, gd_step, adjust=adjust, slots=slots)
+        learned = descend(bench, bench.lesson.training, options.lr, common, gd_step, adjust=adjust, slots=slots)
         return replace(learned, choice=choice)
 
 
@@ -106,7 +106,7 @@ def _scored(bench: Bench, trace: Trace, candidate: dict[str, Any]) -> dict[str, 
 def _at_edge(best: Mapping[str, Any], options: TunedOptions) -> bool:
     """Whether a smaller or larger rate than any that was tried, or more epochs, might be better yet."""
     rates = RATES[best["optimiser"]]
-    return (options.rate is None and best["rate"] in (rates[0], rates[-1])) or (
+    return (options.lr is None and best["lr"] in (rates[0], rates[-1])) or (
         options.epochs is None and best["epochs"] == EPOCHS[-1]
     )
 
@@ -120,7 +120,7 @@ def candidates(model: Model, options: TunedOptions) -> list[dict[str, Any]]:
         parameters if options.parameters is None else (options.parameters,),
     )
     return [
-        {"rate": rate, "loss": loss, "parameters": which, "optimiser": optimiser}
+        {"lr": rate, "loss": loss, "parameters": which, "optimiser": optimiser}
         for optimiser, loss, which in found
-        for rate in (RATES[optimiser] if options.rate is None else (options.rate,))
+        for rate in (RATES[optimiser] if options.lr is None else (options.lr,))
     ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class ProbeOptions(Options):
     steps: int = Field(100, ge=1, description="full-batch steps")
-    rate: float = Field(1.0, gt=0, description="learning rate, on features whose mean squared norm is 1")
+    lr: float = Field(1.0, gt=0, description="learning rate, on features whose mean squared norm is 1")
     layer: int = Field(-1, ge=-1, description="the layer whose classifier gives the predictions; -1: the last")
 
 
@@ -49,7 +49,7 @@ class Probe(Learner[ProbeOptions]):
         )
         seen = bench.model.read(demonstrations)
         some = partial(
-            softmax_regression, labels=seen.labels, classes=len(lesson.answers), steps=options.steps, rate=options.rate
+            softmax_regression, labels=seen.labels, classes=len(lesson.answers), steps=options.steps, lr=options.lr
         )
         features, asked = seen.residual.transpose(0, 1), frozen.residual.transpose(0, 1)
         # Layers do not know of each other: those that are kept in a file are looked at one after the other.
@@ -65,7 +65,7 @@ class Probe(Learner[ProbeOptions]):
 
 @torch.no_grad()
 def softmax_regression(
-    features: Tensor, labels: Tensor, queries: Tensor, classes: int, steps: int, rate: float
+    features: Tensor, labels: Tensor, queries: Tensor, classes: int, steps: int, lr: float
 ) -> Tensor:
     """Log-probabilities of the queries, [layers, queries, classes], by GD from zero weights in each layer.
 
@@ -73,7 +73,7 @@ def softmax_regression(
     scaled by what the demonstrations show (mean, and mean squared norm 1), so that one rate suits every layer.
 
     >>> x = torch.tensor([[[1.0], [-1.0]]])
-    >>> softmax_regression(x, torch.tensor([0, 1]), x, classes=2, steps=50, rate=1.0).argmax(-1)
+    >>> softmax_regression(x, torch.tensor([0, 1]), x, classes=2, steps=50, lr=1.0).argmax(-1)
     tensor([[0, 1]])
     """
     mean = features.mean(1, keepdim=True)
@@ -85,6 +85,6 @@ def softmax_regression(
     target = F.one_hot(labels, classes).to(x.dtype)
     for _ in range(steps):
         error = ((x @ weight + bias).softmax(-1) - target) / x.shape[1]
-        weight -= rate * (x.mT @ error)
-        bias -= rate * error.sum(1, keepdim=True)
+        weight -= lr * (x.mT @ error)
+        bias -= lr * error.sum(1, keepdim=True)
     return (queries @ weight + bias).log_softmax(-1)

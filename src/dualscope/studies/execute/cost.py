@@ -109,7 +109,7 @@ class Estimator:
         queries = min(episode.queries, len(self._tasks[episode.task].evaluation))
         reading = 2.0 * queries * (tokens + self._label_tokens(episode.model.source, episode.task))
         training = 0.0
-        if cell.learning.rate is not None:
+        if cell.learning.lr is not None:
             training = TRAINED * episode.shots * tokens
         elif episode.shots:
             reading += 2.0 * episode.shots * tokens
