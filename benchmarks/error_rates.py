@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dualscope.core.estimate import Estimate
-from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec
+from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, CellSpec, LearnerSpec
 from dualscope.core.statistics import sign_test
 from dualscope.findings.answer import ALPHA, PRIMARY, SMALL
 from dualscope.findings.evidence import Evidence, EvidenceKey
-from dualscope.findings.stored import StoredCell
 from dualscope.findings.verdict import verdict
 from dualscope.report.reported_run import ReportedRun
 
@@ -160,8 +159,8 @@ def learned(seeds: int, queries: int, low: float, high: float, studies: int = 30
 def spread_of(place: str) -> list[tuple[str, Spread, int]]:
     """By model and task: how a difference of likenesses varies over seeds, queries and both."""
     source = ReportedRun(place)
-    cells = [cell for cell in source.cells if _is_wanted(cell)]
-    evidence = Evidence.collect([(cell.columns, source.run.queries(cell.id)) for cell in cells])
+    cells = {name: cell for name, cell in source.cells.items() if _is_wanted(cell)}
+    evidence = Evidence.collect([(cell, source.run.queries(name)) for name, cell in cells.items()])
     found = []
     for setting, made in evidence.items():
         for task in made.tasks:
@@ -170,7 +169,7 @@ def spread_of(place: str) -> list[tuple[str, Spread, int]]:
                 own, other = (EvidenceKey(task, "trained", who, "sim_aou") for who in (gd, gd.under("random-labels")))
                 left, right = made.pair(own, other)
                 if left.size:
-                    found.append((f"{setting.model} {task}", components(left - right), left.shape[1]))
+                    found.append((f"{setting.model.name} {task}", components(left - right), left.shape[1]))
     return found
 
 
@@ -184,9 +183,8 @@ def components(values: np.ndarray) -> Spread:
     return float(by_seed**0.5), float(by_query**0.5), float(both**0.5)
 
 
-def _is_wanted(cell: StoredCell) -> bool:
-    columns = cell.columns
-    return columns["variant"] == "trained" and columns["learner"] in ("gd", "gd/random-labels")
+def _is_wanted(cell: CellSpec) -> bool:
+    return cell.episode.model.variant == "trained" and cell.learning.written in ("gd", "gd/random-labels")
 
 
 def tables(studies: int) -> Iterator[str]:

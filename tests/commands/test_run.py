@@ -117,7 +117,7 @@ def test_the_report_is_of_the_last_run_where_rows_cannot_tell(
     assert said["10"] > 0
     assert cli(*asked, "--shots", "2").code == 0  # of the first two, neither is of the last run: the newer counts
     source = ReportedRun(tmp_path / "run")
-    rows = [row for cell in source.cells for row in source.table(cell.id).to_pylist() if row["metric"] == "accuracy"]
+    rows = [row for cell in source.cells for row in source.table(cell).to_pylist() if row["metric"] == "accuracy"]
     assert {row["n"] for row in rows if row["shots"] == 4} == {10}
     assert source.superseded == said["10"]
 

@@ -1,13 +1,13 @@
 """Evidence made for a purpose: levels with noise by seed and by query, and the cells of a small study."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.spec import LearnerSpec
+from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.findings.evidence import Evidence, EvidenceKey
 
@@ -19,6 +19,15 @@ def who(name: str, **options: object) -> LearnerSpec:
     """A learner, or a learner under a control as it is written."""
     name, _, control = name.partition("/")
     return LearnerSpec.of(name, options, control or None)  # type: ignore[arg-type]
+
+
+def setting(model: str, shots: int, **more: object) -> EpisodeSpec:
+    return EpisodeSpec.of_row({"model": model, "shots": shots, **more}).setting
+
+
+def collected(cells: Iterable[tuple[dict[str, Any], pa.Table]]) -> dict[EpisodeSpec, Evidence]:
+    """The evidence of cells that are told by their columns."""
+    return Evidence.collect([(CellSpec.of_row(columns), table) for columns, table in cells])
 
 
 def key(task: str, variant: str, learner: str | LearnerSpec, metric: str) -> EvidenceKey:

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.spec import LearnerSpec, Setting
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import verdict
-from tests.findings.made import NULL, cells, key, put, table
+from tests.findings.made import NULL, cells, collected, key, put, setting, table
 
 
 def test_evidence_from_cells() -> None:
-    found = Evidence.collect(cells())
-    assert set(found) == {Setting("tiny", 16), Setting("tiny", 4)}
-    sixteen, four = found[Setting("tiny", 16)], found[Setting("tiny", 4)]
+    found = collected(cells())
+    assert set(found) == {setting("tiny", 16), setting("tiny", 4)}
+    sixteen, four = found[setting("tiny", 16)], found[setting("tiny", 4)]
     labels = [learning.label for learning in sixteen.learnings("sst2")]
     assert labels == ["gd", "in-context", "lcgd[readout=attention]", "zero-shot"]
     assert [learning.lr for learning in four.learnings("sst2")] == [0.1, 0.3, None]
@@ -54,7 +54,7 @@ def test_flipped_labels_are_learned_where_they_are_followed(corrupt: str, icl: f
         for columns, _ in cells()
         if columns["learner"] in right
     ]
-    (evidence,) = Evidence.collect(found).values()
+    (evidence,) = collected(found).values()
     assert verdict(evidence)["sst2", "gd"].answer == answer
 
 
@@ -72,7 +72,7 @@ def test_pairs_align_by_seed_and_query() -> None:
 def test_zero_shot_counts_only_where_the_same_queries_are_asked() -> None:
     asked = [columns | {"queries_from": "mr"} for columns, _ in cells()]
     both = [*cells(), *((columns, table({}, 0.0)) for columns in asked)]
-    found = Evidence.collect(both)
-    assert Setting("tiny", 16, queries_from="mr") in found
-    (right,) = found[Setting("tiny", 16)].pair(key("sst2", "trained", "zero-shot", "correct"))
+    found = collected(both)
+    assert setting("tiny", 16, queries_from="mr") in found
+    (right,) = found[setting("tiny", 16)].pair(key("sst2", "trained", "zero-shot", "correct"))
     assert right.mean() == pytest.approx(0.5)

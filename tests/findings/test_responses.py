@@ -11,10 +11,11 @@ import pytest
 from benchmarks.response_rates import DRAWS, alike, pair_of, unrelated_weights, world
 
 from dualscope.core.response_products import ComparedPart, plant_name
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
+from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, Role
 from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
 from dualscope.results.opened_run import Run, run_study
+from tests.findings.made import setting
 
 GD, PROBE = LearnerSpec("gd", lr=1.0), LearnerSpec("probe")
 LEVEL_OF = tuple(level for level in LEVELS for _ in range(DRAWS // 2))
@@ -59,7 +60,7 @@ def responses(
 
 
 def judged(**how: Any) -> ResponseVerdict:
-    return verdict_of(Setting("model", 16), "trained", [responses(**how)], count=499)
+    return verdict_of(setting("model", 16), "trained", [responses(**how)], count=499)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_of_several_rates_the_headline_takes_the_one_whose_plant_is_found_best()
     other = responses(gd=0.95, plant=0.8)
     slow = replace(GD, lr=0.1)
     both.cells[slow] = other.cells[GD]
-    found = verdict_of(Setting("model", 16), "trained", [both, single], count=499)
+    found = verdict_of(setting("model", 16), "trained", [both, single], count=499)
     assert [answer.learner for answer in found.answers] == ["gd lr=1", "gd lr=0.1", "gd"]
     assert "on sst2" in found.headline
     assert "move partly as in-context learning's do on sst2" in found.headline
@@ -135,7 +136,7 @@ def test_of_several_rates_the_headline_takes_the_one_whose_plant_is_found_best()
 
 def test_where_reasons_differ_each_task_has_its_own() -> None:
     lost, few = responses(plant=0.3), replace_task(responses(seeds=2), "subj")
-    headline = verdict_of(Setting("model", 16), "trained", [lost, few], count=499).headline
+    headline = verdict_of(setting("model", 16), "trained", [lost, few], count=499).headline
     assert "cannot be told (sst2: planted in the model, the learner is not found again" in headline
     assert "subj: 2 seeds cannot decide" in headline
 
@@ -143,7 +144,7 @@ def test_where_reasons_differ_each_task_has_its_own() -> None:
 def test_holm_counts_tasks_and_hypotheses() -> None:
     one = judged(gd=0.5).answers[0]
     tasks = [replace_task(responses(gd=0.5), str(i)) for i in range(4)]
-    many = verdict_of(Setting("model", 16), "trained", tasks, count=499).answers[0]
+    many = verdict_of(setting("model", 16), "trained", tasks, count=499).answers[0]
     assert many.p_holm == pytest.approx(min(1.0, 4 * one.p))
 
 

@@ -1,7 +1,6 @@
 """A run in a few numbers: shares are ratios of sums over seeds, and every seed's value is kept."""
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import pytest
 
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS, SummaryRow
-from dualscope.core.spec import Setting
-from dualscope.findings.stored import StoredCell
+from dualscope.core.spec import CellSpec, EpisodeSpec
 from dualscope.findings.summary import recalled, summarise
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -25,9 +23,9 @@ BASE = {
 def summary_of(folder: Path, wholes: list[float], lefts: list[float], order: int = 0) -> list[SummaryRow]:
     """Of a run with one cell a seed, each of two queries that have the same K."""
     run = RunFolder.create(folder)
-    cells = []
+    cells = {}
     for seed, (whole, left) in enumerate(zip(wholes, lefts, strict=True)):
-        columns: Any = {**asdict(Setting("tiny")), **BASE, "seed": seed, "order": order}
+        columns: Any = {**EpisodeSpec.of_row(BASE).columns, **BASE, "seed": seed, "order": order}
         share = 1 - left / whole if whole >= 0.02 else math.nan
         numbers = {"explained": share, "kl_icl": left, "kl_icl_zero_shot": whole, "accuracy": left}
         rows: Any = [
@@ -39,9 +37,9 @@ def summary_of(folder: Path, wholes: list[float], lefts: list[float], order: int
         fields = [pa.field("query", pa.string()), *(QueryColumn(name).field(pa.float64()) for name in made)]
         table = pa.table([["a", "b"], *made.values()], schema=pa.schema(fields))
         run.store(f"{seed:020x}", rows, table)
-        cells.append(StoredCell(f"{seed:020x}", columns, "in-context"))
+        cells[f"{seed:020x}"] = CellSpec.of_row(columns, "in-context")
     found = summarise(run, cells)
-    assert repr(recalled(run, [cell.id for cell in cells])) == repr(found)
+    assert repr(recalled(run, cells)) == repr(found)
     return found
 
 

@@ -9,7 +9,7 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import Verdict, verdict
-from tests.findings.made import QUERIES, evidence, key, put, table, who
+from tests.findings.made import QUERIES, collected, evidence, key, put, table, who
 
 
 def only(found: Verdict) -> tuple[str, str]:
@@ -90,7 +90,7 @@ def test_controls_of_several_rates_decide_too() -> None:
                 "options": "{}",
             }
             cells.append((columns | {"shots": 4}, table({"sim_aou": level}, 1.0)))
-    (made,) = Evidence.collect(cells).values()
+    (made,) = collected(cells).values()
     found = verdict(made)
     assert {answer.learner for answer in found.answers} == {"gd lr=0.1", "gd lr=0.3"}
     assert all([c.control for c in answer.comparisons] == ["random-update"] for answer in found.answers)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.rows import COLUMNS
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting, under_control
+from dualscope.core.spec import IN_CONTEXT, EpisodeSpec, LearnerSpec, under_control
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -63,7 +62,7 @@ def make_run(
 
     def store(columns: dict[str, Any], rows: list[dict[str, Any]], table: dict[str, Any]) -> None:
         nonlocal number
-        empty = dict.fromkeys(COLUMNS) | {"corrupt": "both", "options": "{}", "order": 0} | asdict(Setting(model))
+        empty = dict.fromkeys(COLUMNS) | {"options": "{}"} | EpisodeSpec.of_row({"model": model}).columns
         number += 1
         cell = f"{first:02x}{number:018x}"
         name, _, control = columns["learner"].partition("/")

@@ -74,7 +74,7 @@ def test_zero_shot_is_there_whatever_the_demonstrations_options(tmp_path: Path) 
     (subject,) = Data([make_run(tmp_path / "run", settings=shown)]).subjects
     assert subject.learners[:3] == ["zero-shot", "in-context", "gd"]
     assert subject.get("sst2", "zero-shot", "accuracy") is not None
-    assert {cell.columns["learner"] for cell in subject.cells} >= {"zero-shot", "in-context", "gd"}
+    assert {cell.learning.name for cell in subject.cells.values()} >= {"zero-shot", "in-context", "gd"}
 
 
 def test_best_is_marked_and_ties_are_ties(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_several_rates_leave_one_in_the_other_charts(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], rates=[0.1, 1.0])
     subject = Data([run]).subjects[0]
     assert subject.several_rates
-    assert {cell.columns["lr"] for cell in subject.cells if cell.columns["learner"] == "gd"} == {0.1}
+    assert {cell.learning.lr for cell in subject.cells.values() if cell.learning.name == "gd"} == {0.1}
 
 
 def test_learners_under_test_are_no_controls(plain_run: Path) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualscope.core.errors import InputError
-from dualscope.core.spec import Setting
+from dualscope.core.spec import EpisodeSpec
 
 T = TypeVar("T")
 WIDE = 110
@@ -29,7 +29,7 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
 
     lost: list[Exception] = []
     every = stored_cells(result.run, result.whole)
-    stored = [cell for cell in every if not cell.is_response]
+    stored = {name: cell for name, cell in every.items() if not cell.is_response}
     responses = _kept(lambda keep: response_verdicts(result.run, every, keep), lost)
     rows = _kept(lambda keep: summarise(result.run, stored, keep), lost)
     answers = _kept(lambda keep: verdicts(result.run, stored, keep), lost)
@@ -60,9 +60,9 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
     for found in responses:
         show_response(console, found)
     for answer in answers:
-        setting = Setting.of(answer["setting"])
+        setting = EpisodeSpec.of_row(answer["setting"])
         console.print(
-            f"[bold]verdict[/bold] on {escape(setting.model)}, {escape(setting.in_words)}: "
+            f"[bold]verdict[/bold] on {escape(setting.model.name)}, {escape(setting.in_words)}: "
             f"[bold]{escape(answer['headline'])}[/bold]"
         )
         for sentence in answer["sentences"]:
@@ -90,10 +90,10 @@ def show_response(console: Console, verdict: Mapping[str, Any]) -> None:
     """The answer in words, and a small table: every hypothesis on every task, beside its scale."""
     from rich.table import Table
 
-    setting = Setting.of(verdict["setting"])
+    setting = EpisodeSpec.of_row(verdict["setting"])
     variant = "" if verdict["variant"] == "trained" else f", {verdict['variant']}"
     console.print(
-        f"[bold]{escape(setting.model)}[/bold]{variant}, {escape(setting.in_words)}: "
+        f"[bold]{escape(setting.model.name)}[/bold]{variant}, {escape(setting.in_words)}: "
         f"[bold]{escape(verdict['headline'])}[/bold]"
     )
     table = Table("task", "learner", "part", "answer", "response", "if it were", "ICL reordered", "seeds", box=None)
@@ -149,13 +149,13 @@ def _cut_short(result: Any) -> list[str]:
 
 def _unclipped(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A clip that never bites is no clip: its learner is the plain one under another name."""
-    from dualscope.core.rows import learning_of
+    from dualscope.core.spec import LearnerSpec
     from dualscope.findings.summary import ALL_TASKS
 
     tasks: dict[str, list[str]] = {}
     for row in rows:
         if row["metric"] == "clipped_steps" and row["value"] == 0 and row["task"] != ALL_TASKS:
-            name = learning_of(row).label
+            name = LearnerSpec.of_row(row).label
             tasks.setdefault(f"{name}, {row['variant']}", []).append(f"{row['task']} (lr {row['lr']:g})")
     return [f"{name}: no step was clipped on {', '.join(found)}" for name, found in tasks.items()]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import (
     Control,
     Corrupt,
@@ -38,47 +36,42 @@ class MetricRow(TypedDict):
     """Of an intervention's draws; None: all."""
 
 
-class SummaryColumns(TypedDict):
-    """Which cells a row of a summary is over: all but their draws (seed, order, the weights' draw)."""
+class CellColumns(TypedDict):
+    """Which cell a row belongs to; of a summary, which cells: all but their draws (seed, order, the weights' draw)."""
 
     model: str
     variant: Variant
+    init_seed: NotRequired[int | None]
+    dtype: Precision
     task: str
+    seed: NotRequired[int]
+    order: NotRequired[int]
     shots: int
+    shots_used: NotRequired[int | None]
     learner: str
     control: Control | None
     role: Role
+    family: Family | None
     lr: float | None
+    options: str
     demo_labels: DemoLabels
     corrupt: Corrupt
+    balanced: bool
     queries_from: str | None
-    options: str
-    dtype: Precision
     read_at: ReadAt
     chat: bool
-    balanced: bool
     gd_demonstrations: GdDemonstrations
     gd_order: GdOrder
     subset: Subset
     intervention: str | None
-    family: Family | None
-
-
-class CellColumns(SummaryColumns):
-    """Which cell a row belongs to."""
-
-    init_seed: int | None
-    seed: int
-    order: int
-    shots_used: int | None
 
 
 class Row(CellColumns, MetricRow):
     """A row of a run."""
 
 
-class SummaryRow(SummaryColumns):
-    """A row of a summary: a metric over seeds and queries."""
+class SummaryRow(CellColumns):
+    """A row of a summary: a metric over seeds and queries. The columns of single draws are not there."""
 
     metric: str
     reference: str | None
@@ -106,24 +99,10 @@ class ExperimentRow(TypedDict):
     n: int
 
 
-CELL_COLUMNS = (
-    *("model", "variant", "init_seed", "dtype", "task", "seed", "order", "shots", "shots_used", "learner", "control"),
-    *("role", "family", "lr", "options", "demo_labels", "corrupt", "balanced", "queries_from", "read_at", "chat"),
-    *("gd_demonstrations", "gd_order", "subset", "intervention"),
-)
+CELL_COLUMNS = tuple(CellColumns.__annotations__)
 """In the order of the files."""
 COLUMNS = (*CELL_COLUMNS, *MetricRow.__annotations__)
-SUMMARY_KEYS = tuple(SummaryColumns.__annotations__)
-SUMMARY_COLUMNS = tuple(SummaryRow.__annotations__)
+OF_A_DRAW = ("init_seed", "seed", "order", "shots_used")
+SUMMARY_KEYS = tuple(name for name in CELL_COLUMNS if name not in OF_A_DRAW)
+SUMMARY_COLUMNS = (*SUMMARY_KEYS, *(name for name in SummaryRow.__annotations__ if name not in CELL_COLUMNS))
 EXPERIMENT_COLUMNS = tuple(ExperimentRow.__annotations__)
-
-
-def learning_of(columns: Mapping[str, Any]) -> LearnerSpec:
-    """The learner that a row is of.
-
-    >>> learning_of({"learner": "lcgd/redraw", "control": "redraw", "lr": 0.1, "options": '{"draw":2}'})
-    LearnerSpec(name='lcgd', control='redraw', options='{"draw":2}', lr=0.1)
-    """
-    control = columns["control"]
-    name = columns["learner"] if control is None else columns["learner"].removesuffix(f"/{control}")
-    return LearnerSpec(name, control, columns["options"] or "{}", columns.get("lr"))

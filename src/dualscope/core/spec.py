@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
 from dualscope.core.canonical import canonical, fingerprint
 from dualscope.core.words import (
@@ -100,6 +100,17 @@ class LearnerSpec:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LearnerSpec:
         return cls.of(facts["learner"], facts["options"], facts["control"], facts["lr"])
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> LearnerSpec:
+        """The learner that a row is of.
+
+        >>> LearnerSpec.of_row({"learner": "lcgd/redraw", "control": "redraw", "lr": 0.1, "options": '{"draw":2}'})
+        LearnerSpec(name='lcgd', control='redraw', options='{"draw":2}', lr=0.1)
+        """
+        control = row["control"]
+        name = row["learner"] if control is None else row["learner"].removesuffix(f"/{control}")
+        return cls(name, control, row["options"] or "{}", row.get("lr"))
 
 
 ZERO_SHOT, IN_CONTEXT = LearnerSpec("zero-shot"), LearnerSpec("in-context")
@@ -223,22 +234,93 @@ class EpisodeSpec:
     chat: bool = False
     queries_from: tuple[str, str] | None = None
     """Name and data hash of the task that the queries are of, where that is another one."""
+    subset: Subset = "all"
+    """Which queries metrics of attention are over."""
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> EpisodeSpec:
+        """That of a row, or of what rows have in common, as far as columns tell; what is not said is as usual."""
+        kept = {field.name for field in fields(cls)} - {"model", "queries_from"}
+        own: dict[str, Any] = {name: row[name] for name in kept if row.get(name) is not None}
+        of_model = {name: row[name] for name in ("variant", "init_seed", "dtype") if row.get(name) is not None}
+        asked = row.get("queries_from")
+        own |= {"model": ModelSpec(row["model"], "", **of_model, called=row["model"])}
+        own |= {"queries_from": None if asked is None else (asked, "")}
+        return cls(**{"task": "", "data": "", "seed": 0, **own})
 
     @property
     def facts(self) -> dict[str, Any]:
         # The data's hash knows of the chat.
-        own = {name: value for name, value in _own(self).items() if name != "chat"}
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("model", "chat")}
         return {**own, "model": self.model.facts}
 
     @property
     def key(self) -> str:
         return fingerprint(self.facts)
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Of its rows, in the order of the files."""
+        own = {**vars(self), **vars(self.model), "model": self.model.name}
+        own["queries_from"] = None if self.queries_from is None else self.queries_from[0]
+        return {name: own[name] for name in EPISODE_COLUMNS}
 
-T = TypeVar("T", EpisodeSpec, "Setting")
+    @property
+    def setting(self) -> EpisodeSpec:
+        """What the cells of one verdict have in common: the model, how it is read, how demonstrations are shown.
+
+        >>> EpisodeSpec(ModelSpec("tiny", "1f"), "sst2", "c0", seed=3, shots=16).setting.in_words
+        '16 shots'
+        """
+        asked = None if self.queries_from is None else (self.queries_from[0], "")
+        model = ModelSpec(self.model.name, "", dtype=self.model.dtype, called=self.model.name)
+        return replace(self, model=model, task="", data="", seed=0, order=0, queries=0, queries_from=asked)
+
+    @property
+    def setting_columns(self) -> dict[str, Any]:
+        """Plain data that `of_row` makes the setting of again."""
+        own = ("variant", "init_seed", "task", "seed", "order")
+        return {name: value for name, value in self.setting.columns.items() if name not in own}
+
+    @property
+    def reading(self) -> EpisodeSpec:
+        """The setting whatever the demonstrations' number and labels: one model in one page's charts."""
+        return replace(self.setting, shots=0, demo_labels="gold", corrupt="both", queries_from=None)
+
+    def is_within(self, setting: EpisodeSpec, role: Role) -> bool:
+        """Whether a learner of this episode is of a setting; zero-shot is of all in which it is asked the same."""
+        if role == "baseline":
+            return without_demonstrations(self.setting) == without_demonstrations(setting)
+        return self.setting == setting
+
+    @property
+    def flipped(self) -> tuple[str, ...]:
+        """Whose demonstrations have flipped labels: `icl`, `gd`."""
+        if self.demo_labels != "flipped":
+            return ()
+        return ("icl", "gd") if self.corrupt == "both" else (self.corrupt,)
+
+    @property
+    def in_words(self) -> str:
+        """The demonstrations, for people: ``16 shots, flipped labels``."""
+        labels = "" if self.demo_labels == "gold" else f", {self.demo_labels} labels"
+        asked = "" if self.queries_from is None else f", asked about {self.queries_from[0]}"
+        return f"{self.shots} shots{labels}{asked}"
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """How the model is read and taught, as far as that is not as usual."""
+        usual = EpisodeSpec(ModelSpec(self.model.name, ""), "", "", 0).reading.setting_columns
+        return {name: value for name, value in self.reading.setting_columns.items() if value != usual[name]}
 
 
-def without_demonstrations(spec: T) -> T:
+EPISODE_COLUMNS = (
+    *("model", "variant", "init_seed", "dtype", "task", "seed", "order", "shots", "demo_labels", "corrupt", "balanced"),
+    *("queries_from", "read_at", "chat", "gd_demonstrations", "gd_order", "subset"),
+)
+
+
+def without_demonstrations(spec: EpisodeSpec) -> EpisodeSpec:
     """What zero-shot is asked: the same for all shots, orders and labels, because it sees no demonstrations.
 
     Abstract labels stay: they are the queries' labels too.
@@ -248,68 +330,6 @@ def without_demonstrations(spec: T) -> T:
     if spec.demo_labels == "abstract":
         plain["demo_labels"] = "abstract"
     return replace(spec, **plain)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What the cells of one verdict have in common: the model, how it is read, and how the demonstrations are shown.
-
-    >>> Setting("tiny", 16).holds({"model": "tiny", "shots": 16, "role": "hypothesis"})
-    True
-    >>> flipped = Setting("tiny", 16, "flipped")
-    >>> flipped.holds({"model": "tiny", "shots": 0, "role": "baseline"}), flipped.flipped
-    (True, ('icl', 'gd'))
-    """
-
-    model: str
-    shots: int | None = None
-    demo_labels: DemoLabels = "gold"
-    corrupt: Corrupt = "both"
-    queries_from: str | None = None
-    """Another task that the queries are of."""
-    dtype: Precision = "float32"
-    read_at: ReadAt = "prompt-end"
-    chat: bool = False
-    balanced: bool = False
-    gd_demonstrations: GdDemonstrations = "same"
-    gd_order: GdOrder = "same"
-    subset: Subset = "all"
-
-    @classmethod
-    def of(cls, columns: Mapping[str, Any]) -> Setting:
-        """That of a row; what is not said is as usual."""
-        return cls(**{field.name: columns[field.name] for field in fields(cls) if columns.get(field.name) is not None})
-
-    @property
-    def flipped(self) -> tuple[str, ...]:
-        """Whose demonstrations had flipped labels: `icl`, `gd`."""
-        if self.demo_labels != "flipped":
-            return ()
-        return ("icl", "gd") if self.corrupt == "both" else (self.corrupt,)
-
-    @property
-    def reading(self) -> Setting:
-        """The same whatever the demonstrations' number and labels: one model in one page's charts."""
-        return replace(self, shots=None, demo_labels="gold", corrupt="both", queries_from=None)
-
-    @property
-    def in_words(self) -> str:
-        """The demonstrations, for people: ``16 shots, flipped labels``."""
-        labels = "" if self.demo_labels == "gold" else f", {self.demo_labels} labels"
-        return f"{self.shots} shots{labels}" + (f", asked about {self.queries_from}" if self.queries_from else "")
-
-    @property
-    def unusual(self) -> dict[str, Any]:
-        """How the model is read and taught, as far as that is not as usual."""
-        kept = {field.name: getattr(self.reading, field.name) for field in fields(self)}
-        return {name: value for name, value in kept.items() if name != "model" and value != getattr(Setting, name)}
-
-    def holds(self, columns: Mapping[str, Any]) -> bool:
-        """Whether a row is of this setting; one of zero-shot is of all in which it is asked the same."""
-        other = Setting.of(columns)
-        if columns["role"] == "baseline":
-            return without_demonstrations(other) == without_demonstrations(self)
-        return other == self
 
 
 @dataclass(frozen=True)
@@ -332,7 +352,6 @@ class CellSpec:
     beside: tuple[LearnerSpec, ...] = ()
     """Other learners that its metrics need: null contexts, the other gradient learner of ``alpha``."""
     metrics: tuple[str, ...] | None = None
-    subset: Subset = "all"
     per_head: bool = False
     per_query: bool = False
     code: str = ""
@@ -356,36 +375,41 @@ class CellSpec:
     def facts(self) -> dict[str, Any]:
         return {**asdict(self), "episode": None}
 
-    def columns(self, shots_used: int | None) -> CellColumns:
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], reference: str | None = None) -> CellSpec:
+        """That of a row, as far as columns tell; ``reference`` is the label of what the cell is compared with."""
+        kind = row.get("intervention")
+        return cls(
+            EpisodeSpec.of_row(row),
+            LearnerSpec.of_row(row),
+            row["role"],
+            None if reference is None else LearnerSpec(reference),
+            family=row.get("family"),
+            intervention=None if kind is None else InterventionSpec(kind, 0),
+        )
+
+    @property
+    def is_response(self) -> bool:
+        """Whether it is about a learner's response to an intervention, and not about the change as a whole."""
+        return self.intervention is not None
+
+    def is_within(self, setting: EpisodeSpec) -> bool:
+        return self.episode.is_within(setting, self.role)
+
+    def columns(self, shots_used: int | None = None) -> CellColumns:
         """The columns that say which cell a row belongs to."""
-        episode, model = self.episode, self.episode.model
-        return {
-            "model": model.name,
-            "variant": model.variant,
-            "init_seed": model.init_seed,
-            "task": episode.task,
-            "seed": episode.seed,
-            "order": episode.order,
-            "shots": episode.shots,
+        found = {
+            **self.episode.columns,
             "shots_used": 0 if self.role == "baseline" else shots_used,
             "learner": self.learning.written,
             "control": self.learning.control,
             "role": self.role,
-            "lr": self.learning.lr,
-            "demo_labels": episode.demo_labels,
-            "corrupt": episode.corrupt,
-            "queries_from": None if episode.queries_from is None else episode.queries_from[0],
-            "options": self.learning.options,
-            "dtype": model.dtype,
-            "read_at": episode.read_at,
-            "chat": episode.chat,
-            "balanced": episode.balanced,
-            "gd_demonstrations": episode.gd_demonstrations,
-            "gd_order": episode.gd_order,
-            "subset": self.subset,
-            "intervention": None if self.intervention is None else self.intervention.kind,
             "family": self.family,
+            "lr": self.learning.lr,
+            "options": self.learning.options,
+            "intervention": None if self.intervention is None else self.intervention.kind,
         }
+        return cast("CellColumns", found)
 
     def __str__(self) -> str:
         episode, lr = self.episode, "" if self.learning.lr is None else f" lr {self.learning.lr:g}"
@@ -398,8 +422,3 @@ class CellSpec:
             f"{episode.model.name} {episode.model.variant}{init} · {episode.task} seed {episode.seed}{order} "
             f"{episode.shots} shots{labels} · {self.learning.label}{lr}{response}"
         )
-
-
-def _own(thing: Any) -> Mapping[str, Any]:
-    """A dataclass's fields less the nested model."""
-    return {field.name: getattr(thing, field.name) for field in fields(thing) if field.name != "model"}

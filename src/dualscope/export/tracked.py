@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.errors import InputError
-from dualscope.core.rows import SUMMARY_KEYS, SummaryRow, learning_of
-from dualscope.core.spec import LearnerSpec, Setting
+from dualscope.core.rows import SUMMARY_KEYS, SummaryRow
+from dualscope.core.spec import EpisodeSpec, LearnerSpec
 from dualscope.export.names import Curve, metric_name
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report import write_report
@@ -63,9 +63,8 @@ def tracked_study(place: str | Path, scratch: Path) -> TrackedStudy:
         raise InputError(f"{place}: a regression experiment, and only studies can be exported")
     answers = _answers(source.verdicts)
     members: dict[tuple[Any, ...], list[str]] = {}
-    for cell in source.cells:
-        members.setdefault(_key(cell.columns), []).append(cell.id)
-    references = {cell.id: cell.reference for cell in source.cells}
+    for name, cell in source.cells.items():
+        members.setdefault(_key(cell.columns()), []).append(name)
     totals: dict[tuple[Any, ...], list[SummaryRow]] = {}
     for row in source.summary:
         if row["task"] != ALL_TASKS:
@@ -75,7 +74,8 @@ def tracked_study(place: str | Path, scratch: Path) -> TrackedStudy:
     for key, cells in members.items():
         columns = dict(zip(SUMMARY_KEYS, key, strict=True))
         rows = totals.get(key, [])
-        own = references[cells[0]]
+        against = source.cells[cells[0]].reference
+        own = None if against is None else against.label
         by_layer, by_step = _curves(pa.concat_tables([source.table(cell) for cell in cells]), own)
         runs.append(
             Tracked(
@@ -91,13 +91,13 @@ def tracked_study(place: str | Path, scratch: Path) -> TrackedStudy:
     headlines = dict.fromkeys(found["headline"] for found in source.verdicts)
     about = {name: value for name in ("dualscope", "device") if isinstance(value := source.provenance.get(name), str)}
     return TrackedStudy(
-        fingerprint(sorted(references)),
+        fingerprint(sorted(source.cells)),
         str(place),
         source.name,
         " ".join(headlines) or "No answer: no learner was compared with in-context learning.",
         {
-            "models": _listed(cell.columns["model"] for cell in source.cells),
-            "tasks": _listed(cell.columns["task"] for cell in source.cells),
+            "models": _listed(cell.episode.model.name for cell in source.cells.values()),
+            "tasks": _listed(cell.episode.task for cell in source.cells.values()),
             **about,
         },
         tuple(runs),
@@ -117,7 +117,7 @@ def _listed(names: Iterable[str]) -> str:
 def _name(columns: Mapping[str, Any], several: bool) -> str:
     """What a person picks a run by: the learner, the task, and whatever is not as usual."""
     parts = [columns["model"]] if several else []
-    parts += [learning_of(columns).label, columns["task"]]
+    parts += [LearnerSpec.of_row(columns).label, columns["task"]]
     parts += [columns["variant"]] if columns["variant"] != "trained" else []
     parts += [f"{columns['shots']} shots"]
     parts += [columns["demo_labels"]] if columns["demo_labels"] != "gold" else []
@@ -165,15 +165,15 @@ def _curves(table: pa.Table, own: str | None) -> tuple[dict[str, Curve], dict[st
     return layers, steps
 
 
-def _asked(columns: Mapping[str, Any]) -> tuple[Setting, str, LearnerSpec]:
+def _asked(columns: Mapping[str, Any]) -> tuple[EpisodeSpec, str, LearnerSpec]:
     """Which answer of a verdict is about a learner."""
-    return Setting.of(columns), columns["task"], learning_of(columns)
+    return EpisodeSpec.of_row(columns).setting, columns["task"], LearnerSpec.of_row(columns)
 
 
-def _answers(verdicts: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str, LearnerSpec], str]:
+def _answers(verdicts: Sequence[Mapping[str, Any]]) -> dict[tuple[EpisodeSpec, str, LearnerSpec], str]:
     found = {}
     for verdict in verdicts:
-        setting = Setting.of(verdict["setting"])
+        setting = EpisodeSpec.of_row(verdict["setting"]).setting
         for answer in verdict["answers"]:
             found[setting, answer["task"], LearnerSpec.from_facts(answer["learning"])] = answer["answer"]
     return found

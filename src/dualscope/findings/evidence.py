@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.core.estimate import Estimate
 from dualscope.core.query_columns import QueryColumn
-from dualscope.core.rows import learning_of
 from dualscope.core.shares import SHARES
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
+from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.statistics import ratio
 from dualscope.core.words import Role
 
@@ -132,28 +131,28 @@ class Evidence:
         return [np.array([row(by[seed]) for seed in seeds]) for by in found]
 
     @classmethod
-    def collect(cls, cells: Iterable[tuple[Mapping[str, Any], pa.Table]]) -> dict[Setting, Evidence]:
-        """Evidence by setting, from pairs of (a cell's columns, its table of queries).
+    def collect(cls, cells: Iterable[tuple[CellSpec, pa.Table]]) -> dict[EpisodeSpec, Evidence]:
+        """Evidence by setting, from cells and their tables of queries.
 
         Zero-shot sees no demonstrations, so its cells count in every setting of its model with the same queries.
         """
-        pairs = [(columns, table) for columns, table in cells]
-        settings = sorted({Setting.of(c) for c, _ in pairs if c["role"] != "baseline"}, key=repr)
+        pairs = list(cells)
+        settings = sorted({cell.episode.setting for cell, _ in pairs if cell.role != "baseline"}, key=repr)
         found = {setting: cls(flipped=setting.flipped) for setting in settings}
-        for columns, table in pairs:
+        for cell, table in pairs:
             for setting in settings:
-                if setting.holds(columns):
-                    found[setting].add_table(columns, table)
+                if cell.is_within(setting):
+                    found[setting].add_table(cell, table)
         return found
 
-    def add_table(self, cell: Mapping[str, Any], table: pa.Table) -> None:
+    def add_table(self, cell: CellSpec, table: pa.Table) -> None:
         """What a cell's table of queries says."""
         if "query" not in table.column_names:
             raise InputError(
                 f"a table of queries needs the column 'query'; found {', '.join(table.column_names) or 'none'}"
             )
-        task, variant, seed, learning = cell["task"], cell["variant"], int(cell["seed"]), learning_of(cell)
-        self.roles[learning] = cell["role"]
+        task, variant, seed, learning = cell.episode.task, cell.episode.model.variant, cell.episode.seed, cell.learning
+        self.roles[learning] = cell.role
         queries = table["query"].to_pylist()
         for place, described in enumerate(table.schema):
             column = QueryColumn.of(described)

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dualscope.core.rows import SummaryRow, learning_of
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
+from dualscope.core.rows import SummaryRow
+from dualscope.core.spec import IN_CONTEXT, EpisodeSpec, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control
 from dualscope.findings.answer import each_text
 from dualscope.findings.summary import ALL_TASKS
@@ -136,17 +136,17 @@ def rankings(rows: Iterable[SummaryRow]) -> list[Ranking]:
 
 def sentences(rows: Iterable[SummaryRow]) -> list[str]:
     """For every model and setting in which hypotheses stand side by side: which one explains most of each task."""
-    settings: dict[Setting, list[SummaryRow]] = {}
+    settings: dict[EpisodeSpec, list[SummaryRow]] = {}
     for row in rows:
         if row["role"] != "baseline" and row["task"] != ALL_TASKS:
-            settings.setdefault(Setting.of(row), []).append(row)
+            settings.setdefault(EpisodeSpec.of_row(row).setting, []).append(row)
     found = []
     for setting, own in settings.items():
         ranked = [ranking for ranking in rankings(own) if len(ranking.hypotheses) > 1]
         if ranked:
             best = "; ".join(ranking.in_short() for ranking in ranked)
             found.append(
-                f"What explains most of in-context learning in {setting.model}, {setting.shots} shots: {best}."
+                f"What explains most of in-context learning in {setting.model.name}, {setting.shots} shots: {best}."
             )
     return found
 
@@ -156,7 +156,7 @@ def _ranking(task: str, rows: Sequence[SummaryRow]) -> Ranking | None:
     beside: dict[LearnerSpec, dict[str, SummaryRow]] = {}
     roles: dict[LearnerSpec, str] = {}
     for row in rows:
-        learning = learning_of(row)
+        learning = LearnerSpec.of_row(row)
         roles[learning] = str(row["role"])
         if row["metric"] == "explained" and row["reference"] == IN_CONTEXT.label:
             shares[learning] = row

@@ -12,8 +12,8 @@ import numpy as np
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.response_products import OWN, ComparedPart, Part, parts_of, plant_name, weighted
-from dualscope.core.rows import Row, learning_of
-from dualscope.core.spec import IN_CONTEXT, PLAIN, LearnerSpec, Setting
+from dualscope.core.rows import Row
+from dualscope.core.spec import IN_CONTEXT, PLAIN, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.statistics import holm
 from dualscope.core.words import Family, Level, Role
 from dualscope.findings.response_rule import (
@@ -30,7 +30,6 @@ from dualscope.findings.response_rule import (
 )
 from dualscope.findings.response_test import REPAIRINGS, EpisodePair, RepairingTest, repairing_test
 from dualscope.findings.response_words import headline, sentence
-from dualscope.findings.stored import StoredCell
 from dualscope.studies.run_folder.storage import RunFolder
 
 FILE = "response.json"
@@ -121,7 +120,7 @@ class ResponseAnswer:
 class ResponseVerdict:
     """The answers of one model and setting."""
 
-    setting: Setting
+    setting: EpisodeSpec
     variant: str
     answers: tuple[ResponseAnswer, ...]
     confusion: tuple[tuple[str, str, str, str, float], ...]
@@ -136,7 +135,7 @@ class ResponseVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        found = asdict(self)
+        found = asdict(self) | {"setting": self.setting.setting_columns}
         found["answers"] = [
             {**plain, "learning": answer.learning.facts, "seeds": answer.seeds, "sentence": sentence(answer)}
             for answer, plain in zip(self.answers, found["answers"], strict=True)
@@ -144,26 +143,25 @@ class ResponseVerdict:
         return found | {"headline": self.headline}
 
 
-def response_verdicts(run: RunFolder, cells: Sequence[StoredCell], keep: bool = True) -> list[dict[str, Any]]:
+def response_verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool = True) -> list[dict[str, Any]]:
     """For each model, variant and setting: the sentence and the answers in full.
 
     What is stored is taken where it is of the same cells; with ``keep`` what is reached anew is stored.
     """
-    judged = [cell for cell in cells if cell.columns["intervention"] == JUDGED]
+    judged = {name: cell for name, cell in cells.items() if cell.intervention and cell.intervention.kind == JUDGED}
     if not judged:
         return []
-    stamp = fingerprint([RULES, REPAIRINGS, *sorted(cell.id for cell in judged)])
+    stamp = fingerprint([RULES, REPAIRINGS, *sorted(judged)])
     known = run.recall(FILE)
     if known.get("of") == stamp and isinstance(known.get("verdicts"), list):
         return list(known["verdicts"])
-    groups: dict[tuple[Setting, str], dict[str, TaskResponses]] = {}
-    for cell in judged:
-        key = Setting.of(cell.columns), str(cell.columns["variant"])
-        task = str(cell.columns["task"])
+    groups: dict[tuple[EpisodeSpec, str], dict[str, TaskResponses]] = {}
+    for name, cell in judged.items():
+        episode, task = cell.episode, cell.episode.task
+        key = episode.setting, str(episode.model.variant)
         own = groups.setdefault(key, {}).setdefault(task, TaskResponses(task))
-        episode = (int(cell.columns["seed"]), int(cell.columns["order"]), cell.columns["init_seed"])
-        learning = learning_of(cell.columns)
-        own.cells.setdefault(learning, {})[episode] = read_response(run, cell)
+        draw = (episode.seed, episode.order, episode.model.init_seed)
+        own.cells.setdefault(cell.learning, {})[draw] = read_response(run, name, cell)
     found = []
     for (setting, variant), tasks in sorted(groups.items(), key=lambda item: repr(item[0])):
         found.append(verdict_of(setting, variant, list(tasks.values())).to_dict())
@@ -172,19 +170,19 @@ def response_verdicts(run: RunFolder, cells: Sequence[StoredCell], keep: bool = 
     return plain(found)  # type: ignore[no-any-return]
 
 
-def read_response(run: RunFolder, cell: StoredCell) -> CellResponse:
-    rows: list[Row] = run.rows([cell.id]).to_pylist()
+def read_response(run: RunFolder, name: str, cell: CellSpec) -> CellResponse:
+    rows: list[Row] = run.rows([name]).to_pylist()
     shares = {
         (row["metric"], row["reference"]): row["value"]
         for row in rows
         if row["metric"] in ("learned_share", "learned_share_aou") and row["layer"] is None
     }
-    parts, levels = parts_of(run.responses(cell.id))
-    return CellResponse(cell.columns["role"], cell.columns["family"], levels, parts, shares)
+    parts, levels = parts_of(run.responses(name))
+    return CellResponse(cell.role, cell.family, levels, parts, shares)
 
 
 def verdict_of(
-    setting: Setting, variant: str, tasks: Sequence[TaskResponses], count: int = REPAIRINGS
+    setting: EpisodeSpec, variant: str, tasks: Sequence[TaskResponses], count: int = REPAIRINGS
 ) -> ResponseVerdict:
     """The answers: Holm over all judged pairs of hypothesis and task, answers and inside apart."""
     drafts = [

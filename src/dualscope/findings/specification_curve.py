@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dualscope.core.rows import SummaryRow, learning_of
+from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.specification import PAPERS, SPECIFICATIONS, Specification
 from dualscope.core.words import CONTROL_ROLES
@@ -62,7 +62,7 @@ def curves(rows: Iterable[SummaryRow]) -> list[SpecificationCurve]:
     for row in rows:
         known = row["metric"] == METRIC and row["reference"] in SPECIFICATIONS and math.isfinite(row["value"])
         if known and row["task"] != ALL_TASKS:
-            learning = learning_of(row)
+            learning = LearnerSpec.of_row(row)
             key = (str(row["variant"]), learning)
             values.setdefault(str(row["task"]), {}).setdefault(key, {})[str(row["reference"])] = row
             roles[learning] = str(row["role"])

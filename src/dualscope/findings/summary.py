@@ -9,7 +9,7 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from dualscope.core.canonical import fingerprint
 from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.query_columns import column_name
-from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, Row, SummaryColumns, SummaryRow
+from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, CellColumns, Row, SummaryRow
 from dualscope.core.shares import SHARES
+from dualscope.core.spec import CellSpec, LearnerSpec
 from dualscope.core.spreadsheet import as_text, from_text
 from dualscope.core.statistics import ratio
-from dualscope.findings.stored import StoredCell
 from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"
@@ -32,14 +32,13 @@ RULES = 4  # grows with how intervals are made, so that a stored summary of olde
 FILE, STAMP = "summary.csv", "summary_of.json"
 
 
-def summarise(run: RunFolder, cells: Sequence[StoredCell], keep: bool = True) -> list[SummaryRow]:
+def summarise(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool = True) -> list[SummaryRow]:
     """The summary of a study's stored cells; the stored one where it is of the same cells."""
-    ids = [cell.id for cell in cells]
-    rows = recalled(run, ids)
+    rows = recalled(run, cells)
     if rows is None:
         rows = compute(run, cells)
         if keep:
-            write(run, rows, ids)
+            write(run, rows, cells)
     return rows
 
 
@@ -59,21 +58,20 @@ def stamp_of(cells: Iterable[str]) -> str:
     return fingerprint([RULES, SUMMARY_KEYS, *sorted(cells)])
 
 
-def compute(run: RunFolder, cells: Sequence[StoredCell]) -> list[SummaryRow]:
+def compute(run: RunFolder, cells: Mapping[str, CellSpec]) -> list[SummaryRow]:
     """Group the cells by all but their draws (seed, order, weights' draw), and each group's mean over tasks."""
-    groups: dict[tuple[Any, ...], list[StoredCell]] = {}
-    for cell in cells:
-        columns = cast("dict[str, Any]", cell.columns)
-        groups.setdefault(tuple(columns[key] for key in SUMMARY_KEYS), []).append(cell)
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, cell in cells.items():
+        columns = cast("dict[str, Any]", cell.columns())
+        groups.setdefault(tuple(columns[key] for key in SUMMARY_KEYS), []).append(name)
     # Groups whose cells are packed together are read together; they are told in the order of the cells.
-    first = {members[0].id: key for key, members in groups.items()}
+    first = {members[0]: key for key, members in groups.items()}
     made: dict[tuple[Any, ...], list[tuple[SummaryRow, Estimate]]] = {}
     for name in run.pack.in_order(first):
         key = first[name]
-        members = [(cell, _aggregates(run.rows([cell.id])).to_pylist()) for cell in groups[key]]
-        told = [(cell, rows) for cell, rows in members if rows]
-        same = cast("SummaryColumns", dict(zip(SUMMARY_KEYS, key, strict=True)))
-        made[key] = list(_summarise_group(run, same, told))
+        rows = {one: _aggregates(run.rows([one])).to_pylist() for one in groups[key]}
+        told = [(one, cells[one].reference, own) for one, own in rows.items() if own]
+        made[key] = list(_summarise_group(run, dict(zip(SUMMARY_KEYS, key, strict=True)), told))
     found: list[SummaryRow] = []
     across: dict[tuple[Any, ...], list[tuple[SummaryRow, Estimate]]] = {}
     for key in groups:
@@ -95,17 +93,17 @@ def _aggregates(table: pa.Table) -> pa.Table:
 
 
 def _summarise_group(
-    run: RunFolder, key: SummaryColumns, members: Sequence[tuple[StoredCell, list[Row]]]
+    run: RunFolder, key: Mapping[str, Any], members: Sequence[tuple[str, LearnerSpec | None, list[Row]]]
 ) -> Iterator[tuple[SummaryRow, Estimate]]:
     """Every metric of the cells that differ in nothing but their draw."""
     from dualscope.metrics import bounds_of
 
-    tables = [run.queries(cell.id) for cell, _ in members]
+    tables = [run.queries(name) for name, *_ in members]
     queries = sorted({query for table in tables for query in table["query"].to_pylist()})
     place = {query: i for i, query in enumerate(queries)}
     where = [[place[query] for query in table["query"].to_pylist()] for table in tables]
-    seeds = np.array([rows[0]["seed"] for _, rows in members])
-    by_metric = [{(row["metric"], row["reference"]): row for row in rows} for _, rows in members]
+    seeds = np.array([rows[0]["seed"] for *_, rows in members])
+    by_metric = [{(row["metric"], row["reference"]): row for row in rows} for *_, rows in members]
     for metric, reference in dict.fromkeys(name for rows in by_metric for name in rows):
         own = [rows.get((metric, reference)) for rows in by_metric]
         means = np.array([math.nan if row is None else row["value"] for row in own])
@@ -114,8 +112,8 @@ def _summarise_group(
 
         def values_of(metric: str, reference: str | None) -> np.ndarray:
             values = np.full((len(members), len(queries)), np.nan)
-            for i, ((cell, _), table) in enumerate(zip(members, tables, strict=True)):
-                name = column_name(metric, reference, cell.reference)
+            for i, ((_, against, _), table) in enumerate(zip(members, tables, strict=True)):
+                name = column_name(metric, reference, None if against is None else against.label)
                 if name in table.column_names:
                     values[i, where[i]] = table[name].to_numpy()
             return values
@@ -130,7 +128,7 @@ def _summarise_group(
             estimate = _estimate(seeds, means, values_of(metric, reference), own)
         interval = estimate.interval.within(bounds_of(metric))
         row: SummaryRow = {
-            **key,
+            **cast("CellColumns", key),
             "metric": metric,
             "reference": reference,
             "value": value,

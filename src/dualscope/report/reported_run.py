@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,12 +14,12 @@ from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.remote_folder import RemoteFolder, check_reachable
-from dualscope.core.rows import CELL_COLUMNS as CELL
-from dualscope.core.rows import CellColumns, ExperimentRow, Row, SummaryRow
+from dualscope.core.rows import ExperimentRow, Row, SummaryRow
+from dualscope.core.spec import CellSpec
 from dualscope.core.untrusted_files import reading
 from dualscope.findings import summary
 from dualscope.findings.responses import response_verdicts
-from dualscope.findings.stored import StoredCell, verdicts
+from dualscope.findings.stored import verdicts
 from dualscope.studies import choices
 from dualscope.studies.provenance import describe_learners, known
 from dualscope.studies.rates import chosen
@@ -57,27 +57,27 @@ class ReportedRun:
         return ", ".join(said) or "–"
 
     @cached_property
-    def all_cells(self) -> list[StoredCell]:
-        """In the order of the last plan, then of their ids; without what later ones stand for, or what has no rows."""
+    def all_cells(self) -> dict[str, CellSpec]:
+        """By their ids, in the order of the last plan; without what later ones stand for, or what has no rows."""
         found = {}
         for cell in self.run.pack.in_order(self.run.stored() - self.broken.keys()):
             table = self.table(cell)
             if table.num_rows:
-                found[cell] = StoredCell(cell, _columns(table), _reference(table))
+                found[cell] = CellSpec.of_row(table.slice(0, 1).to_pylist()[0], _reference(table))
         superseded = self._superseded(found)
         place = {name: i for i, name in enumerate(self.provenance.get("cells") or ())}
         names = sorted(found, key=lambda name: (place.get(name, len(place)), name))
-        return [found[name] for name in names if name not in superseded]
+        return {name: found[name] for name in names if name not in superseded}
 
     @cached_property
-    def cells(self) -> list[StoredCell]:
+    def cells(self) -> dict[str, CellSpec]:
         """Those that are about a learner's change as a whole."""
-        return [cell for cell in self.all_cells if not cell.is_response]
+        return {name: cell for name, cell in self.all_cells.items() if not cell.is_response}
 
     @cached_property
-    def response_cells(self) -> list[StoredCell]:
+    def response_cells(self) -> dict[str, CellSpec]:
         """Those that are about how a learner responds to an intervention."""
-        return [cell for cell in self.all_cells if cell.is_response]
+        return {name: cell for name, cell in self.all_cells.items() if cell.is_response}
 
     @cached_property
     def response_verdicts(self) -> list[Document]:
@@ -100,16 +100,16 @@ class ReportedRun:
 
         return lru_cache(maxsize=KEPT)(read)
 
-    def _superseded(self, cells: Mapping[str, StoredCell]) -> set[str]:
+    def _superseded(self, cells: Mapping[str, CellSpec]) -> set[str]:
         """Cells of earlier runs in this folder that rows could not tell from later ones.
 
         Other queries, an edited template or plugin make other cells with the same columns; a mean over both would be of
         no experiment. Kept are those of the last run, or else the newest.
         """
         last = set(self.provenance.get("cells") or ())
-        alike: dict[tuple[Any, ...], list[str]] = {}
+        alike: dict[CellSpec, list[str]] = {}
         for name, cell in cells.items():
-            alike.setdefault((*cell.columns.values(), cell.reference), []).append(name)
+            alike.setdefault(cell, []).append(name)
         found: set[str] = set()
         for names in alike.values():
             if len(names) > 1:
@@ -119,8 +119,7 @@ class ReportedRun:
     @cached_property
     def superseded(self) -> int:
         """How many cells are in the run and not in the report, because later ones stand for them."""
-        shown = {cell.id for cell in self.all_cells}
-        left = self.run.stored() - self.broken.keys() - shown
+        left = self.run.stored() - self.broken.keys() - self.all_cells.keys()
         return sum(self.table(cell).num_rows > 0 for cell in left)
 
     @cached_property
@@ -131,7 +130,7 @@ class ReportedRun:
     @cached_property
     def summary(self) -> list[SummaryRow]:
         """Aggregates over seeds with their intervals; what the run wrote, where that is of the same cells."""
-        found = summary.recalled(self.run, [cell.id for cell in self.cells])
+        found = summary.recalled(self.run, self.cells)
         return summary.compute(self.run, self.cells) if found is None else found
 
     @cached_property
@@ -178,10 +177,6 @@ class ReportedRun:
             return {}
         with reading(self.run.folder.path(name), "the command that made the run writes it again"):
             return parsed_yaml(self.run.folder.read(name).decode(), self.run.folder.path(name))[0]
-
-
-def _columns(table: pa.Table) -> CellColumns:
-    return cast("CellColumns", {name: table[name][0].as_py() for name in CELL})
 
 
 def _reference(table: pa.Table) -> str | None:

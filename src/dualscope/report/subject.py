@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dualscope.core.rows import SummaryRow, learning_of
-from dualscope.core.spec import LearnerSpec, Setting, without_demonstrations
+from dualscope.core.rows import SummaryRow
+from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.words import VARIANTS
-from dualscope.findings.stored import StoredCell
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.palette import Palette
 from dualscope.report.reported_run import Document, ReportedRun
@@ -28,8 +27,8 @@ class LabelledRow(SummaryRow):
 class Subject:
     """A model in a run, read and taught in one way: of several (read positions, precisions) each is a subject."""
 
-    def __init__(self, source: ReportedRun, reading: Setting, several_runs: bool, alone: bool = False) -> None:
-        self.source, self.model, self.reading = source, reading.model, reading
+    def __init__(self, source: ReportedRun, reading: EpisodeSpec, several_runs: bool, alone: bool = False) -> None:
+        self.source, self.model, self.reading = source, reading.model.name, reading
         self._palette: Palette | None = None
         # A model that was read in one way only is told by its name: its precision is among the facts of the run.
         said = {name: value for name, value in reading.unusual.items() if not (alone and name == "dtype")}
@@ -42,15 +41,12 @@ class Subject:
         return [{**row, "label": label_of(row)} for row in self.source.summary if self._is_read_so(row)]
 
     def _is_read_so(self, columns: Mapping[str, Any]) -> bool:
-        there = Setting.of(columns).reading
-        if columns["role"] == "baseline":
-            return without_demonstrations(there) == without_demonstrations(self.reading)
-        return there == self.reading
+        return EpisodeSpec.of_row(columns).reading.is_within(self.reading, columns["role"])
 
     @cached_property
-    def setting(self) -> Setting:
+    def setting(self) -> EpisodeSpec:
         """What most charts hold fixed where a study varies it."""
-        return Setting.of(self._taught[0]) if self._taught else self.reading
+        return EpisodeSpec.of_row(self._taught[0]).setting if self._taught else self.reading
 
     @cached_property
     def _taught(self) -> list[LabelledRow]:
@@ -86,7 +82,7 @@ class Subject:
 
     def in_setting(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
-        if not self.setting.holds(row):
+        if not EpisodeSpec.of_row(row).is_within(self.setting, row["role"]):
             return False
         return not self.several_rates or row["lr"] is None or row["lr"] == self.rates.get(row["task"], row["lr"])
 
@@ -117,9 +113,9 @@ class Subject:
         return None
 
     @cached_property
-    def cells(self) -> list[StoredCell]:
-        """The cells of the setting."""
-        return [cell for cell in self.source.cells if self.in_setting(cell.columns)]
+    def cells(self) -> dict[str, CellSpec]:
+        """The cells of the setting, by their ids."""
+        return {name: cell for name, cell in self.source.cells.items() if self.in_setting(cell.columns())}
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -146,7 +142,7 @@ class Subject:
     @cached_property
     def learnings(self) -> dict[str, LearnerSpec]:
         """Who is meant by a label, at one of its rates."""
-        return {row["label"]: learning_of(row) for row in self.all_rows}
+        return {row["label"]: LearnerSpec.of_row(row) for row in self.all_rows}
 
     @property
     def palette(self) -> Palette:
@@ -169,7 +165,7 @@ class Subject:
 
     def verdicts(self) -> list[Document]:
         """This subject's, that of the charts' setting first."""
-        settings = [(Setting.of(verdict["setting"]), verdict) for verdict in self.source.verdicts]
+        settings = [(EpisodeSpec.of_row(verdict["setting"]).setting, verdict) for verdict in self.source.verdicts]
         found = [(setting, verdict) for setting, verdict in settings if setting.reading == self.reading]
         return [verdict for _, verdict in sorted(found, key=lambda pair: pair[0] != self.setting)]
 
@@ -180,7 +176,7 @@ def label_of(columns: Mapping[str, Any]) -> str:
     >>> label_of({"learner": "lcgd", "control": None, "options": '{"readout":"attention"}'})
     'lcgd[readout=attention]'
     """
-    return learning_of(columns).label
+    return LearnerSpec.of_row(columns).label
 
 
 def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
@@ -189,10 +185,10 @@ def subjects(sources: Sequence[ReportedRun]) -> list[Subject]:
     for source in sources:
         if source.has_cells:
             taught = [row for row in source.summary if row["role"] != "baseline"]
-            readings = dict.fromkeys(Setting.of(row).reading for row in taught or source.summary)
+            readings = dict.fromkeys(EpisodeSpec.of_row(row).reading for row in taught or source.summary)
             several = sum(s.has_cells for s in sources) > 1
-            models = Counter(reading.model for reading in readings)
-            found += [Subject(source, reading, several, alone=models[reading.model] == 1) for reading in readings]
+            models = Counter(reading.model.name for reading in readings)
+            found += [Subject(source, reading, several, alone=models[reading.model.name] == 1) for reading in readings]
     shared = Palette(learning for subject in found for learning in subject.learnings.values())
     for subject in found:
         subject._palette = shared

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dualscope.core.rows import SummaryRow, learning_of
-from dualscope.core.spec import Setting
+from dualscope.core.rows import SummaryRow
+from dualscope.core.spec import EpisodeSpec, LearnerSpec
 from dualscope.core.words import ROLES, VARIANTS
 from dualscope.findings.summary import ALL_TASKS
 
@@ -50,14 +50,14 @@ def _names(rows: Sequence[SummaryRow]) -> list[str]:
     """Each row's learner with what tells it from the other rows: its options; all else only where it varies."""
     rates: dict[tuple[str, str], set[float | None]] = {}
     for row in rows:
-        rates.setdefault((row["task"], learning_of(row).label), set()).add(row["lr"])
+        rates.setdefault((row["task"], LearnerSpec.of_row(row).label), set()).add(row["lr"])
     labels = {row["demo_labels"] for row in rows}
     shots = {row["shots"] for row in rows if row["shots"]}
-    unusual = [Setting.of(row).unusual for row in rows]
+    unusual = [EpisodeSpec.of_row(row).unusual for row in rows]
     varied = {name for own in unusual for name in own if any(own[name] != other.get(name) for other in unusual)}
     names = []
     for row, own in zip(rows, unusual, strict=True):
-        parts = [label := learning_of(row).label]
+        parts = [label := LearnerSpec.of_row(row).label]
         if shown := [f"{name}={own[name]}" for name in sorted(varied & own.keys())]:
             parts.append(",".join(shown))
         if len(rates[row["task"], label]) > 1 and row["lr"] is not None:

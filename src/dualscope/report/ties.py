@@ -12,7 +12,7 @@ from dualscope.core.estimate import Estimate
 from dualscope.core.query_columns import QueryColumn
 from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence, EvidenceKey
-from dualscope.report.subject import Subject, label_of
+from dualscope.report.subject import Subject
 
 BEST, TIE = "best", "tie"
 
@@ -26,17 +26,17 @@ class Marks:
     @cached_property
     def _evidence(self) -> Evidence:
         found, wanted = Evidence(), set(self.subject.gradient_learners)
-        for cell in self.subject.cells:
-            columns, label = cell.columns, label_of(cell.columns)
-            if columns["variant"] != "trained" or label not in wanted:
+        for name, cell in self.subject.cells.items():
+            label = cell.learning.label
+            if cell.episode.model.variant != "trained" or label not in wanted:
                 continue
-            table = self.subject.source.run.queries(cell.id)
+            table = self.subject.source.run.queries(name)
             queries = table["query"].to_pylist()
             for place, field in enumerate(table.schema):
                 column = QueryColumn.of(field)
                 if column is not None and column.reference is None and not column.layers:
-                    key = EvidenceKey(columns["task"], "trained", self._identity(label), column.metric)
-                    found.add(key, columns["seed"], queries, table.column(place).to_pylist())
+                    key = EvidenceKey(cell.episode.task, "trained", self._identity(label), column.metric)
+                    found.add(key, cell.episode.seed, queries, table.column(place).to_pylist())
         return found
 
     def _identity(self, label: str) -> LearnerSpec:

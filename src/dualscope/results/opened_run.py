@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.spec import Setting
+from dualscope.core.spec import EpisodeSpec
 from dualscope.findings.titles import metric_title
 from dualscope.report.data import Data
 from dualscope.report.terminal import number
@@ -45,10 +45,10 @@ class Run(RunFolder):
     def verdict(self) -> str:
         """The answer in one sentence; a line for each model and setting where there are several."""
         said = [
-            (f"{verdict['setting']['model']}, {Setting.of(verdict['setting']).in_words}", verdict["headline"])
+            (f"{verdict['setting']['model']}, {EpisodeSpec.of_row(verdict['setting']).in_words}", verdict["headline"])
             for verdict in self.responses_verdicts
         ] or [
-            (f"{subject.name}, {Setting.of(verdict['setting']).in_words}", verdict["headline"])
+            (f"{subject.name}, {EpisodeSpec.of_row(verdict['setting']).in_words}", verdict["headline"])
             for subject in self._data.subjects
             for verdict in subject.verdicts()
         ]

@@ -72,13 +72,7 @@ class Planner:
             # Where queries come from the demonstrations' own split, they depend on the demonstrations.
             splits = self._data[entry.task].config.splits
             alone = episode if splits.train == splits.evaluation else without_demonstrations(episode)
-            make = partial(
-                CellSpec,
-                metrics=metrics,
-                subset=self.study.subset,
-                per_head=self.study.per_head,
-                per_query=self.study.per_query,
-            )
+            make = partial(CellSpec, metrics=metrics, per_head=self.study.per_head, per_query=self.study.per_query)
             plan.cells.append(make(alone, ZERO_SHOT, "baseline", code=code))
             roles = {other.learning: other.role for other in asked}
             orders = tuple(other for other in roles if other.is_reordered(IN_CONTEXT))
@@ -225,6 +219,7 @@ class Planner:
                             gd_demonstrations=study.gd_demonstrations,
                             gd_order=study.gd_order if order else "same",
                             chat=study.chat,
+                            subset=study.subset,
                             queries_from=self._asked_about(task, asked),
                         ),
                     )

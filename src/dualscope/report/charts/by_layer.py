@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.statistics import ANYWHERE, Bounds
-from dualscope.report.subject import Subject, label_of
+from dualscope.report.subject import Subject
 
 Key = tuple[str, str, str, str, str | None]
 """task, variant, learner, metric, reference"""
@@ -70,13 +70,13 @@ def layer_lines(subject: Subject) -> dict[Key, Line]:
     from dualscope.metrics import bounds_of
 
     found: dict[Key, dict[int, dict[int, list[Reach]]]] = {}
-    for cell in subject.cells:
-        table = subject.source.table(cell.id)
+    for name, cell in subject.cells.items():
+        table = subject.source.table(name)
         kept = table.filter(pc.and_(pc.is_valid(table["layer"]), pc.is_null(table["step"])))
-        columns = [kept[name].to_pylist() for name in ("metric", "reference", "layer", "value", "low", "high")]
-        where = (cell.columns["task"], cell.columns["variant"], label_of(cell.columns))
+        columns = [kept[column].to_pylist() for column in ("metric", "reference", "layer", "value", "low", "high")]
+        where = (cell.episode.task, cell.episode.model.variant, cell.learning.label)
         for metric, reference, layer, *numbers in zip(*columns, strict=True):
             value, low, high = (math.nan if n is None else n for n in numbers)
             line = found.setdefault((*where, metric, reference), {})
-            line.setdefault(layer, {}).setdefault(cell.columns["seed"], []).append((value, low, high))
+            line.setdefault(layer, {}).setdefault(cell.episode.seed, []).append((value, low, high))
     return {key: Line.over_seeds(layers, bounds_of(key[3])) for key, layers in found.items()}

@@ -6,11 +6,10 @@ import math
 
 import pyarrow.compute as pc
 
-from dualscope.findings.stored import StoredCell
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, short, slug
 from dualscope.report.charts.heat_map import coloured
 from dualscope.report.data import Data
-from dualscope.report.subject import Subject, label_of
+from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
 Grid = list[list[float]]
@@ -40,19 +39,23 @@ def section(data: Data) -> Section | None:
     return Section("gradients", "Gradient norms", tuple(items), about)
 
 
-def _chosen(subject: Subject, task: str) -> list[StoredCell]:
+def _chosen(subject: Subject, task: str) -> list[str]:
     """One episode a task: the first seed and order, the trained model, every gradient learner."""
-    own = [c for c in subject.cells if c.columns["task"] == task and c.columns["variant"] == "trained"]
+    own = {
+        name: cell
+        for name, cell in subject.cells.items()
+        if (cell.episode.task, cell.episode.model.variant) == (task, "trained")
+    }
     found = []
     for learner in subject.gradient_learners:
-        cells = [c for c in own if label_of(c.columns) == learner]
-        if cells:
-            found.append(min(cells, key=lambda c: (c.columns["seed"], c.columns["order"])))
+        names = [name for name, cell in own.items() if cell.learning.label == learner]
+        if names:
+            found.append(min(names, key=lambda name: (own[name].episode.seed, own[name].episode.order)))
     return found
 
 
-def _grid(subject: Subject, cell: StoredCell) -> Grid:
-    table = subject.source.table(cell.id)
+def _grid(subject: Subject, cell: str) -> Grid:
+    table = subject.source.table(cell)
     rows = table.filter(pc.and_(pc.equal(table["metric"], "grad_norm"), pc.is_valid(table["step"])))
     if not rows.num_rows:
         return []
@@ -63,24 +66,26 @@ def _grid(subject: Subject, cell: StoredCell) -> Grid:
     return grid
 
 
-def _chart(data: Data, task: str, found: list[tuple[Subject, StoredCell, Grid]]) -> Chart:
+def _chart(data: Data, task: str, found: list[tuple[Subject, str, Grid]]) -> Chart:
     logs = [[[_log(v) for v in row] for row in grid] for _, _, grid in found]
     ends = [v for grid in logs for row in grid for v in row if v is not None]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
     panels, rows = [], []
     for (subject, cell, grid), log in zip(found, logs, strict=True):
-        learner = label_of(cell.columns)
+        own = subject.cells[cell]
+        learner = own.learning.label
         title = f"{learner} · {subject.name}" if data.side_by_side else learner
         panels.append(_panel(log, title, task, low, high))
         for layer, values in enumerate(grid):
             for step, value in enumerate(values):
-                entries: list[Entry] = [subject.name, task, learner, str(cell.columns["seed"]), str(layer)]
+                entries: list[Entry] = [subject.name, task, learner, str(own.episode.seed), str(layer)]
                 rows.append([*entries, str(step), Number(value, digits=4)])
+    subject, first, _ = found[0]
     return Chart(
         f"gradients-{slug(task)}",
         f"Gradient norms on {task}",
         "The norm of the gradient of each layer's key and value projections at each step (one demonstration "
-        f"a step), in one episode: seed {found[0][1].columns['seed']}. The colours are logarithmic, the same "
+        f"a step), in one episode: seed {subject.cells[first].episode.seed}. The colours are logarithmic, the same "
         "in all maps.",
         "A row that stays bright is a layer that learns most; a column that is bright is a demonstration "
         "that surprised the model. GD's gradients shrink on their way down; LCGD gives every layer its own "

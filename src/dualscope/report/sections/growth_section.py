@@ -37,7 +37,7 @@ class Grown:
 
     @classmethod
     def of(cls, subject: Subject) -> Grown:
-        notes = subject.source.run.notes(subject.cells[0].id) if subject.cells else {}
+        notes = subject.source.run.notes(next(iter(subject.cells))) if subject.cells else {}
         step, parameters = (
             int(text) if (text := notes.get(name, "")).isdecimal() else None for name in ("step", "parameters")
         )

@@ -65,16 +65,15 @@ def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
     from dualscope.metrics import bounds_of
 
     found: dict[tuple[int, int], dict[int, list[Reach]]] = {}
-    for cell in subject.cells:
-        own = cell.columns
-        if (own["role"], own["task"], own["variant"]) == ("reference", task, variant):
-            for row in subject.source.heads(cell.id, metric):
+    for name, cell in subject.cells.items():
+        if (cell.role, cell.episode.task, cell.episode.model.variant) == ("reference", task, variant):
+            for row in subject.source.heads(name, metric):
                 reach = [math.nan if end is None else end for end in (row["value"], row["low"], row["high"])]
                 layer, head = row["layer"], row["head"]
                 assert layer is not None
                 assert head is not None
                 of = found.setdefault((layer, head), {})
-                of.setdefault(own["seed"], []).append((reach[0], reach[1], reach[2]))
+                of.setdefault(cell.episode.seed, []).append((reach[0], reach[1], reach[2]))
     bounds = bounds_of(metric)
     return {head: combine([mean(cells) for cells in seeds.values()], bounds) for head, seeds in found.items()}
 

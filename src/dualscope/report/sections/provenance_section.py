@@ -54,7 +54,7 @@ def _versions(data: Data) -> Table:
 
 
 def _seeds(source: ReportedRun) -> str:
-    seeds = sorted({cell.columns["seed"] for cell in source.cells}) if source.has_cells else []
+    seeds = sorted({cell.episode.seed for cell in source.cells.values()}) if source.has_cells else []
     seeds = seeds or source.regression_settings.get("seeds", [])
     return ", ".join(map(str, seeds)) or "–"
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dualscope.core.errors import InputError
-from dualscope.findings.stored import StoredCell
 from dualscope.report.charts.chart import Browser, Item, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.sections.accuracy_section import shown
-from dualscope.report.subject import Subject, label_of
+from dualscope.report.subject import Subject
 from dualscope.studies.run_folder.texts import Texts, stored_texts
 
 if TYPE_CHECKING:
@@ -53,25 +52,19 @@ def section(data: Data) -> Section | None:
     return Section("queries", "Query by query", tuple(items), about)
 
 
-def _episodes(subject: Subject) -> dict[tuple[str, int], dict[str, StoredCell]]:
-    """The trained model's cells by task and seed, then by learner; the first order of each."""
+def _episodes(subject: Subject) -> dict[tuple[str, int], dict[str, str]]:
+    """The ids of the trained model's cells by task and seed, then by learner; the first order of each."""
     wanted = shown(subject)
-    found: dict[tuple[str, int], dict[str, StoredCell]] = {}
-    for cell in sorted(subject.cells, key=lambda one: one.columns["order"]):
-        label = label_of(cell.columns)
-        if cell.columns["variant"] == "trained" and label in wanted:
-            where = (cell.columns["task"], cell.columns["seed"])
-            found.setdefault(where, {}).setdefault(label, cell)
+    found: dict[tuple[str, int], dict[str, str]] = {}
+    for name, cell in sorted(subject.cells.items(), key=lambda one: one[1].episode.order):
+        episode, label = cell.episode, cell.learning.label
+        if episode.model.variant == "trained" and label in wanted:
+            found.setdefault((episode.task, episode.seed), {}).setdefault(label, name)
     return found
 
 
 def _set(
-    subject: Subject,
-    task: str,
-    seed: int,
-    cells: dict[str, StoredCell],
-    known: list[Texts],
-    texts: dict[tuple[str, ...], int],
+    subject: Subject, task: str, seed: int, cells: dict[str, str], known: list[Texts], texts: dict[tuple[str, ...], int]
 ) -> dict[str, Any] | None:
     """One episode as the page reads it: texts by their place, labels as numbers, probabilities in thousandths."""
     if "in-context" not in cells:
@@ -101,8 +94,8 @@ def _set(
     }
 
 
-def _answers(subject: Subject, cell: StoredCell) -> pa.Table | None:
-    table = subject.source.run.queries(cell.id)
+def _answers(subject: Subject, cell: str) -> pa.Table | None:
+    table = subject.source.run.queries(cell)
     return table if {"prediction", "label"} <= set(table.column_names) else None
 
 

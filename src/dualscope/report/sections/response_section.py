@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dualscope.core.response_products import OWN, geometry_matrix, parts_of
-from dualscope.core.rows import learning_of
-from dualscope.core.spec import IN_CONTEXT, LearnerSpec, Setting
+from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.findings.response_words import next_step_of
-from dualscope.findings.stored import StoredCell
 from dualscope.findings.titles import learner_title
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
 from dualscope.report.charts.heat_map import heat_map
@@ -68,10 +66,10 @@ def _verdicts(data: Data) -> list[Found]:
 
 
 def _name(source: ReportedRun, verdict: Document, data: Data) -> str:
-    setting = Setting.of(verdict["setting"])
+    setting = EpisodeSpec.of_row(verdict["setting"])
     run = f"{source.name}: " if len(data.sources) > 1 else ""
     variant = "" if verdict["variant"] == "trained" else f", {verdict['variant']}"
-    return f"{run}{setting.model}{variant}, {setting.in_words}"
+    return f"{run}{setting.model.name}{variant}, {setting.in_words}"
 
 
 def _tasks(verdict: Document) -> list[str]:
@@ -208,12 +206,13 @@ def _confusion(verdict: Document) -> Table | None:
     return Table.build(["task", "planted", "part", *learners], rows, title="What is planted is found", folded=True)
 
 
-def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Iterator[StoredCell]:
-    setting = Setting.of(verdict["setting"])
-    for cell in source.response_cells:
-        own = cell.columns
-        if (own["variant"], own["intervention"]) == (verdict["variant"], kind) and setting.holds(own):
-            yield cell
+def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Iterator[tuple[str, CellSpec]]:
+    setting = EpisodeSpec.of_row(verdict["setting"])
+    for name, cell in source.response_cells.items():
+        assert cell.intervention is not None
+        own = cell.episode.model.variant, cell.intervention.kind
+        if own == (verdict["variant"], kind) and cell.is_within(setting.setting):
+            yield name, cell
 
 
 def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
@@ -221,9 +220,9 @@ def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
     panels, rows = [], list[list[Entry]]()
     for task in _tasks(verdict):
         by_layer: dict[int, list[float]] = {}
-        for cell in _cells(source, verdict):
-            if cell.columns["task"] == task and learning_of(cell.columns) == IN_CONTEXT:
-                table = source.table(cell.id)
+        for one, cell in _cells(source, verdict):
+            if cell.episode.task == task and cell.learning == IN_CONTEXT:
+                table = source.table(one)
                 table = table.filter(pc.equal(table["metric"], "learned_share_aou"))
                 for row in table.to_pylist():
                     if row["layer"] is not None and math.isfinite(row["value"]):
@@ -272,13 +271,12 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
     panels, rows = [], list[list[Entry]]()
     for task in _tasks(verdict):
         grams: dict[LearnerSpec, dict[int, tuple[np.ndarray, Any]]] = {}
-        for cell in _cells(source, verdict):
-            learning = learning_of(cell.columns)
-            if cell.columns["task"] == task and learning.control is None:
-                parts, levels = parts_of(source.run.responses(cell.id))
+        for one, cell in _cells(source, verdict):
+            if cell.episode.task == task and cell.learning.control is None:
+                parts, levels = parts_of(source.run.responses(one))
                 own = [part.products.draws for part in parts if part.reference == OWN]
                 if own:
-                    grams.setdefault(learning, {})[int(cell.columns["seed"])] = np.stack(own), levels
+                    grams.setdefault(cell.learning, {})[cell.episode.seed] = np.stack(own), levels
         reference = grams.pop(IN_CONTEXT, {})
         for learning, seeds in grams.items():
             found = [
@@ -320,18 +318,17 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
 def _influence(source: ReportedRun) -> list[Chart]:
     """What each demonstration taught each query: in-context learning and learners side by side."""
     panels, rows = [], list[list[Entry]]()
-    cells = [cell for cell in source.response_cells if cell.columns["intervention"] == "flip-one"]
-    first: dict[tuple[str, str, str], StoredCell] = {}  # the first seed of every model, task and learner
-    for cell in sorted(cells, key=lambda one: (one.columns["seed"], one.columns["role"] != "reference")):
-        own = cell.columns
-        first.setdefault((own["model"], own["task"], learning_of(own).label), cell)
-    for (model, task, label), cell in first.items():
-        table = source.run.queries(cell.id)
+    cells = {n: c for n, c in source.response_cells.items() if c.intervention and c.intervention.kind == "flip-one"}
+    first: dict[tuple[str, str, str], str] = {}  # the first seed of every model, task and learner
+    for name, cell in sorted(cells.items(), key=lambda one: (one[1].episode.seed, one[1].role != "reference")):
+        first.setdefault((cell.episode.model.name, cell.episode.task, cell.learning.label), name)
+    for (model, task, label), name in first.items():
+        table = source.run.queries(name)
         values = np.array(table["influence"].to_pylist(), float)[:MOST_QUERIES]
         queries = list(map(str, table["query"].to_pylist()))[:MOST_QUERIES]
         columns = [str(i + 1) for i in range(values.shape[1])]
         grid = [[short(float(value)) for value in line] for line in values]
-        title = f"{task}: {label}, seed {cell.columns['seed']}"
+        title = f"{task}: {label}, seed {cells[name].episode.seed}"
         panels.append(heat_map(grid, queries, columns, "query", "demonstration", title, task))
         rows += [
             [model, task, label, query, column, Number(float(value))]

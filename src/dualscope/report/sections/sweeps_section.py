@@ -12,7 +12,7 @@ from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short, whiskers, with_interval
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
-from dualscope.report.subject import LabelledRow, Subject, label_of
+from dualscope.report.subject import LabelledRow, Subject
 from dualscope.report.table import Entry, Number, Table
 
 Fixed = Literal["shots", "demo_labels", "corrupt"]
@@ -186,18 +186,18 @@ def _orders(data: Data) -> Chart | None:
     panels: list[Panel] = []
     rows: list[list[Entry]] = []
     for subject in data.subjects:
-        if len({cell.columns["order"] for cell in subject.cells}) < 2:
+        if len({cell.episode.order for cell in subject.cells.values()}) < 2:
             continue
         for metric in ("sim_aou", "accuracy"):
             found: dict[str, list[tuple[str, int, int, float]]] = {}
             learners = [*subject.gradient_learners, *(["in-context"] if metric == "accuracy" else [])]
-            for cell in subject.cells:
-                columns, label = cell.columns, label_of(cell.columns)
-                if columns["variant"] == "trained" and label in learners:
-                    table = subject.source.table(cell.id)
+            for name, cell in subject.cells.items():
+                own, label = cell.episode, cell.learning.label
+                if own.model.variant == "trained" and label in learners:
+                    table = subject.source.table(name)
                     kept = table.filter(pc.and_(pc.equal(table["metric"], metric), pc.is_null(table["layer"])))
                     for value in kept["value"].to_pylist()[:1]:
-                        found.setdefault(label, []).append((columns["task"], columns["seed"], columns["order"], value))
+                        found.setdefault(label, []).append((own.task, own.seed, own.order, value))
             if found:
                 head = f"{metric} · {subject.name}" if data.side_by_side else metric
                 panels.append(_strip(found, subject.tasks, metric, head, subject.palette))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dualscope.core.spec import PLAIN, LearnerSpec
+from dualscope.core.spec import PLAIN, EpisodeSpec, LearnerSpec
 from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, short
 from dualscope.findings.titles import learner_title
 from dualscope.findings.verdict import CEILING
@@ -58,7 +58,7 @@ def headlines(data: Data) -> list[tuple[str, str]]:
 
 
 def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
-    answers, setting = verdict["answers"], verdict["setting"]
+    answers, setting = verdict["answers"], EpisodeSpec.of_row(verdict["setting"])
     remarks = [EMBEDDED] if is_embedded(subject) else []
     for learner in dict.fromkeys(a["learner"] for a in answers):
         worse = [a["task"] for a in answers if a["learner"] == learner and untrained_beats(a)]
@@ -66,11 +66,9 @@ def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
             remarks.append(f"Untrained beats trained for {learner} on {', '.join(worse)}.")
         remarks += _no_nulls([a for a in answers if a["learner"] == learner])
     seeds = min((a["value"]["seeds"] for a in answers), default=0)
-    labels = "" if setting["demo_labels"] == "gold" else f", {setting['demo_labels']} labels"
-    labels += "" if setting["queries_from"] is None else f", asked about {setting['queries_from']}"
     return Judgement(
         subject.name,
-        f"{setting['shots']} shots{labels}, {seeds} seed{'s' * (seeds != 1)}",
+        f"{setting.in_words}, {seeds} seed{'s' * (seeds != 1)}",
         tuple((learner, text) for learner, text in verdict["said"]),
         tuple(_lines(answers)) or (("", verdict["sentences"][0]),),
         tuple(_reasons(answers)),

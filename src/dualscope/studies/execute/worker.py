@@ -122,7 +122,7 @@ class Worker:
                 metrics=cell.metrics,
                 per_head=cell.per_head,
                 per_query=cell.per_query,
-                subset=cell.subset,
+                subset=cell.episode.subset,
             ),
         )
         learned = measured.result.learned
