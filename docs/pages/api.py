@@ -14,7 +14,7 @@ SUBJECTS = {
     ),
     "learners": (
         "Learners",
-        ("LEARNERS", "Learner", "Learned", "Bench", "choose_rate", "INTERVENTIONS", "Intervention"),
+        ("LEARNERS", "Learner", "Learned", "Bench", "choose_settings", "INTERVENTIONS", "Intervention"),
     ),
     "metrics": ("Metrics", ("METRICS", "Case", "measure")),
     "studies": ("Studies and runs", ("Study", "run_study", "Run")),

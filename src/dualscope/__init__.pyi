@@ -3,12 +3,12 @@
 from .core.errors import InputError as InputError
 from .descent.delta import Delta as Delta
 from .learners.bench import Bench as Bench
+from .learners.chosen_settings import choose_settings as choose_settings
 from .learners.interventions import INTERVENTIONS as INTERVENTIONS
 from .learners.interventions import Intervention as Intervention
 from .learners.learner import LEARNERS as LEARNERS
 from .learners.learner import Learned as Learned
 from .learners.learner import Learner as Learner
-from .learners.rate import choose_rate as choose_rate
 from .metrics.case import Case as Case
 from .metrics.catalog import METRICS as METRICS
 from .metrics.measured_rows import measure as measure

@@ -7,39 +7,46 @@ from typing import Any
 import pytest
 
 from dualscope import Bench, run_study
-from dualscope.core.halving import GRID
+from dualscope.choosing.halving import GRID
+from dualscope.core.canonical import canonical
 from dualscope.learners.gradient.tuned import GdTuned, TunedOptions
 from dualscope.studies import choices
+from dualscope.studies.execute.runner import Runner
 from dualscope.studies.run_folder.storage import RunFolder
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[choices.ChoiceJob]:
-    """Every job that is computed from now on."""
-    jobs: list[choices.ChoiceJob] = []
-    choose = choices.choose
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[choices.ChoicePiece]:
+    """Every piece of a choice that is computed from now on."""
+    pieces: list[choices.ChoicePiece] = []
+    compute = choices.ChoicePiece.compute
 
-    def counting(job: choices.ChoiceJob, *rest: Any) -> dict[str, Any]:
-        jobs.append(job)
-        return choose(job, *rest)
+    def counting(piece: choices.ChoicePiece, *rest: Any) -> dict[str, Any]:
+        pieces.append(piece)
+        return compute(piece, *rest)
 
-    monkeypatch.setattr(choices, "choose", counting)
-    return jobs
+    monkeypatch.setattr(choices.ChoicePiece, "compute", counting)
+    return pieces
 
 
 def test_a_layer_is_chosen_once_and_kept(
-    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path, counted: list[choices.ChoiceJob]
+    fields: dict[str, Any], task_files: tuple[str, str], tmp_path: Path, counted: list[choices.ChoicePiece]
 ) -> None:
     kernel = {"learner": "kernel", "options": {"temperature": 0.1}}
     controlled = {**kernel, "control": "random-labels"}
     study = fields | {"tasks": list(task_files), "queries": 6, "learners": [kernel, controlled]}
     result = run_study(study, tmp_path / "run", device="cpu")
     assert result.complete, result.failures
-    # Two seeds, and the same learner under a control: one choice for each task.
-    assert sorted(job.task for job in counted) == ["kinds", "moods"]
+    # Of the learner and of the same under a control: one choice for each task, a piece for each of two seeds.
+    assert sorted((piece.task, piece.seed) for piece in counted) == [
+        ("kinds", 0),
+        ("kinds", 1),
+        ("moods", 0),
+        ("moods", 1),
+    ]
     run = RunFolder.open(tmp_path / "run")
     found = choices.chosen(run)
-    assert {job.key for job in counted} == set(found)
+    assert {piece.job.key for piece in counted} == set(found)
     for choice in found.values():
         layers = {row["layer"] for row in choice["curve"] if "layer" in row}
         assert layers == {0, 1}
@@ -57,15 +64,15 @@ def test_a_layer_is_chosen_once_and_kept(
     again = run_study(study, tmp_path / "run", device="cpu")
     assert again.complete
     assert len(again.computed) == 3
-    assert len(counted) == 2
+    assert len(counted) == 4
 
     # A damaged choice is chosen again, and is the same.
-    path = tmp_path / "run" / counted[0].path
+    path = tmp_path / "run" / counted[0].job.path
     before = json.loads(path.read_text())
     path.write_text('{"settings": 3}')
     next((tmp_path / "run" / "cells").iterdir()).unlink()
     run_study(study, tmp_path / "run", device="cpu")
-    assert len(counted) == 3
+    assert len(counted) == 6
     assert json.loads(path.read_text())["settings"] == before["settings"]
 
 
@@ -75,32 +82,59 @@ def test_a_choice_that_is_interrupted_goes_on(
     options = {"loss": "label", "parameters": "kv", "optimiser": "sgd"}
     tuned = {"learner": "gd-tuned", "options": options}
     study = fields | {"tasks": [task_files[0]], "queries": 6, "learners": [tuned]}
-    attempts: list[dict[str, Any]] = []
-    attempt = GdTuned._try
+    attempts: list[tuple[int, str]] = []
+    learn = GdTuned.learn
 
-    def counted(self: GdTuned, bench: Bench, given: TunedOptions, candidate: dict[str, Any]) -> Any:
-        if len(attempts) == 20:
-            attempts.append({})
-            raise KeyboardInterrupt
-        attempts.append(candidate)
-        return attempt(self, bench, given, candidate)
+    def until(count: int) -> None:
+        def counted(self: GdTuned, bench: Bench, lr: float | None, given: TunedOptions) -> Any:
+            if not self.is_open(given) and bench.lesson.query_ids[0] not in asked:
+                if len(attempts) == count:
+                    raise KeyboardInterrupt
+                attempts.append((bench.seed, canonical(given.model_dump())))
+            return learn(self, bench, lr, given)
 
-    monkeypatch.setattr(GdTuned, "_try", counted)
+        monkeypatch.setattr(GdTuned, "learn", counted)
+
+    until(7)
     with pytest.raises(KeyboardInterrupt):
         run_study(study, tmp_path / "run", device="cpu")
     kept = list((tmp_path / "run" / "choice-pieces").iterdir())
     assert len(kept) == 1
-    tried = json.loads(kept[0].read_text())["tried"]
-    assert len(tried) == 22  # 20 attempts, and two seeds before any learning
-    damaged = next(iter(tried))
-    del tried[damaged]["n"]
-    kept[0].write_text(json.dumps({"tried": tried}))
+    assert len(json.loads(kept[0].read_text())["tried"]) == 8  # 7 attempts, and the model before any learning
+    until(-1)
     run_study(study, tmp_path / "run", device="cpu")
     assert not list((tmp_path / "run" / "choice-pieces").iterdir())
-    whole = 2 * (len(GRID) + 4 + 2)  # two seeds; a third goes on to more epochs, and of these a third
-    assert len([one for one in attempts if one]) in (whole, whole + 1)  # the damaged one may be an attempt
+    assert len(attempts) == len(set(attempts))  # nothing was tried twice
+    assert len(attempts) == 2 * (len(GRID) + 4 + 2)  # two seeds; a third goes on to more epochs, and of these a third
     (went_on,) = choices.chosen(RunFolder.open(tmp_path / "run")).values()
     run_study(study, tmp_path / "at-once", device="cpu")
     (at_once,) = choices.chosen(RunFolder.open(tmp_path / "at-once")).values()
     assert went_on["settings"] == at_once["settings"]
     assert went_on["curve"] == at_once["curve"]
+
+
+@pytest.mark.parametrize("content", ['{"tried": 3}', '{"tried": [[{}, 1, 2, "x"]], "whole": true}', "[1]"])
+def test_a_damaged_piece_is_computed_again(fields: dict[str, Any], tmp_path: Path, content: str) -> None:
+    study = fields | {"lr": "auto", "seeds": 1, "queries": 6, "learners": ["gd"]}
+    first = run_study(study, tmp_path / "run", device="cpu")
+    (file,) = (tmp_path / "run" / "choices").iterdir()
+    chosen = json.loads(file.read_text())
+    (job,) = Runner(study, tmp_path / "again", device="cpu").plan().choices
+    piece = choices.ChoicePiece(job, 0)
+    RunFolder.create(tmp_path / "again").folder.write(piece.path, content.encode())
+    run_study(study, tmp_path / "again", device="cpu")
+    again = choices.chosen(RunFolder.open(tmp_path / "again"))[job.key]
+    assert (again["settings"], again["curve"]) == (chosen["settings"], chosen["curve"])
+    assert {cell.learning.lr for cell in first.cells if cell.learning.name == "gd"} == {chosen["settings"]["lr"]}
+
+
+def test_each_learner_may_have_a_rate_of_its_own(fields: dict[str, Any], tmp_path: Path) -> None:
+    learners = ["gd", {"learner": "gd-linearized", "lr": "own"}, "lcgd"]
+    study = fields | {"lr": "auto", "seeds": 1, "queries": 6, "learners": learners}
+    result = run_study(study, tmp_path / "run", device="cpu")
+    assert result.complete, result.failures
+    found = choices.chosen(RunFolder.open(tmp_path / "run")).values()
+    chosen = {choice["learner"]: choice["settings"]["lr"] for choice in found}
+    assert chosen.keys() == {"gd", "gd-linearized"}
+    used = {cell.learning.name: cell.learning.lr for cell in result.cells if cell.learning.lr is not None}
+    assert used == {"gd": chosen["gd"], "lcgd": chosen["gd"], "gd-linearized": chosen["gd-linearized"]}

@@ -37,7 +37,9 @@ def run(
     learner: list[str] = typer.Option([], "--learner", "-l", help=f"A learner's name. {MANY}"),
     shots: str | None = typer.Option(None, help="Demonstrations: 32, or several: 4,8,16."),
     seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these."),
-    lr: str | None = typer.Option(None, help="auto, recorded (in the model card), or rates: 0.1,0.3."),
+    lr: str | None = typer.Option(
+        None, help="auto (plain gd's), own (each learner's), recorded (in the model card), or rates: 0.1,0.3."
+    ),
     queries: int | None = typer.Option(None, help="At most so many queries a task."),
     demo_labels: str | None = typer.Option(None, help="gold, flipped, random, abstract; or several: gold,flipped."),
     chat: bool = typer.Option(

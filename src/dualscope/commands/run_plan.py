@@ -8,8 +8,9 @@ from typing import Any, Literal
 import typer
 from rich.console import Console
 
+from dualscope.choosing.halving import GRID
+from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
-from dualscope.core.halving import GRID
 from dualscope.models.automatic import on_cpu
 
 
@@ -17,11 +18,10 @@ def show_plan(runner: Any, as_json: bool) -> None:
     """Every cell, whether it is stored, and what is estimated for it; for people or as JSON."""
     from rich.table import Table
 
-    from dualscope.studies.choosing import RateJob
+    from dualscope.studies.choices import most_pieces
     from dualscope.studies.execute.cost import Estimator
     from dualscope.studies.execute.work import Work
     from dualscope.studies.provenance import episodes
-    from dualscope.studies.rates import pieces_at_most
 
     plan = runner.plan()
     episodes(plan, runner.resolver, {})  # what the run would refuse is refused now
@@ -43,16 +43,12 @@ def show_plan(runner: Any, as_json: bool) -> None:
         for cell in plan.cells
     ]
     searches: list[dict[str, Any]] = [
-        {
-            "search": str(job),
-            "pieces": len(pieces_at_most(job)) if isinstance(job, RateJob) else None,
-            "seconds": estimator.search_seconds(job) if isinstance(job, RateJob) else None,
-        }
-        for job in plan.rates
+        {"search": str(job), "pieces": most_pieces([job]), "seconds": estimator.choice_seconds(job)}
+        for job in plan.choices
     ]
     later = _later(runner, plan)
     if as_json:
-        said = {"cells": lines, "rates": searches, "cells_after_rates": len(later), "notes": plan.notes}
+        said = {"cells": lines, "choices": searches, "cells_after_choices": len(later), "notes": plan.notes}
         typer.echo(json.dumps(said, indent=1))
         return
     table = Table("id", "cell", "state", "about", "memory")
@@ -63,11 +59,12 @@ def show_plan(runner: Any, as_json: bool) -> None:
     if lines:
         console.print(table)
     for search in searches:
-        pieces = "" if search["pieces"] is None else f": up to {search['pieces']} pieces"
-        console.print(f"first: {search['search']}{pieces}, {_about([search['seconds']])}", markup=False)
+        console.print(
+            f"first: {search['search']}: up to {search['pieces']} pieces, {_about([search['seconds']])}", markup=False
+        )
     if later:
         about = _about([estimator.seconds(cell) for cell in later])
-        console.print(f"then {len(later)} cells at the rates that are chosen, {about}")
+        console.print(f"then {len(later)} cells with what is chosen, {about}")
     todo = [line for line in lines if not line["stored"]]
     about = _about([line["seconds"] for line in todo])
     console.print(f"{len(todo)} of {len(lines)} listed cells to do, {about}")
@@ -101,9 +98,7 @@ def _memory_here(device: str) -> int | None:
 
 def _later(runner: Any, plan: Any) -> list[Any]:
     """The cells that wait for a rate to be chosen: any rate tells how many they are, and what they cost."""
-    from dualscope.studies.choosing import RateJob
-
-    waiting = {job.key: GRID[len(GRID) // 2] for job in plan.rates if isinstance(job, RateJob)}
+    waiting = {job.key: canonical({"lr": GRID[len(GRID) // 2]}) for job in plan.choices if job.chooses_lr}
     listed = {cell.id for cell in plan.cells}
     return [cell for cell in runner.plan(waiting).cells if cell.id not in listed] if waiting else []
 

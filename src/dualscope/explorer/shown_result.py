@@ -16,8 +16,8 @@ from dualscope.report.charts.palette import colour
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dualscope.choosing.halving import Choice
     from dualscope.learners.bench import Bench
-    from dualscope.learners.choice import Choice
     from dualscope.models.trace import Trace
 
 LAYERED = ("sim_aou", "sim_am_delta")  # the change of attention's output, and of its scores (which have heads)

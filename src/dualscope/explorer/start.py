@@ -72,6 +72,6 @@ def typed(example: Example) -> dict[str, Any]:
 
 def recorded(model: str, task: Task) -> float | None:
     """The rate that the model's card has for a task."""
-    from dualscope.studies.rates import recorded_rates
+    from dualscope.studies.recorded_rates import recorded_rates
 
     return recorded_rates([model], [task.name]).get((model, task.name))

@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import walk_packages
 
-from dualscope.core.halving import RateChoice
+from dualscope.choosing.halving import Choice
 from dualscope.core.options import Options
 from dualscope.descent.delta import Delta
 from dualscope.descent.direct_effect import direct_attn_out
@@ -13,6 +13,7 @@ from dualscope.learners.bench import Bench
 from dualscope.learners.ceilings.distilled import KvAligned, KvDistilled
 from dualscope.learners.ceilings.exact_patch import ContextPatchLearner
 from dualscope.learners.ceilings.static_patch import StaticPatchLearner
+from dualscope.learners.chosen_settings import choose_settings
 from dualscope.learners.controls import COMBINATORS, identify, role_of
 from dualscope.learners.dilution import Dilution
 from dualscope.learners.gradient.all_weights import GdAll
@@ -29,13 +30,13 @@ from dualscope.learners.hidden_states.task_vector import TaskVector
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner, Result
 from dualscope.learners.nulls import NullContext, ZeroShotOffset
 from dualscope.learners.prompted import InContext, ZeroShot
-from dualscope.learners.rate import choose_rate
 
 __all__ = [
     "COMBINATORS",
     "LEARNERS",
     "Bench",
     "Change",
+    "Choice",
     "ContextPatchLearner",
     "Delta",
     "Dilution",
@@ -59,13 +60,12 @@ __all__ = [
     "NullContext",
     "Options",
     "Probe",
-    "RateChoice",
     "Result",
     "StaticPatchLearner",
     "TaskVector",
     "ZeroShot",
     "ZeroShotOffset",
-    "choose_rate",
+    "choose_settings",
     "direct_attn_out",
     "identify",
     "role_of",

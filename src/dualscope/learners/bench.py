@@ -9,14 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
+from dualscope.choosing.spare_examples import asking_first, spare_of
 from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Result
-from dualscope.learners.spare import asking_first, spare_of
-from dualscope.learners.trials import Trials
 from dualscope.models.hardware import total_memory
 from dualscope.models.parity import assure, check_tokens
 from dualscope.models.parts import Part
@@ -25,7 +24,7 @@ from dualscope.models.reading.prefix import Prefix
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.learners.choice import Choice
+    from dualscope.choosing.halving import Choice
     from dualscope.models.model import Model
     from dualscope.tasks.example import Example
     from dualscope.tasks.lesson import Lesson
@@ -69,10 +68,8 @@ class Bench:
         spare: Sequence[Example] | None = None,
         unaltered: Bench | None = None,
         chosen: Mapping[tuple[str, str], str] | None = None,
-        trials: Trials | None = None,
     ) -> None:
         check_tokens(model, lesson)
-        self.trials = trials or Trials()
         self.model, self._given, self.want, self._other = model, lesson, want, other
         self._spare, self._unaltered, self._chosen = spare, unaltered, dict(chosen or {})
         self._once: dict[Hashable, Any] = {}
@@ -212,7 +209,7 @@ class Bench:
 
     @cached_property
     def spare(self) -> Sequence[Example]:
-        """Training examples that are neither demonstrations nor queries; see `dualscope.learners.spare`."""
+        """Training examples that are neither demonstrations nor queries; see `dualscope.choosing.spare_examples`."""
         return spare_of(self.lesson, self.model) if self._spare is None else self._spare
 
     def materials(self, count: int, needed: str) -> Lesson:

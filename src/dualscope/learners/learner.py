@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from dualscope.choosing.halving import GRID, RATES, Choice, Rounds, Settings
+from dualscope.choosing.search import choose
 from dualscope.core.description import Colour, Description, Mark
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
@@ -22,8 +25,9 @@ from dualscope.models.footprint import TrainingDemand
 from dualscope.models.trace import Trace
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dualscope.learners.bench import Bench
-    from dualscope.learners.choice import Choice
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
 
@@ -172,13 +176,39 @@ class Learner(ABC, Generic[O]):
         with change.applied(bench.model):
             return bench.model.read(bench.few) if few else bench.model.read(bench.lesson, want=bench.read_want)
 
+    # What is left open is chosen on spare training examples: the learning rate of those that need one, and options.
+
+    open: ClassVar[tuple[str, ...]] = ()  # options that are chosen where none is given
+
     def is_open(self, options: O) -> bool:
-        """Whether settings are left open, to be chosen on spare examples."""
-        return False
+        """Whether options are left open."""
+        return any(getattr(options, name) is None for name in self.open)
+
+    def candidates(self, model: Model, options: O) -> list[Settings]:
+        """What may be chosen, all combinations: options that are open, and ``lr`` where a rate is needed."""
+        return [{"lr": lr} for lr in GRID]
+
+    def rounds(self, options: O) -> Rounds:
+        """On how many examples candidates are tried, and which part of them goes on."""
+        return RATES if self.needs_lr else Rounds()
+
+    def materials(self, options: O) -> int:
+        """How many spare examples the learner itself reads: others are asked."""
+        return 0
+
+    def attempts(self, bench: Bench, candidates: Sequence[Settings], options: O) -> Iterable[Tensor]:
+        """The queries' label log-probabilities, [queries, classes], that each candidate leaves on a bench."""
+        for candidate in candidates:
+            own = dict(candidate)
+            lr = own.pop("lr") if self.needs_lr else None
+            # A bench of its own each time, so that no trace is kept.
+            yield self.learn(bench.asking(bench.lesson), lr, options.model_copy(update=own)).trace.label_logprobs
 
     def choose(self, benches: Sequence[Bench], options: O) -> Choice:
-        """Choose what is open, over the benches of several seeds; see `dualscope.learners.choice`."""
-        raise InputError(f"the learner '{self.name}' leaves settings open: it needs a method choose")
+        """The best candidate over the benches of several seeds."""
+        attempts = partial(self.attempts, options=options)
+        candidates = self.candidates(benches[0].model, options)
+        return choose(benches, candidates, attempts, self.rounds(options), self.materials(options))
 
     def training(self, options: O) -> TrainingDemand | None:
         """How it trains the model, for estimates of memory; None where it does not. What is open counts as the most."""

@@ -22,7 +22,6 @@ from dualscope.findings.responses import response_verdicts
 from dualscope.findings.stored import verdicts
 from dualscope.studies import choices
 from dualscope.studies.provenance import describe_learners, known
-from dualscope.studies.rates import chosen
 from dualscope.studies.run_folder.cell_files import Broken
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -144,10 +143,6 @@ class ReportedRun:
     @cached_property
     def provenance(self) -> Document:
         return known(self.run)
-
-    @cached_property
-    def rates(self) -> list[Document]:
-        return [choice for _, choice in sorted(chosen(self.run).items())]
 
     @cached_property
     def choices(self) -> list[Document]:

@@ -15,11 +15,11 @@ import pyarrow as pa
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.response_products import plant_name
 from dualscope.core.rows import MetricRow
-from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec, companions
+from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec, companions
 from dualscope.findings.answer import short
 from dualscope.findings.titles import metric_title
-from dualscope.results.own_examples import Shown, leave_one_out_rate, own_episode
-from dualscope.studies.rates import recorded_rates
+from dualscope.results.own_examples import Shown, own_episode
+from dualscope.studies.recorded_rates import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def compare(
     >>> compare("embedded", demonstrations=shown, queries=["a fine plot"], learners="gd", lr=1.0)
     Comparison of in-context, gd on 1 query of examples, 2 shots
     """
-    from dualscope.learners import LEARNERS, Bench, choose_rate, identify, role_of
+    from dualscope.learners import LEARNERS, Bench, identify, role_of
     from dualscope.metrics import METRICS, expand
     from dualscope.metrics.measured import measure_cell
     from dualscope.models import Model
@@ -233,8 +233,6 @@ def compare(
             raise InputError("demonstrations stand in place of a task, and need queries: a list of texts, or of pairs")
         given = own_episode(demonstrations, queries, labels, template, seed)
         labelled = not any(isinstance(query, str) for query in queries)
-        if lr is None:
-            lr = leave_one_out_rate(model, given)
         task = given.task
     elif task is None:
         raise InputError("give a task, an episode, or demonstrations and queries of your own")
@@ -249,12 +247,6 @@ def compare(
     task = task if isinstance(task, Task) else Task.load(task, data=data)
     asked = [_asked(entry) for entry in ([learners] if isinstance(learners, str | Mapping) else learners)]
     named = [identify(name, options, control) for name, control, options in asked]
-    if lr is None and any(LEARNERS[learning.name].needs_lr for learning in named):
-        recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
-        lr = (
-            recorded.get((model.name, task.name))
-            or choose_rate(model, task, [seed], shots, queries=count, balanced=bool(episode.get("balanced"))).rate
-        )
     asked_for = [interventions] if isinstance(interventions, str) else list(interventions)
     if asked_for and given is None:
         episode.setdefault("balanced", True)
@@ -263,6 +255,10 @@ def compare(
     chosen = expand(metrics, per_head)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
+    if lr is None and any(LEARNERS[learning.name].needs_lr for learning in named):
+        recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
+        plain = LEARNERS[PLAIN]()
+        lr = recorded.get((model.name, task.name)) or plain.choose([bench], plain.options()).settings["lr"]
     under_way = [replace(learning, lr=lr if LEARNERS[learning.name].needs_lr else None) for learning in named]
     roles = {learning: role_of(learning) for learning in dict.fromkeys((ZERO_SHOT, IN_CONTEXT, *under_way))}
     learned: dict[str, Learned] = {}

@@ -19,7 +19,7 @@ def as_list(value: Any) -> Any:
 
 def as_rates(value: Any) -> Any:
     """Rates as numbers: a list, one, or the command line's ``"0.1,0.3"``."""
-    if value is None or (isinstance(value, str) and value in ("auto", "recorded")):
+    if value is None or (isinstance(value, str) and value in ("auto", "recorded", "own")):
         return value
     parts = value.split(",") if isinstance(value, str) else value
     parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
@@ -29,7 +29,7 @@ def as_rates(value: Any) -> Any:
         rates = ()
     numbers = rates and not any(isinstance(part, bool) for part in parts)
     if not numbers or not all(0 < rate < math.inf for rate in rates):
-        raise ValueError(f"expected auto, recorded, or rates above 0 such as 0.1,0.3; found {value!r}")
+        raise ValueError(f"expected auto, recorded, own, or rates above 0 such as 0.1,0.3; found {value!r}")
     return rates
 
 
@@ -39,7 +39,7 @@ Variants = Annotated[tuple[Variant, ...], BeforeValidator(as_list), Field(min_le
 Numbers = Annotated[tuple[Seed, ...], BeforeValidator(as_list), Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rates = Annotated[
-    Literal["auto", "recorded"] | Annotated[tuple[Rate, ...], Field(min_length=1)], BeforeValidator(as_rates)
+    Literal["auto", "recorded", "own"] | Annotated[tuple[Rate, ...], Field(min_length=1)], BeforeValidator(as_rates)
 ]
 
 

@@ -6,31 +6,27 @@ from dataclasses import dataclass, field
 
 from dualscope.core.errors import InputError
 from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec
-from dualscope.core.words import Family, Role
 from dualscope.studies.choices import ChoiceJob
-from dualscope.studies.choosing import RateJob
+from dualscope.studies.resolve import LearnerFacts
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A learner that a study asks for on a task, and what it is compared with."""
+class PlannedLearner:
+    """A learner that a study asks for on a task, at one rate, and what it is compared with."""
 
+    facts: LearnerFacts
     learning: LearnerSpec
-    role: Role
     reference: LearnerSpec
-    code: str = ""
-    family: Family | None = None
-    can_be_planted: bool = False
     other_task: tuple[str, str] | None = None
     chosen: tuple[str, str, str] | None = None  # its name, the options that it was given, what was chosen
 
 
 @dataclass
 class Plan:
-    """A study's cells, in the order in which they are best computed, and the rates they still wait for."""
+    """A study's cells, in the order in which they are best computed, and the choices they still wait for."""
 
     cells: list[CellSpec] = field(default_factory=list)
-    rates: list[RateJob | ChoiceJob] = field(default_factory=list)
+    choices: list[ChoiceJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     whole: list[CellSpec] = field(default_factory=list)  # the cells of all shards
 

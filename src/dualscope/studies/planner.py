@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +10,12 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.response_products import plant_name
 from dualscope.core.spec import (
     IN_CONTEXT,
+    PLAIN,
     ZERO_SHOT,
     CellSpec,
     EpisodeSpec,
@@ -24,11 +27,10 @@ from dualscope.core.spec import (
 )
 from dualscope.core.words import CONTROL_ROLES, ORDERS, PLACE_SETS, Control, DemoLabels, Precision, Role, Variant
 from dualscope.studies.choices import ChoiceJob
-from dualscope.studies.choosing import RateJob
 from dualscope.studies.entries import InterventionEntry, LearnerEntry, TaskEntry
 from dualscope.studies.paths import named_model
-from dualscope.studies.plan import Asked, Plan
-from dualscope.studies.resolve import Resolved, Resolver, other_task
+from dualscope.studies.plan import Plan, PlannedLearner
+from dualscope.studies.resolve import LearnerFacts, Resolver, other_task
 from dualscope.studies.study import Study
 from dualscope.tasks import Task
 from dualscope.tasks.episode import check_same_classes
@@ -42,8 +44,8 @@ OWN = "own"  # compared with the learner itself, without its control
 
 
 class Planner:
-    """Lays out the grid. ``rates`` are those chosen so far, by the job's key; ``weights`` by model name, and so are
-    the ``dtypes`` of a study that leaves them to us.
+    """Lays out the grid. ``choices`` are the settings chosen so far (JSON) by the job's key; ``weights`` by model name,
+    and so are the ``dtypes`` of a study that leaves them to us.
     """
 
     def __init__(
@@ -51,12 +53,11 @@ class Planner:
         study: Study,
         resolver: Resolver,
         weights: Mapping[str, str],
-        rates: Mapping[str, float],
         recorded: Mapping[tuple[str, str], float] | None = None,
         choices: Mapping[str, str] | None = None,
         dtypes: Mapping[str, Precision] | None = None,
     ) -> None:
-        self.study, self.resolver, self.weights, self.rates = study, resolver, weights, rates
+        self.study, self.resolver, self.weights = study, resolver, weights
         self.recorded, self.choices, self.dtypes = dict(recorded or {}), dict(choices or {}), dtypes or {}
         self._data = {entry.task: resolver.task(entry.task) for entry in study.tasks}
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
@@ -67,42 +68,42 @@ class Planner:
         plan, jobs = Plan(), {}
         metrics, code = self.resolver.metrics()
         for model, entry, episode in self._episodes():
-            asked, waiting = self._asked(model, entry, episode.demo_labels)
+            asked, waiting = self._planned(model, entry, episode.demo_labels)
             jobs.update({job.key: job for job in waiting})
             # Where queries come from the demonstrations' own split, they depend on the demonstrations.
             splits = self._data[entry.task].config.splits
             alone = episode if splits.train == splits.evaluation else without_demonstrations(episode)
             make = partial(CellSpec, metrics=metrics, per_head=self.study.per_head, per_query=self.study.per_query)
             plan.cells.append(make(alone, ZERO_SHOT, "baseline", code=code))
-            roles = {other.learning: other.role for other in asked}
+            roles = {other.learning: other.facts.role for other in asked}
             orders = tuple(other for other in roles if other.is_reordered(IN_CONTEXT))
             plan.cells.append(make(episode, IN_CONTEXT, "reference", IN_CONTEXT, orders, code=code))
             by_learning = {other.learning: other for other in asked}
             for own in asked:
-                beside = companions(own.learning, own.role, own.reference, roles)
+                beside = companions(own.learning, own.facts.role, own.reference, roles)
                 against = [by_learning[own.reference]] if own.reference in by_learning else []
                 involved = [own, *(by_learning[other] for other in beside), *against]
-                foreign = next((other.code for other in involved if other.code), "")
+                foreign = next((other.facts.code for other in involved if other.facts.code), "")
                 borrowed = next((other.other_task for other in involved if other.other_task), None)
                 plan.cells.append(
                     make(
                         episode,
                         own.learning,
-                        own.role,
+                        own.facts.role,
                         own.reference,
                         beside,
                         code=foreign or code,
                         other_task=borrowed,
                         chosen=tuple(dict.fromkeys(one.chosen for one in involved if one.chosen)),
-                        family=own.family,
+                        family=own.facts.family,
                     )
                 )
             plan.cells += self._response_cells(episode, asked, code)
         plan.cells = list(dict.fromkeys(plan.cells))
-        plan.rates, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
+        plan.choices, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
         return plan
 
-    def _response_cells(self, episode: EpisodeSpec, asked: Sequence[Asked], code: str) -> Iterator[CellSpec]:
+    def _response_cells(self, episode: EpisodeSpec, asked: Sequence[PlannedLearner], code: str) -> Iterator[CellSpec]:
         """The learners on the draws of every intervention: in-context learning first, its scale, then all others."""
         for entry in self.study.interventions:
             if episode.model.variant not in entry.variants:
@@ -119,7 +120,7 @@ class Planner:
             there = replace(episode, model=model, balanced=balanced, queries=queries)
             spec = InterventionSpec(kind, entry.draws)
             make = partial(CellSpec, there, reference=IN_CONTEXT, intervention=spec)
-            own = [one for one in asked if one.learning.control is None and one.role in RESPONDING]
+            own = [one for one in asked if one.learning.control is None and one.facts.role in RESPONDING]
             plants = tuple(self._plants(entry, own)) if kind == JUDGED else ()
             yield make(IN_CONTEXT, "reference", code=foreign or code)
             for control, count in SCALE.items() if kind == JUDGED else ():
@@ -131,9 +132,9 @@ class Planner:
                 if one.reference == IN_CONTEXT:
                     yield make(
                         one.learning,
-                        one.role,
+                        one.facts.role,
                         code=foreign or one.code or next((o.code for o in own if o.code), "") or code,
-                        family=one.family,
+                        family=one.facts.family,
                         plants=plants,
                         other_task=one.other_task,
                         chosen=tuple(dict.fromkeys(other.chosen for other in own if other.chosen)),
@@ -160,7 +161,7 @@ class Planner:
             )
         return ""
 
-    def _plants(self, entry: InterventionEntry, asked: Sequence[Asked]) -> Iterator[tuple[str, LearnerSpec]]:
+    def _plants(self, entry: InterventionEntry, asked: Sequence[PlannedLearner]) -> Iterator[tuple[str, LearnerSpec]]:
         """Which hypotheses are planted, and what rows call the plants."""
         named = entry.plants if isinstance(entry.plants, tuple) else None
         known = {one.learning.name for one in asked}
@@ -170,11 +171,11 @@ class Planner:
         twins = Counter(one.learning.label for one in asked)
         for one in asked:
             learning = one.learning
-            if entry.plants is False or one.role != "hypothesis":
+            if entry.plants is False or one.facts.role != "hypothesis":
                 continue
             if named is not None and learning.name not in named:
                 continue
-            if not one.can_be_planted:
+            if not one.facts.can_be_planted:
                 if named is not None:
                     raise InputError(f"interventions: plants: '{learning.name}' cannot be planted in a model")
                 self._notes[f"{learning.label} is not planted: it does not change the model as a whole"] = None
@@ -244,59 +245,43 @@ class Planner:
                 draws += [(init, variant, entry, seed) for init in inits]
         return sorted(draws, key=lambda draw: -1 if draw[0] is None else draw[0])
 
-    def _asked(
+    def _planned(
         self, model: ModelSpec, task: TaskEntry, labels: DemoLabels
-    ) -> tuple[list[Asked], list[RateJob | ChoiceJob]]:
+    ) -> tuple[list[PlannedLearner], list[ChoiceJob]]:
         """The study's learners and their controls on a task, with their rates, and what each is compared with."""
-        found: list[Asked] = []
-        waiting: list[RateJob | ChoiceJob] = []
+        found: list[PlannedLearner] = []
+        waiting: list[ChoiceJob] = []
         for entry in self._entries():
-            resolved = self._resolved(entry)
-            if resolved.role in ("baseline", "reference"):
+            facts = self._facts(entry)
+            if facts.role in ("baseline", "reference"):
                 continue
-            if resolved.refused:
-                raise InputError(f"learner '{entry.learner}' under {entry.control}: {resolved.refused}")
+            if facts.refused:
+                raise InputError(f"learner '{entry.learner}' under {entry.control}: {facts.refused}")
             if entry.variants is not None and model.variant not in entry.variants:
-                self._note_absence(resolved.learning, entry.variants)
+                self._note_absence(facts.learning, entry.variants)
                 continue
-            other = self._other(resolved, task)
-            if resolved.needs_other and other is None:
+            other = self._other(facts, task)
+            if facts.needs_other and other is None:
                 continue
-            self._reference(entry, resolved.learning)  # refused now, and not once a rate was chosen
-            chosen: tuple[float | None, ...] | RateJob = (None,)
-            if resolved.needs_lr:
-                chosen = self._rates(entry, model, task)
-            if isinstance(chosen, RateJob):
-                waiting.append(chosen)
+            self._reference(entry, facts.learning)  # refused now, and not once a rate was chosen
+            rates = self._rates(entry, facts, model, task, labels)
+            settings = rates if isinstance(rates, ChoiceJob) else self._settings(facts, model, task, labels)
+            if isinstance(rates, ChoiceJob) or isinstance(settings, ChoiceJob):
+                assert isinstance(settings, ChoiceJob)
+                waiting.append(settings)
                 continue
-            settled = self._settled(resolved, model, task, labels)
-            if isinstance(settled, ChoiceJob):
-                waiting.append(settled)
-                continue
-            for rate in chosen:
-                learning = replace(resolved.learning, lr=rate)
-                reference = self._reference(entry, learning)
-                found.append(
-                    Asked(
-                        learning,
-                        resolved.role,
-                        reference,
-                        resolved.code,
-                        resolved.family,
-                        resolved.can_be_planted,
-                        other,
-                        settled,
-                    )
-                )
+            for lr in rates:
+                learning = replace(facts.learning, lr=lr)
+                found.append(PlannedLearner(facts, learning, self._reference(entry, learning), other, settings))
         # Rate by rate, so that what learners of one rate share can be let go of before the next.
-        found.sort(key=lambda asked: asked.learning.lr or 0.0)
+        found.sort(key=lambda one: one.learning.lr or 0.0)
         return list(dict.fromkeys(found)), waiting
 
     def _entries(self) -> Iterator[LearnerEntry]:
         """The study's own entries, then every learner under test under every control of the study."""
         yield from self.study.learners
         for entry in self.study.learners:
-            if entry.control is not None or self._resolved(entry).role != "hypothesis":
+            if entry.control is not None or self._facts(entry).role != "hypothesis":
                 continue
             for control in self.study.controls:
                 variants = control.variants or entry.variants
@@ -305,12 +290,12 @@ class Planner:
                 own: dict[str, Any] = {"control": control.control, "variants": variants}
                 own |= {"reference": OWN if control.against_itself else entry.reference}
                 under = entry.model_copy(update=own | {"options": {**entry.options, **control.options}})
-                if why := (resolved := self._resolved(under)).refused:
-                    self._notes[f"left out {resolved.learning.label}: {why}"] = None
+                if why := (facts := self._facts(under)).refused:
+                    self._notes[f"left out {facts.learning.label}: {why}"] = None
                 else:
                     yield under
 
-    def _resolved(self, entry: LearnerEntry) -> Resolved:
+    def _facts(self, entry: LearnerEntry) -> LearnerFacts:
         return self.resolver.learner(entry.learner, entry.options, entry.control)
 
     def _note_absence(self, learning: LearnerSpec, variants: tuple[str, ...]) -> None:
@@ -325,65 +310,75 @@ class Planner:
         if entry.reference == IN_CONTEXT.name:
             return IN_CONTEXT
         if entry.reference == OWN:
-            known = self._resolved(entry).learning
+            known = self._facts(entry).learning
             own = {k: v for k, v in known.settings.items() if k not in self._control_options(entry)}
             return LearnerSpec.of(known.name, own, lr=learning.lr)
-        resolved = self.resolver.learner(entry.reference)
-        return replace(resolved.learning, lr=learning.lr if resolved.needs_lr else None)
+        facts = self.resolver.learner(entry.reference)
+        return replace(facts.learning, lr=learning.lr if facts.needs_lr else None)
 
     def _control_options(self, entry: LearnerEntry) -> set[str]:
         """Options that are the control's, which the learner without it does not have."""
         return {name for control in self.study.controls if control.control == entry.control for name in control.options}
 
-    def _rates(self, entry: LearnerEntry, model: ModelSpec, task: TaskEntry) -> tuple[float, ...] | RateJob:
+    def _rates(
+        self, entry: LearnerEntry, facts: LearnerFacts, model: ModelSpec, task: TaskEntry, labels: DemoLabels
+    ) -> tuple[float | None, ...] | ChoiceJob:
+        """The learning rates of a learner, or what has to be chosen first: plain gd's rate is everybody's."""
+        if not facts.needs_lr:
+            return (None,)
         asked = entry.lr or task.lr or self.study.lr
         if not isinstance(asked, str):
             return asked
         name = self._data[task.task].name
         if asked == "recorded" and not self.study.chat and (model.source, name) in self.recorded:
             return (self.recorded[model.source, name],)
-        job = RateJob(**self._choosing(model, task))
-        return (self.rates[job.key],) if job.key in self.rates else job
-
-    def _choosing(self, model: ModelSpec, task: TaskEntry) -> dict[str, Any]:
-        """What every choice is made on: the trained variant, over the study's seeds."""
-        return {
-            "model": replace(model, variant="trained", init_seed=None),
-            "task": self._data[task.task].name,
-            "data": self._data[task.task].digest,
-            "seeds": task.seeds or self.study.seeds,
-            "shots": max(self.study.shots),
-            "queries": self.study.queries,
-            "balanced": self.study.balanced,
-            "gd_demonstrations": self.study.gd_demonstrations,
-        }
-
-    def _settled(
-        self, resolved: Resolved, model: ModelSpec, task: TaskEntry, labels: DemoLabels
-    ) -> tuple[str, str, str] | ChoiceJob | None:
-        """What was chosen for a learner that leaves settings open, or the job of choosing."""
-        if resolved.open is None:
-            return None
-        job = ChoiceJob(
-            **self._choosing(model, task),
-            demo_labels="abstract" if labels == "abstract" else "gold",
-            learner=resolved.learning.name,
-            options=resolved.open,
-            code=resolved.code,
-        )
+        own = asked == "own" or facts.open is not None
+        job = self._job(facts if own else self.resolver.learner(PLAIN), model, task, labels)
         found = self.choices.get(job.key)
-        return job if found is None else (job.learner, job.options, found)
+        return job if found is None else (float(json.loads(found)["lr"]),)
 
-    def _other(self, resolved: Resolved, task: TaskEntry) -> tuple[str, str] | None:
+    def _settings(
+        self, facts: LearnerFacts, model: ModelSpec, task: TaskEntry, labels: DemoLabels
+    ) -> tuple[str, str, str] | ChoiceJob | None:
+        """What was chosen for a learner that leaves options open, or the job of choosing."""
+        if facts.open is None:
+            return None
+        job = self._job(facts, model, task, labels)
+        if (found := self.choices.get(job.key)) is None:
+            return job
+        settings = {k: v for k, v in json.loads(found).items() if not (k == "lr" and facts.needs_lr)}
+        return job.learner, job.options, canonical(settings)
+
+    def _job(self, facts: LearnerFacts, model: ModelSpec, task: TaskEntry, labels: DemoLabels) -> ChoiceJob:
+        """A choice on the trained variant, over the study's seeds."""
+        own = self._data[task.task]
+        return ChoiceJob(
+            model=replace(model, variant="trained", init_seed=None),
+            task=own.name,
+            data=own.digest,
+            seeds=task.seeds or self.study.seeds,
+            shots=max(self.study.shots),
+            queries=self.study.queries,
+            balanced=self.study.balanced,
+            gd_demonstrations=self.study.gd_demonstrations,
+            demo_labels="abstract" if labels == "abstract" else "gold",
+            learner=facts.learning.name,
+            options=facts.open or facts.own_options,
+            rounds=facts.rounds,
+            chooses_lr=facts.needs_lr,
+            code=facts.code,
+        )
+
+    def _other(self, facts: LearnerFacts, task: TaskEntry) -> tuple[str, str] | None:
         """The task that this one's learners are taught from on purpose, where they are."""
-        if not resolved.needs_other:
+        if not facts.needs_other:
             return None
         own = self._data[task.task]
         other = other_task(own, list(self._data.values()))
         if other is None:
             why = "which the study does not have" if len(self._data) < 2 else "and every other one shares some with it"
             self._notes[
-                f"left out {resolved.learning.label} on {own.name}: it needs a task of other label words, {why}"
+                f"left out {facts.learning.label} on {own.name}: it needs a task of other label words, {why}"
             ] = None
             return None
         return other.name, other.digest

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from dualscope._version import __version__
+from dualscope.choosing.halving import Rounds
 from dualscope.core.canonical import canonical
 from dualscope.core.description import ELSEWHERE, Description
 from dualscope.core.spec import LearnerSpec
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Resolved:
+class LearnerFacts:
     """A learner by its own name, without a rate, and what a plan has to know of it."""
 
     learning: LearnerSpec
@@ -33,6 +34,10 @@ class Resolved:
     """The hash of the plugins' code where a plugin defines the learner; else empty."""
     open: str | None = None
     """The learner's own options as JSON, where it leaves settings to be chosen on spare examples."""
+    own_options: str = "{}"
+    """The learner's own options as JSON, without its control's."""
+    rounds: Rounds | None = None
+    """How candidates for what is open are tried; None where the learner chooses in a way of its own."""
     training: TrainingDemand | None = None
     """How it trains the model, where it does."""
     family: Family | None = None
@@ -64,18 +69,21 @@ class Resolver:
     def plugins(self) -> str:
         return plugins_digest(self.study.plugins)
 
-    def learner(self, name: str, options: Mapping[str, Any] | None = None, control: Control | None = None) -> Resolved:
+    def learner(
+        self, name: str, options: Mapping[str, Any] | None = None, control: Control | None = None
+    ) -> LearnerFacts:
         key = canonical([__version__, self.plugins, name, options or {}, control])
         if key not in self.memory:
             self.memory[key] = self._ask(_ask_learner, name, options or {}, control)
         known = dict(self.memory[key])
-        how = known.pop("training", None)
+        how, rounds = known.pop("training", None), known.pop("rounds", None)
         said = Description.from_facts(known.pop("description", None) or {"title": name})
         if known["code"]:
             ELSEWHERE[known["learning"]["name"]] = said
-        return Resolved(
+        return LearnerFacts(
             LearnerSpec(**known.pop("learning")),
             training=None if how is None else TrainingDemand(**how),
+            rounds=None if rounds is None else Rounds.from_facts(rounds),
             description=said,
             **known,
         )
@@ -117,7 +125,7 @@ def _here(question: Callable[..., T], *about: Any) -> T:
 def _ask_learner(
     study: Study, digest: str, name: str, options: Mapping[str, Any], control: Control | None
 ) -> dict[str, Any]:
-    from dualscope.learners import LEARNERS, identify, role_of
+    from dualscope.learners import LEARNERS, Learner, identify, role_of
     from dualscope.learners.controls import needs_other, settings_of, unchanged
     from dualscope.learners.response_bench import cannot_be_planted
 
@@ -126,13 +134,15 @@ def _ask_learner(
     kind = LEARNERS[learning.name]
     own, _ = settings_of(learning.name, learning.control, learning.settings)
     return asdict(
-        Resolved(
+        LearnerFacts(
             learning=learning,
             role=role_of(learning),
             needs_lr=kind.needs_lr,
             needs_other=needs_other(learning),
             code=digest if digest and is_foreign(kind) else "",
             open=canonical(own.changed()) if kind().is_open(own) else None,
+            own_options=canonical(own.changed()),
+            rounds=kind().rounds(own) if kind.choose is Learner.choose else None,
             training=kind().training(own),
             family=kind.family,
             description=kind.description(),

@@ -14,13 +14,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dualscope.core.halving import HELD_OUT
+from dualscope.choosing.halving import HELD_OUT, Choice
 from dualscope.core.options import Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.delta import Delta
 from dualscope.descent.parameters import wide
 from dualscope.descent.trainable import weights_for
-from dualscope.learners.choice import Choice
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
@@ -56,8 +55,7 @@ class _Fitted(Learner[DistilledOptions]):
     options = DistilledOptions
     loss: Loss
 
-    def is_open(self, options: DistilledOptions) -> bool:
-        return options.lr is None
+    open = ("lr",)
 
     def training(self, options: DistilledOptions) -> TrainingDemand:
         return TrainingDemand(adam=True, queries=options.batch)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dualscope.core.halving import GRID
+from dualscope.choosing.halving import GRID, Rounds, Settings
 from dualscope.core.options import MOST_EPOCHS, Options
 from dualscope.descent.adam import Adam
 from dualscope.descent.loop import unchanged
 from dualscope.descent.parameters import Slot, Whole, is_low
-from dualscope.learners.choice import Choice, judges, rank, row_of
 from dualscope.learners.gradient.descend import DescentOptions, descend
 from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.learner import LEARNERS, Learned, Learner
@@ -24,10 +21,9 @@ from dualscope.models.footprint import TrainingDemand
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
 
 EPOCHS = (1, 3, 10)
-KEEP = 3  # a third of the candidates goes on to more epochs
+KEEP = 1 / 3  # of the candidates goes on to more epochs
 ASKED = 100  # spare examples a seed
 SEEDS = 2  # that it is chosen over; each costs a hundred runs of training
 # Adam's first step moves every weight by the rate, whatever the gradient: beyond 0.01, by about as much as it weighs.
@@ -54,36 +50,29 @@ class GdTuned(Learner[TunedOptions]):
     options = TunedOptions
     family = "gradient"
 
-    def is_open(self, options: TunedOptions) -> bool:
-        return None in options.model_dump().values()
+    open = ("lr", "epochs", "loss", "parameters", "optimiser")
 
     def training(self, options: TunedOptions) -> TrainingDemand:
         return TrainingDemand(everything=options.parameters != "kv", adam=options.optimiser != "sgd")
 
-    def choose(self, benches: Sequence[Bench], options: TunedOptions) -> Choice:
-        """Successive halving: all candidates learn for one epoch, the best third for three, of these a third for ten.
+    def rounds(self, options: TunedOptions) -> Rounds:
+        """All candidates learn for one epoch, the best third for three, of these a third for ten."""
+        epochs = EPOCHS if options.epochs is None else (options.epochs,)
+        return Rounds((ASKED,), grows="epochs", values=epochs, keep=KEEP, seeds=SEEDS)
 
-        The choice is the best of all that was tried.
-        """
-        asked = [judge for bench in benches[:SEEDS] for judge in judges(bench, 0)]
-        asked = [bench.asking(bench.lesson.only(range(min(ASKED, len(bench.lesson.queries))))) for bench in asked]
-        trials = benches[0].trials
-        curve = [trials.row(i, {}, partial(_scored, one, one.zero_shot, {})) for i, one in enumerate(asked)]
-        alive = candidates(asked[0].model, options)
-        tried: list[dict[str, Any]] = []
-        for epochs in EPOCHS if options.epochs is None else (options.epochs,):
-            alive = [{**candidate, "epochs": epochs} for candidate in alive]
-            for (number, bench), candidate in product(enumerate(asked), alive):
-                attempt = partial(self._try, bench, options.model_copy(update=candidate), candidate)
-                curve.append(trials.row(number, candidate, attempt))
-            tried += alive
-            alive = sorted(alive, key=lambda one: rank(curve, one))[: -(-len(alive) // KEEP)]
-        best = min(tried, key=lambda one: rank(curve, one))
-        return Choice(best, tuple(curve), sum(len(b.lesson.queries) for b in asked), at_edge=_at_edge(best, options))
-
-    def _try(self, bench: Bench, options: TunedOptions, candidate: dict[str, Any]) -> dict[str, Any]:
-        # A bench of its own each time, so that no trace is kept.
-        return _scored(bench, self.learn(bench.asking(bench.lesson), None, options).trace, candidate)
+    def candidates(self, model: Model, options: TunedOptions) -> list[Settings]:
+        """All combinations of what is open, but for the epochs; weights of 16 bits learn beside alone: keys, values."""
+        parameters = ("kv",) if is_low(model) else ("kv", "all")
+        found = product(
+            ("sgd", "adam") if options.optimiser is None else (options.optimiser,),
+            ("all", "label") if options.loss is None else (options.loss,),
+            parameters if options.parameters is None else (options.parameters,),
+        )
+        return [
+            {"lr": lr, "loss": loss, "parameters": which, "optimiser": optimiser}
+            for optimiser, loss, which in found
+            for lr in (RATES[optimiser] if options.lr is None else (options.lr,))
+        ]
 
     def learn(self, bench: Bench, lr: float | None, options: TunedOptions) -> Learned:
         options, choice = bench.chosen(self, options)
@@ -97,30 +86,3 @@ class GdTuned(Learner[TunedOptions]):
         adjust = Adam() if options.optimiser == "adam" else unchanged
         learned = descend(bench, bench.lesson.training, options.lr, common, gd_step, adjust=adjust, slots=slots)
         return replace(learned, choice=choice)
-
-
-def _scored(bench: Bench, trace: Trace, candidate: dict[str, Any]) -> dict[str, Any]:
-    return row_of(trace.label_logprobs, trace.labels, candidate, bench.seed)
-
-
-def _at_edge(best: Mapping[str, Any], options: TunedOptions) -> bool:
-    """Whether a smaller or larger rate than any that was tried, or more epochs, might be better yet."""
-    rates = RATES[best["optimiser"]]
-    return (options.lr is None and best["lr"] in (rates[0], rates[-1])) or (
-        options.epochs is None and best["epochs"] == EPOCHS[-1]
-    )
-
-
-def candidates(model: Model, options: TunedOptions) -> list[dict[str, Any]]:
-    """All combinations of what is open, but for the epochs; weights of 16 bits can only learn beside, which is K, V."""
-    parameters = ("kv",) if is_low(model) else ("kv", "all")
-    found = product(
-        ("sgd", "adam") if options.optimiser is None else (options.optimiser,),
-        ("all", "label") if options.loss is None else (options.loss,),
-        parameters if options.parameters is None else (options.parameters,),
-    )
-    return [
-        {"lr": rate, "loss": loss, "parameters": which, "optimiser": optimiser}
-        for optimiser, loss, which in found
-        for rate in (RATES[optimiser] if options.lr is None else (options.lr,))
-    ]

@@ -11,9 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from dualscope.choosing.halving import Choice, Settings
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
-from dualscope.learners.choice import Candidate, Choice, choose, judges
 from dualscope.learners.hidden_states.steering import Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.activation_edits import OnHeads
@@ -22,6 +22,7 @@ from dualscope.models.head_outputs import written_by_heads
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.capture.session import Session
+    from dualscope.models.model import Model
     from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import Lesson
 
@@ -48,23 +49,27 @@ class FunctionVector(Learner[FunctionVectorOptions]):
     options = FunctionVectorOptions
     family = "vector"
 
-    def is_open(self, options: FunctionVectorOptions) -> bool:
-        return options.layer is None or options.which is None
+    open = ("layer", "which")
+
+    def candidates(self, model: Model, options: FunctionVectorOptions) -> list[Settings]:
+        layers = range(model.n_layers) if options.layer is None else [options.layer]
+        return [{"layer": layer} for layer in layers]
+
+    def materials(self, options: FunctionVectorOptions) -> int:
+        return options.prompts
+
+    def attempts(self, bench: Bench, candidates: Sequence[Settings], options: FunctionVectorOptions) -> Tensor:
+        vector = function_vector(bench, options)
+        return tried(bench, [Steering(one["layer"], vector, "add") for one in candidates])
 
     def choose(self, benches: Sequence[Bench], options: FunctionVectorOptions) -> Choice:
+        """Heads by their effect over all seeds, then the layer."""
         if options.layer is not None:
             check_layer(benches[0].model, options.layer, self.name)
         effects = torch.stack([indirect_effects(bench, options.prompts).mean(0) for bench in benches]).mean(0)
         if options.which is None:
             options = options.model_copy(update={"which": strongest(effects, options.heads)})
-        asked = [judge for bench in benches for judge in judges(bench, options.prompts)]
-        layers = range(len(effects)) if options.layer is None else [options.layer]
-
-        def tries(bench: Bench, candidates: Sequence[Candidate]) -> Tensor:
-            vector = function_vector(bench, options)
-            return tried(bench, [Steering(one["layer"], vector, "add") for one in candidates])
-
-        found = choose(asked, [{"layer": layer} for layer in layers], tries)
+        found = super().choose(benches, options)
         which = [list(head) for head in options.which or ()]
         return replace(found, settings={**found.settings, "which": which}, more={"indirect_effect": effects.tolist()})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,17 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from dualscope.choosing.halving import Settings
+from dualscope.choosing.spare_examples import asking_demonstrations
 from dualscope.core.options import Options
-from dualscope.learners.choice import Choice, choose, judges, one_by_one
 from dualscope.learners.hidden_states.steering import check_layer
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.spare import asking_demonstrations
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
     from dualscope.models.trace import Trace
 
 TEMPERATURES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -41,21 +43,18 @@ class Kernel(Learner[KernelOptions]):
     family = "shallow"
     changes_model = False
 
-    def is_open(self, options: KernelOptions) -> bool:
-        return options.layer is None or options.temperature is None
+    open = ("layer", "temperature")
 
-    def choose(self, benches: Sequence[Bench], options: KernelOptions) -> Choice:
+    def candidates(self, model: Model, options: KernelOptions) -> list[Settings]:
         if options.layer is not None:
-            check_layer(benches[0].model, options.layer, self.name)
-        asked = [judge for bench in benches for judge in judges(bench, 0)]
-        layers = range(asked[0].model.n_layers) if options.layer is None else [options.layer]
+            check_layer(model, options.layer, self.name)
+        layers = range(model.n_layers) if options.layer is None else [options.layer]
         temperatures = TEMPERATURES if options.temperature is None else (options.temperature,)
-        candidates = [{"layer": layer, "temperature": t} for layer in layers for t in temperatures]
-        return choose(
-            asked,
-            candidates,
-            one_by_one(lambda bench, found: self.learn(bench, None, options.model_copy(update=found)).trace),
-        )
+        return [{"layer": layer, "temperature": t} for layer in layers for t in temperatures]
+
+    def attempts(self, bench: Bench, candidates: Sequence[Settings], options: KernelOptions) -> Iterator[Tensor]:
+        for found in candidates:  # on one bench: the demonstrations are read once
+            yield self.learn(bench, None, options.model_copy(update=dict(found))).trace.label_logprobs
 
     def learn(self, bench: Bench, lr: float | None, options: KernelOptions) -> Learned:
         options, choice = bench.chosen(self, options)

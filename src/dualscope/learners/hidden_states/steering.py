@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dualscope.choosing.halving import Choice
 from dualscope.core.errors import InputError
-from dualscope.learners.choice import Choice
 from dualscope.learners.learner import Learned
 from dualscope.models.capture.activation_edits import OnResidual
 from dualscope.models.reading.last_token import read_under_each
@@ -65,8 +65,8 @@ def steered(bench: Bench, change: Steering, choice: Choice | None) -> Learned:
 
 
 def tried(bench: Bench, changes: Sequence[Steering]) -> Tensor:
-    """The queries' label log-probabilities before and under each change: [1 + changes, queries, classes]."""
-    return read_under_each(bench.model, bench.lesson, [(), *((one.intervention,) for one in changes)])
+    """The queries' label log-probabilities under each change: [changes, queries, classes]."""
+    return read_under_each(bench.model, bench.lesson, [(one.intervention,) for one in changes])
 
 
 def check_layer(model: Model, layer: int, learner: str) -> None:

@@ -9,13 +9,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from dualscope.choosing.halving import Settings
 from dualscope.core.options import Options
-from dualscope.learners.choice import Candidate, Choice, choose, judges
 from dualscope.learners.hidden_states.steering import Mode, Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
 
 
 class TaskVectorOptions(Options):
@@ -32,18 +33,17 @@ class TaskVector(Learner[TaskVectorOptions]):
     options = TaskVectorOptions
     family = "vector"
 
-    def is_open(self, options: TaskVectorOptions) -> bool:
-        return options.layer is None
+    open = ("layer",)
 
-    def choose(self, benches: Sequence[Bench], options: TaskVectorOptions) -> Choice:
-        asked = [judge for bench in benches for judge in judges(bench, options.dummies)]
-        layers = [{"layer": layer} for layer in range(asked[0].model.n_layers)]
+    def candidates(self, model: Model, options: TaskVectorOptions) -> list[Settings]:
+        return [{"layer": layer} for layer in range(model.n_layers)]
 
-        def tries(bench: Bench, candidates: Sequence[Candidate]) -> Tensor:
-            vectors = task_vectors(bench, options.dummies, options.mode)
-            return tried(bench, [Steering(one["layer"], vectors[one["layer"]], options.mode) for one in candidates])
+    def materials(self, options: TaskVectorOptions) -> int:
+        return options.dummies
 
-        return choose(asked, layers, tries)
+    def attempts(self, bench: Bench, candidates: Sequence[Settings], options: TaskVectorOptions) -> Tensor:
+        vectors = task_vectors(bench, options.dummies, options.mode)
+        return tried(bench, [Steering(one["layer"], vectors[one["layer"]], options.mode) for one in candidates])
 
     def learn(self, bench: Bench, lr: float | None, options: TaskVectorOptions) -> Learned:
         options, choice = bench.chosen(self, options)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dualscope.core.halving import FIGURES, HELD_OUT
+from dualscope.choosing.halving import FIGURES, HELD_OUT
 from dualscope.report.charts.chart import Chart, Item, Panel, short
 from dualscope.report.data import Data
 from dualscope.report.reported_run import Document

@@ -12,7 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.report.charts.chart import Item, Listing, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.reported_run import Document, ReportedRun
-from dualscope.report.table import Entry, Number, Table
+from dualscope.report.table import Table
 
 EPISODES = 1
 """Episodes a task whose demonstrations are shown; all ids are in provenance.json."""
@@ -22,7 +22,7 @@ def section(data: Data) -> Section | None:
     items: list[Item] = [_versions(data)]
     for source in data.sources:
         head = f"{source.name}: " if len(data.sources) > 1 else ""
-        items += [_failures(source, head), *_superseded(source, head), *_rates(source, head)]
+        items += [_failures(source, head), *_superseded(source, head)]
         if source.study:
             items.append(_text(f"{head}the study", yaml.safe_dump(source.study, sort_keys=False)))
         if source.regression_settings:
@@ -72,25 +72,6 @@ def _superseded(source: ReportedRun, head: str) -> list[Item]:
     cells = f"{left} cells" if left != 1 else "1 cell"
     said = f"{head}{cells} of earlier runs in this folder left out: the last run has others of the same setting."
     return [Note(said)] if left else []
-
-
-def _rates(source: ReportedRun, head: str) -> list[Item]:
-    """The curves that rates were chosen from; rate 0 is the model before any learning."""
-    rows: list[list[Entry]] = []
-    for choice in source.rates:
-        for rate in dict.fromkeys(point["lr"] for point in choice["curve"]):
-            own = [point for point in choice["curve"] if point["lr"] == rate]
-            said = "chosen" if rate == choice["rate"] else ""
-            said += ", at the edge of the grid: the best may lie beyond" if said and choice["at_edge"] else ""
-            numbers = [_mean(own, key) for key in ("accuracy", "nll")]
-            rows.append([choice["model"], choice["task"], f"{rate:g}", *numbers, said])
-    columns = ["model", "task", "rate", "accuracy", "mean −log p(gold label)", ""]
-    return [Table.build(columns, rows, title=f"{head}how the learning rates were chosen")] if rows else []
-
-
-def _mean(points: list[Document], key: str) -> Number:
-    values = [point[key] for point in points if point[key] is not None]
-    return Number(sum(values) / len(values) if values else None)
 
 
 def _text(title: str, text: str) -> Listing:

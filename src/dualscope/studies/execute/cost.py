@@ -11,17 +11,16 @@ from math import prod
 from statistics import mean
 from typing import Literal
 
+from dualscope.choosing.halving import GRID
 from dualscope.core.errors import InputError
-from dualscope.core.spec import CellSpec, LearnerSpec, ModelSpec
+from dualscope.core.spec import PLAIN, CellSpec, LearnerSpec, ModelSpec
 from dualscope.core.untrusted_files import json_of
 from dualscope.core.words import PLACE_SETS, Precision
 from dualscope.models.files.gguf_file import read_header
 from dualscope.models.files.source import CONFIG, find, weights_header
 from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, TrainingDemand, footprint
-from dualscope.studies.choices import ChoiceJob
-from dualscope.studies.choosing import RateJob
+from dualscope.studies.choices import ChoiceJob, ChoicePiece
 from dualscope.studies.execute.work import Work
-from dualscope.studies.rates import pieces_at_most
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import RunFolder
 
@@ -122,14 +121,17 @@ class Estimator:
             work = cell.intervention.draws * (reading + training + planted * again)
         return work * shape.parameters / FLOPS + OVERHEAD
 
-    def search_seconds(self, job: RateJob) -> float | None:
-        """All pieces of a search for a rate, as if one process did them: each trains, then reads its examples."""
+    def choice_seconds(self, job: ChoiceJob) -> float | None:
+        """All rounds of a choice of a rate, as if one process did them: each candidate trains, then reads its examples."""
         shape = self._shape_by_name(job.model.source)
-        if shape is None:
+        if shape is None or job.rounds is None or job.learner != PLAIN:
             return None
         tokens = self._prompt_tokens(job.task)
         asked = tokens + self._label_tokens(job.model.source, job.task)
-        work = sum(TRAINED * job.shots * tokens + 2.0 * examples * asked for examples in pieces_at_most(job))
+        work = len(job.seeds) * sum(
+            (candidates * TRAINED * job.shots * tokens) + (candidates + 1) * 2.0 * examples * asked
+            for candidates, examples in job.rounds.most_tried(len(GRID))
+        )
         return work * shape.parameters / FLOPS + OVERHEAD * len(job.seeds)
 
     def memory(self, cell: CellSpec) -> Footprint | None:
@@ -163,9 +165,9 @@ class Estimator:
             found = [self.memory(cell) for cell in work.cells]
         else:
             shots, how = max(self.resolver.study.shots), TrainingDemand()
-            if isinstance(work.claimed, ChoiceJob):
-                options = json.loads(work.claimed.options)
-                how = self.resolver.learner(work.claimed.learner, options).training or how
+            if isinstance(work.claimed, ChoicePiece):
+                job = work.claimed.job
+                how = self.resolver.learner(job.learner, json.loads(job.options)).training or how
             found = [self._memory(work.model, work.claimed.task, shots, SPARE, how, 0, 3)]
         return max((one.total for one in found if one is not None), default=0)
 

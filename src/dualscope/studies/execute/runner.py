@@ -13,9 +13,8 @@ from dualscope.core.spec import CellSpec, ModelSpec
 from dualscope.core.words import Precision
 from dualscope.models.automatic import automatic_dtype, on_cpu
 from dualscope.models.files.digest import is_here, model_digest
-from dualscope.studies import choices, provenance, rates
+from dualscope.studies import choices, provenance
 from dualscope.studies.apart import Apart
-from dualscope.studies.choosing import RateJob
 from dualscope.studies.execute.cost import Estimator
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.evict import Eviction, noting_download
@@ -25,7 +24,7 @@ from dualscope.studies.execute.worker_count import fitting_jobs, suitable_jobs, 
 from dualscope.studies.paths import anchored, named_model
 from dualscope.studies.plan import Plan
 from dualscope.studies.planner import Planner
-from dualscope.studies.rates import asks_for_recorded, recorded_rates
+from dualscope.studies.recorded_rates import asks_for_recorded, recorded_rates
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import RunFolder
@@ -119,14 +118,12 @@ class Runner:
             for model, name in names.items()
         }
 
-    def plan(self, suppose: Mapping[str, float] | None = None) -> Plan:
-        """The cells of this shard, as far as their rates are known; ``suppose`` has rates that are yet to be chosen."""
-        known = {key: float(choice["rate"]) for key, choice in rates.chosen(self.run).items()}
-        known = {**(suppose or {}), **known}
+    def plan(self, suppose: Mapping[str, str] | None = None) -> Plan:
+        """The cells of this shard, as far as choices are made; ``suppose`` has settings that are yet to be chosen."""
+        known = {**(suppose or {}), **choices.settings_of(self.run)}
         tasks = [self.resolver.task(entry.task).name for entry in self.study.tasks]
         cards = recorded_rates(self.models, tasks) if asks_for_recorded(self.study) else {}
-        settled = choices.settings_of(self.run)
-        plan = Planner(self.study, self.resolver, self.weights, known, cards, settled, self.dtypes).plan()
+        plan = Planner(self.study, self.resolver, self.weights, cards, known, self.dtypes).plan()
         episodes = plan.episodes()
         number, shards = self.shard
         first, last = (len(episodes) * i // shards for i in (number - 1, number))
@@ -138,8 +135,8 @@ class Runner:
         """Compute what is missing. An interruption leaves a run that the same command resumes."""
         plan = self.plan()
         result = RunOutcome(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
-        if plan.rates:
-            self._settle_rates(plan, result)
+        if plan.choices:
+            self._choose(plan, result)
             plan = self.plan()
             result.cells, result.whole = plan.cells, plan.whole
         try:
@@ -174,25 +171,20 @@ class Runner:
             result.notes += self._eviction.notes
         return result
 
-    def _settle_rates(self, plan: Plan, result: RunOutcome) -> None:
-        """Rates by rounds of successive halving, in pieces that are stored; then what else learners leave open."""
-        searches = [job for job in plan.rates if isinstance(job, RateJob)]
-        others = [Work(job) for job in plan.rates if not isinstance(job, RateJob)]
-        while pieces := [piece for job in searches for piece in rates.pending(self.run, job)]:
+    def _choose(self, plan: Plan, result: RunOutcome) -> None:
+        """What learners leave open, round by round, in pieces that are stored."""
+        while pieces := [piece for job in plan.choices for piece in choices.pending(self.run, job)]:
             self.begin(len(pieces), 0)
             self._do([Work(piece) for piece in pieces], result)
             if result.failures:
                 break
-        if others:
-            self.begin(len(others), 0)
-            self._do(others, result)
         result.computed.clear()  # these were no cells
-        known = rates.chosen(self.run) | choices.chosen(self.run)
-        for job in plan.rates:
+        known = choices.chosen(self.run)
+        for job in plan.choices:
             found = known.get(job.key, {})
             if found.get("at_edge"):
-                what = found["rate"] if "rate" in found else found["settings"]
-                result.notes.append(f"{job}: {what}, at the edge of the grid: the best may lie beyond")
+                said = ", ".join(f"{name} {value}" for name, value in found["settings"].items())
+                result.notes.append(f"{job}: {said}, at the edge of the grid: the best may lie beyond")
 
     def _missing(self, plan: Plan) -> list[Work]:
         stored = self.run.stored()

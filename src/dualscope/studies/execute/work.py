@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec, ModelSpec
-from dualscope.studies.choices import ChoiceJob
-from dualscope.studies.rates import RatePiece
+from dualscope.studies.choices import ChoicePiece
 from dualscope.studies.study import Study
 
 
@@ -28,7 +27,7 @@ class WorkerSetup:
 class Work:
     """Cells that share an episode, or a piece of a choice: what a worker is given, and claims."""
 
-    claimed: EpisodeSpec | RatePiece | ChoiceJob
+    claimed: EpisodeSpec | ChoicePiece
     cells: tuple[CellSpec, ...] = ()
     memory: int = field(default=0, compare=False)
     """Bytes that it needs on a GPU, as estimated; 0 where that is not known."""
@@ -40,7 +39,7 @@ class Work:
     @property
     def is_foreign(self) -> bool:
         """Whether a plugin's code runs in it."""
-        own = self.claimed.code if isinstance(self.claimed, ChoiceJob) else ""
+        own = self.claimed.job.code if isinstance(self.claimed, ChoicePiece) else ""
         return bool(own) or any(cell.code for cell in self.cells)
 
     def a_learner_each(self) -> list[Work]:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dualscope.core.errors import InputError
 from dualscope.core.spec import CellSpec, EpisodeSpec, InterventionSpec, ModelSpec
 from dualscope.models.files.lineage import lineage
-from dualscope.studies.choices import ChoiceJob
+from dualscope.studies.choices import ChoicePiece
 from dualscope.studies.execute.loaded_model import LoadedModel, release_memory
 from dualscope.studies.execute.outcome import CellError, Event, Outcome, Started, is_full_disk, reason_for, report_of
 from dualscope.studies.execute.surroundings import Surroundings, left_running
 from dualscope.studies.execute.work import Work, WorkerSetup, learnings
 from dualscope.studies.plugins import load_plugins
-from dualscope.studies.rates import RatePiece
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import GIVEN_UP, RunFolder
 from dualscope.studies.run_folder.texts import store_texts
@@ -252,9 +251,7 @@ class Worker:
             self._zero_shot = (key, bench.zero_shot)
         return bench
 
-    # Rates
-
-    def _choose(self, piece: RatePiece | ChoiceJob, tell: Callable[[Event], None]) -> None:
+    def _choose(self, piece: ChoicePiece, tell: Callable[[Event], None]) -> None:
         if piece.is_stored(self.run):
             tell(Outcome(piece.key, str(piece), "was there"))
             return

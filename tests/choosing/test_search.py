@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dualscope.choosing.search import ENOUGH, LEFT_OUT, judges
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.learners.choice import ENOUGH, judges
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 
 
@@ -34,3 +34,13 @@ def test_what_the_learner_reads_does_not_count_as_enough() -> None:
     assert left >= ENOUGH
     with pytest.raises(InputError, match="besides the"):
         judges(bench, left - ENOUGH + 1)
+
+
+def test_where_no_example_is_spare_demonstrations_are_asked_in_turn() -> None:
+    model = wrapped("gpt2")
+    lesson = tiny_lesson(model, task=tiny_task(n=60), shots=LEFT_OUT + 2, queries=4)
+    found = judges(Bench(model, lesson, spare=[]), materials=7)
+    assert len(found) == LEFT_OUT
+    for judge, left_out in zip(found, lesson.demonstrations, strict=False):
+        assert judge.lesson.query_ids == (left_out.id,)
+        assert left_out.id not in {one.id for one in (*judge.lesson.demonstrations, *judge.lesson.training)}

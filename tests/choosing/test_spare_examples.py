@@ -1,6 +1,6 @@
 """Spare examples: what a setting is chosen on is never what is taught."""
 
-from dualscope.learners.spare import asking_first
+from dualscope.choosing.spare_examples import asking_first
 from tests.learners.setting import tiny_bench
 
 
