@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from dualscope.learners import choose_settings
 from dualscope.learners.bench import Bench
-from dualscope.learners.rate import choose_rate
 from dualscope.models import Model
 from dualscope.models.trace import Trace
 from dualscope.tasks import Episode, Task, catalog_names, make_lesson
@@ -34,18 +34,15 @@ def accuracy(trace: Trace, first: int | None = None) -> float:
 def measure_task(name: str, source: str, model: Model, seeds: range, queries: int, shots: int = 32) -> dict[str, Any]:
     """One row of the card."""
     task = Task.load(name)
-    rate = choose_rate(model, task, seeds, shots, queries=queries)
+    choice = choose_settings(model, task, "gd", seeds, shots, queries=queries)
+    rate = choice.settings["lr"]
     found: dict[str, list[float]] = {}
     check: dict[str, float] = {}
     for seed in seeds:
         episode = Episode.draw(task, shots, seed, queries)
         lesson = make_lesson(episode, model.tokenizer, model.max_positions)
         bench = Bench(model, lesson)
-        traces = {
-            "zero-shot": bench.zero_shot,
-            "in-context": bench.in_context,
-            "gd": bench.learned("gd", rate.rate).trace,
-        }
+        traces = {"zero-shot": bench.zero_shot, "in-context": bench.in_context, "gd": bench.learned("gd", rate).trace}
         for kind, trace in traces.items():
             found.setdefault(kind, []).append(accuracy(trace))
             check.setdefault(kind, round(accuracy(trace, CHECKED), 4))  # of the first seed
@@ -61,11 +58,11 @@ def measure_task(name: str, source: str, model: Model, seeds: range, queries: in
     return {
         "task": name,
         "chance": round(1 / len(task.labels), 4),
-        "lr": rate.rate,
-        "at_edge": rate.at_edge,
+        "lr": rate,
+        "at_edge": choice.at_edge,
         **means,
         "check": check,
-        "curve": rate.curve,
+        "curve": choice.curve,
         "per_seed": {kind: [round(value, 4) for value in values] for kind, values in found.items()},
     }
 

@@ -15,13 +15,15 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks.timing import show
-from dualscope.core import halving
+from dualscope.choosing.halving import GRID, RATES
+from dualscope.learners.gradient.gd import Gd
 
 TWO_TOKENS = "very negative,rather negative,quite neutral,rather positive,very positive"
 
@@ -52,11 +54,11 @@ class Search:
     @property
     def pieces(self) -> dict[str, int]:
         """What is stored, and when it was."""
-        return {file.name: file.stat().st_mtime_ns for file in (self.out / "rate-pieces").glob("*.json")}
+        return {file.name: file.stat().st_mtime_ns for file in (self.out / "choice-pieces").glob("*.json")}
 
     @property
     def choice(self) -> dict[str, Any] | None:
-        found = list((self.out / "rates").glob("*.json"))
+        found = list((self.out / "choices").glob("*.json"))
         return json.loads(found[0].read_text()) if found else None
 
     def go(self, until: int | None = None) -> tuple[float, float]:
@@ -88,10 +90,12 @@ class Search:
 
 def whole_grid(model: str, task: str) -> float:
     """The rate that a search without halving chooses."""
-    from dualscope import Model, Task, choose_rate
+    from dualscope import Model, Task, choose_settings
 
-    halving.FEWEST = len(halving.GRID)
-    return choose_rate(Model.load(model, dtype="auto"), Task.load(task), seeds=[0, 1], queries=40).rate
+    every = replace(RATES, fewest=len(GRID))
+    Gd.rounds = lambda *_: every
+    loaded = Model.load(model, dtype="auto")
+    return float(choose_settings(loaded, Task.load(task), "gd", seeds=[0, 1], queries=40).settings["lr"])
 
 
 def main() -> None:
@@ -100,7 +104,7 @@ def main() -> None:
     parser.add_argument("--task", default="sst5")
     parser.add_argument("--data", type=Path, help="a folder with TASK/train.jsonl and TASK/test.jsonl")
     parser.add_argument("--labels", default=TWO_TOKENS)
-    parser.add_argument("--kill-at", type=int, default=27, help="pieces; 54 are the most")
+    parser.add_argument("--kill-at", type=int, default=4, help="pieces; 8 are the most")
     parser.add_argument("--grid", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +121,7 @@ def main() -> None:
             ("of them computed again", sum(search.pieces[name] != when for name, when in kept.items())),
             ("seconds from there to the choice", second),
             ("seconds of the search in all", first + second),
-            ("the rate", search.choice["rate"]),
+            ("the rate", search.choice["settings"]["lr"]),
         ]
         if args.grid:
             rows.append(("the whole grid's rate", whole_grid(args.model, task)))

@@ -15,7 +15,7 @@ import torch
 from dualscope.learners import Bench
 from dualscope.models import Model
 from dualscope.models.files.source import find
-from dualscope.studies.rates import recorded_rates
+from dualscope.studies.recorded_rates import recorded_rates
 from dualscope.tasks import Episode, Task, catalog_names, make_lesson
 from dualscope.training.balance import rebalance
 

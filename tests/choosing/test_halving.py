@@ -20,8 +20,8 @@ def run(search: Search, scores: dict[float, Score], examples: int = MOST) -> lis
         known = {lr(value): score for value, score in scores.items()}
         candidates = [name for name in known if search.candidates is None or name in search.candidates]
         tried.append(len(candidates))
-        found = {name: Score(known[name].right * n, known[name].nll * n, 100 * n) for name in candidates}
-        search.take({seed: {**found, UNTAUGHT: Score(0, n, 100 * n)} for seed in search.seeds})
+        found = {name: Score(known[name].right * n, known[name].nll * n, n) for name in candidates}
+        search.take({seed: {**found, UNTAUGHT: Score(0, n, n)} for seed in search.seeds})
     return tried
 
 
@@ -38,8 +38,8 @@ def test_rounds_go_on_with_the_better_half() -> None:
     choice = search.choice()
     assert choice.settings == {"lr": GRID[-1]}
     assert choice.at_edge
-    assert choice.n == 2 * 100 * MOST
-    assert {row["n"] for row in choice.curve if row.get("lr") == GRID[0]} == {2500}
+    assert choice.n == 2 * MOST
+    assert {row["n"] for row in choice.curve if row.get("lr") == GRID[0]} == {25}
     assert sum("lr" not in row for row in choice.curve) == 2  # the model before any learning, of each seed
     assert RATES.most_tried(11) == [(11, 25), (6, 25), (3, 50), (3, 100)]
 
@@ -48,7 +48,7 @@ def test_no_more_examples_than_there_are() -> None:
     for examples, rounds in ((30, 2), (25, 2), (200, 4)):
         search = Search(RATES, [0])
         assert len(run(search, {rate: Score(number, 1.0) for number, rate in enumerate(GRID)}, examples)) == rounds
-        assert search.choice().n == 100 * examples
+        assert search.choice().n == examples
 
 
 def test_what_grows_from_round_to_round_may_have_been_best_before() -> None:
@@ -77,4 +77,4 @@ def test_one_that_is_best_everywhere_is_found(right: list[int], examples: int) -
     assert not choice.at_edge
     assert tried[0] == len(GRID)
     assert min(tried) >= RATES.fewest
-    assert choice.n == 2 * 100 * min(examples, MOST)
+    assert choice.n == 2 * min(examples, MOST)

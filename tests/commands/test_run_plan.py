@@ -22,11 +22,11 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert "16 of 16 listed cells to do" in said
     assert re.search(r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split()))
     searched = " ".join(cli(*arguments, "--dry-run", "--lr", "auto").out.split())
-    assert re.search(r"learning rate over 2 seeds: up to 54 pieces, about [\d.]+ s", searched)
-    assert re.search(r"then \d+ cells at the rates that are chosen, about [\d.]+ s", searched)
+    assert re.search(r"learning rate, over 2 seeds: up to 8 pieces, about [\d.]+ s", searched)
+    assert re.search(r"then \d+ cells with what is chosen, about [\d.]+ s", searched)
     counted = json.loads(cli(*arguments, "--dry-run", "--lr", "auto", "--json").out)
-    assert len(counted["cells"]) + counted["cells_after_rates"] == 16
-    assert [search["pieces"] for search in counted["rates"]] == [54]
+    assert len(counted["cells"]) + counted["cells_after_choices"] == 16
+    assert [search["pieces"] for search in counted["choices"]] == [8]
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")
     assert "81 shots were asked for, and the split 'train' has 80 examples" in refused.err

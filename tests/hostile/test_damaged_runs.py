@@ -58,7 +58,7 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "a folder": _folder,
 }
 FILES = (
-    *("study.yaml", "provenance.json", "provenance/*", "cells/*", "queries/*", "traces/*", "rates/*"),
+    *("study.yaml", "provenance.json", "provenance/*", "cells/*", "queries/*", "traces/*", "choices/*"),
     *("summary.csv", "summary_of.json", "verdict.json", "report.html", "failures/*", "claims/*", "aside/*"),
 )
 PACKED = ("packed/index/*", "packed/rows/*/*/*", "packed/queries/*/*/*")

@@ -109,7 +109,7 @@ def test_a_settings_choice_is_isolated_too(fields: dict[str, Any], tmp_path: Pat
         PATCHING.partition("@LEARNERS")[0]
         + '''
 from dualscope.core.options import Options
-from dualscope.learners.choice import Choice
+from dualscope.choosing.halving import Choice
 
 class Where(Options):
     layer: int | None = None

@@ -19,7 +19,7 @@ from tests.models import oracle as reading
 
 
 def test_the_rate_that_answers_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, task = wrapped("gpt2", torch.float32), tiny_task(n=140)
+    model, task = wrapped("gpt2", torch.float32), tiny_task(n=240)
     monkeypatch.setattr(Gd, "candidates", lambda *_: [{"lr": lr} for lr in (0.01, 0.3, 1.0)])
     monkeypatch.setattr(Gd, "rounds", lambda *_: replace(RATES, examples=(25, 60)))
     choice = choose_settings(model, task, "gd", seeds=[0, 1], shots=3, queries=10)
@@ -57,7 +57,7 @@ def test_rates_that_cannot_be_chosen_and_that_blow_up(monkeypatch: pytest.Monkey
     with pytest.raises(InputError, match=r"17 are left; give the setting yourself \(a learning rate with --lr 0.1\)"):
         choose_settings(model, tiny_task(), "gd", seeds=[0], shots=3, queries=5)
     # A rate that blows the model up is not chosen, whatever its NaNs would be taken for.
-    task = tiny_task(n=140)
+    task = tiny_task(n=240)
     assert isinstance(task.source, Rows)
     task.source.table[60]["text"] = "film " * 1000
     monkeypatch.setattr(Gd, "candidates", lambda *_: [{"lr": lr} for lr in (0.1, 1e30)])

@@ -137,8 +137,8 @@ PRETENDED = [
 def test_split_over_a_pretended_device(family: str, learner: str) -> None:
     whole, parted = split_in_pretence(family)
     settings = SETTINGS.get(learner, {})
-    found = parted.learned(learner, LR, **settings)
-    assert_same(found, whole.learned(learner, LR, **settings), learner not in BY_ADAM)
+    found = parted.learned(learner, **{"lr": LR, **settings})
+    assert_same(found, whole.learned(learner, **{"lr": LR, **settings}), learner not in BY_ADAM)
     assert found.trace.attn_out.device == SECOND
     if found.delta is not None:  # each layer's change stays where the layer is
         assert {change.device.type for change in found.delta.values()} == {"meta", "cpu"}
@@ -199,6 +199,6 @@ def test_split_over_cuda_and_cpu(family: str, learner: str, tmp_path: Path) -> N
     whole.tokenizer.save_pretrained(tmp_path)
     parted = load(str(tmp_path), device="cuda:0,cpu", dtype="float64")
     assert {place.type for place in parted.devices} == {"cuda", "cpu"}
-    wanted = Bench(whole, want=WANT, **lessons(whole)).learned(learner, LR, **settings)
-    found = Bench(parted, want=WANT, **lessons(whole)).learned(learner, LR, **settings)
+    wanted = Bench(whole, want=WANT, **lessons(whole)).learned(learner, **{"lr": LR, **settings})
+    found = Bench(parted, want=WANT, **lessons(whole)).learned(learner, **{"lr": LR, **settings})
     assert_same(found, wanted, learner not in BY_ADAM)

@@ -13,6 +13,8 @@ from dualscope.learners.gradient.tuned import GdTuned, TunedOptions
 from dualscope.studies import choices
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.run_folder.storage import RunFolder
+from dualscope.studies.study import Study
+from dualscope.tasks import Episode, Task
 
 
 @pytest.fixture
@@ -82,6 +84,8 @@ def test_a_choice_that_is_interrupted_goes_on(
     options = {"loss": "label", "parameters": "kv", "optimiser": "sgd"}
     tuned = {"learner": "gd-tuned", "options": options}
     study = fields | {"tasks": [task_files[0]], "queries": 6, "learners": [tuned]}
+    task = Task.load(task_files[0])
+    asked = {example.id for seed in (0, 1) for example in Episode.draw(task, 4, seed, 6).queries}
     attempts: list[tuple[int, str]] = []
     learn = GdTuned.learn
 
@@ -119,7 +123,7 @@ def test_a_damaged_piece_is_computed_again(fields: dict[str, Any], tmp_path: Pat
     first = run_study(study, tmp_path / "run", device="cpu")
     (file,) = (tmp_path / "run" / "choices").iterdir()
     chosen = json.loads(file.read_text())
-    (job,) = Runner(study, tmp_path / "again", device="cpu").plan().choices
+    (job,) = Runner(Study.build(study), tmp_path / "again", device="cpu").plan().choices
     piece = choices.ChoicePiece(job, 0)
     RunFolder.create(tmp_path / "again").folder.write(piece.path, content.encode())
     run_study(study, tmp_path / "again", device="cpu")

@@ -155,7 +155,7 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], words: list[str]) -> Non
     [
         ({"seeds": "abc"}, "options: field 'seeds': expected a number of seeds (3) or the seeds"),
         ({"seeds": "1,x"}, "found '1,x'"),
-        ({"lr": "foo"}, "options: field 'lr': expected auto, recorded, or rates above 0 such as 0.1,0.3"),
+        ({"lr": "foo"}, "options: field 'lr': expected auto, recorded, own, or rates above 0 such as 0.1,0.3"),
         ({"lr": "0"}, "found '0'"),
         ({"lr": "0.1,nan"}, "found '0.1,nan'"),
         ({"variants": ["trainde"]}, "options: field 'variants[0]'"),

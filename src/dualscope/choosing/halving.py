@@ -1,4 +1,4 @@
-"""Successive halving: all candidates on a few examples, the better part on more, until the rounds are over. No torch."""
+"""Successive halving: all candidates on a few examples, the better part on more, until the rounds are over."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Rounds:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Rounds:
         """From plain data, whose lists were tuples."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()})
+        plain: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in facts.items()}
+        return cls(**plain)
 
     def __len__(self) -> int:
         return len(self.values) if self.grows else len(self.examples)

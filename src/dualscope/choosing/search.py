@@ -59,8 +59,8 @@ def judges(bench: B, materials: int) -> list[B]:
         own = f" besides the {materials} that the learner itself reads" if materials else ""
         raise InputError(
             f"task '{lesson.episode.task.name}': a setting is chosen on at least {ENOUGH} spare training examples, and "
-            f"{len(asked)} are left{own}; give the setting yourself (a learning rate with --lr 0.1), ask for fewer shots "
-            "or queries, or take a task with more training examples"
+            f"{len(asked)} are left{own}; give the setting yourself (a learning rate with --lr 0.1), ask for fewer "
+            "shots or queries, or take a task with more training examples"
         )
     return [bench.asking(asking(lesson, bench.model, asked))]
 
@@ -78,7 +78,7 @@ def try_round(
 
     ``known`` scores are not tried again; ``keep`` hears of all of them after each new one.
     """
-    found = {name: score for name, score in (known or {}).items()}
+    found = dict(known or {})
     wanted = {UNTAUGHT: None, **{canonical(dict(one)): one for one in candidates}}
     asked = [_some(judge, examples) for judge in judges(bench, materials)]
     asked = [judge for judge in asked if judge.lesson.queries]

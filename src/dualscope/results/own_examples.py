@@ -41,4 +41,4 @@ def own_episode(
     for text, _ in asked:
         if not text.strip():
             raise InputError("a query is empty; give a text to be labelled")
-    return Episode.of(list(demonstrations), asked, task=task, seed=seed)
+    return Episode.of(task.train, asked, task=task, seed=seed)

@@ -133,7 +133,7 @@ class Planner:
                     yield make(
                         one.learning,
                         one.facts.role,
-                        code=foreign or one.code or next((o.code for o in own if o.code), "") or code,
+                        code=foreign or next((o.facts.code for o in (one, *own) if o.facts.code), "") or code,
                         family=one.facts.family,
                         plants=plants,
                         other_task=one.other_task,

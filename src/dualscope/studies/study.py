@@ -79,8 +79,8 @@ class Study(Strict):
     interventions: Annotated[tuple[InterventionEntry, ...], entries("kind")] = ()
     """What the demonstrations say is changed in so many ways, and how learners respond is compared."""
     lr: Rates = "auto"
-    """``auto``: that of plain gd, chosen per model and task; ``own``: chosen for each learner by itself; ``recorded``: the
-    model card's, ``auto`` where it has none."""
+    """``auto``: that of plain gd, chosen per model and task; ``own``: chosen for each learner by itself; ``recorded``:
+    the model card's, ``auto`` where it has none."""
     demo_labels: Annotated[tuple[DemoLabels, ...], BeforeValidator(as_list), Field(min_length=1)] = ("gold",)
     """What labels the demonstrations are shown with."""
     corrupt: Corrupt = "both"  # whose labels these are: both learners', or one's alone

@@ -7,7 +7,7 @@ from typing import Any
 
 from dualscope.core.spec import LearnerSpec
 from dualscope.studies import Study
-from dualscope.studies.choices import ChoiceJob
+from dualscope.studies.choices import ChoicePiece
 from dualscope.studies.execute.cost import Estimator
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.execute.work import Work
@@ -35,9 +35,8 @@ def test_choosing_takes_what_its_candidates_take(fields: dict[str, Any], tmp_pat
     def needed(learner: str) -> int:
         study = Study.build(fields | {"learners": [learner], "tasks": [fields["tasks"][0]]})
         runner = Runner(study, tmp_path / learner, device="cpu")
-        (job,) = runner.plan().rates
-        assert isinstance(job, ChoiceJob)
-        return Estimator(runner.run, (), runner.resolver).memory_of(Work(job))
+        (job,) = runner.plan().choices
+        return Estimator(runner.run, (), runner.resolver).memory_of(Work(ChoicePiece(job)))
 
     assert needed("gd-tuned") > needed("kernel")  # all weights by Adam; nothing is trained
 

@@ -128,10 +128,10 @@ def test_a_rate_is_chosen_once_and_its_curve_kept(fields: dict[str, Any], tmp_pa
     study = fields | {"lr": "auto", "variants": ["trained", "untrained"]}
     result = run_study(study, tmp_path, device="cpu")
     assert result.complete, result.failures
-    (name,) = result.run.folder.names("rates")
-    choice = result.run.read_json(f"rates/{name}")
+    (name,) = result.run.folder.names("choices")
+    choice = result.run.read_json(f"choices/{name}")
     rates = {row["lr"] for row in result.run.rows().to_pylist() if row["learner"] == "gd"}
-    assert rates == {choice["rate"]}
+    assert rates == {choice["settings"]["lr"]}
     assert {row["seed"] for row in choice["curve"]} == {0, 1}
     assert run_study(study, tmp_path, device="cpu").computed == []
 
@@ -145,7 +145,7 @@ def test_recorded_rates_come_from_the_model_card(fields: dict[str, Any], tmp_pat
     study = Study.build(fields | {"models": [str(model)], "lr": "recorded"})
     plan = Runner(study, tmp_path / "run").plan()
     assert {cell.learning.lr for cell in plan.cells if cell.learning.name == "gd"} == {0.25}
-    assert plan.rates == []
+    assert plan.choices == []
 
 
 def test_jobs_give_the_same_rows(fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ class Estimator:
         return work * shape.parameters / FLOPS + OVERHEAD
 
     def choice_seconds(self, job: ChoiceJob) -> float | None:
-        """All rounds of a choice of a rate, as if one process did them: each candidate trains, then reads its examples."""
+        """All rounds of a choice of a rate, in one process: each candidate trains, then reads its examples."""
         shape = self._shape_by_name(job.model.source)
         if shape is None or job.rounds is None or job.learner != PLAIN:
             return None
