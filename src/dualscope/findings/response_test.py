@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -16,8 +17,8 @@ from dualscope.core.response_products import ComparedPart, given_copying, weight
 from dualscope.core.words import Level
 
 REPAIRINGS = 9_999
-CHUNK = 1_000  # re-pairings of queries at a time: memory does not grow with their number
 Way = Literal["draws", "queries"]
+WAYS: tuple[Way, ...] = ("draws", "queries")
 
 
 @dataclass(frozen=True)
@@ -39,30 +40,26 @@ class EpisodePair:
         found = np.array([part.plain for part in self.parts])
         return float(weighted(found, [part.weight for part in self.parts]))
 
-    def repaired(self, count: int, rng: np.random.Generator, way: Way) -> np.ndarray:
-        """The value for so many random pairings: [count]."""
-        if way == "draws":
-            return self._values(_within_levels(self.levels, count, rng), way)
-        queries = len(self.parts[0].products.queries)
-        chunks = []
-        for first in range(0, count, CHUNK):
-            size = min(CHUNK, count - first)
-            chunks.append(self._values(rng.permuted(np.tile(np.arange(queries), (size, 1)), axis=1), way))
-        return np.concatenate(chunks)
+    def repaired(self, pairings: np.ndarray, way: Way) -> np.ndarray:
+        """The value for each of so many pairings: [pairings].
 
-    def _values(self, pairing: np.ndarray, way: Way) -> np.ndarray:
-        """[pairings] from which of S's draws (or queries) stands beside each of R's: [pairings, draws or queries]."""
-        rows = np.arange(pairing.shape[1])
-        found = []
-        for part in self.parts:
-            products, copying = part.products, part.copying
-            matrix = products.draws if way == "draws" else products.queries
-            own: np.ndarray | float = 0.0
-            if copying is not None and copying.is_reproducible:
-                beside = copying.with_own.draws if way == "draws" else copying.with_own.queries
-                own = beside[rows, pairing].sum(1)
-            found.append(given_copying(matrix[rows, pairing].sum(1), own, products, copying))
-        return weighted(np.array(found), [part.weight for part in self.parts])
+        ``pairings`` says which of S's draws (or queries) stands beside each of R's: [draws or queries, pairings].
+        """
+        copied = [part.copying.with_own for part in self.parts if part.copying and part.copying.is_reproducible]
+        products = [*(part.products for part in self.parts), *copied]
+        # All parts stand side by side: one look-up fetches a pair's products of all of them.
+        tables = np.stack([one.draws if way == "draws" else one.queries for one in products], -1)
+        sums = np.zeros((pairings.shape[1], len(products)))
+        for row, beside in enumerate(pairings):
+            sums += tables[row].take(beside, axis=0)
+        totals = iter(sums.T)
+        found = list(zip(self.parts, totals, strict=False))
+        own = {id(one): next(totals) for one in copied}
+        values = [
+            given_copying(total, own.get(id(part.copying and part.copying.with_own), 0.0), part.products, part.copying)
+            for part, total in found
+        ]
+        return weighted(np.array(values), [part.weight for part in self.parts])
 
 
 @dataclass(frozen=True)
@@ -83,11 +80,11 @@ def repairing_test(episodes: Sequence[EpisodePair], seed: int = 0, count: int = 
         return RepairingTest(float("nan"), float("nan"), (float("nan"), float("nan")))
     total = sum(episode.value for episode in known)
     p, z, band = 0.0, np.inf, (0.0, 0.0)
-    for number, way in enumerate(("draws", "queries")):
-        rng = np.random.default_rng([seed, 22, number])
+    for number, way in enumerate(WAYS):
+        sizes = tuple(one.levels if way == "draws" else len(one.parts[0].products.queries) for one in known)
         sums = np.zeros(count)
-        for episode in known:
-            values = episode.repaired(count, rng, way)  # type: ignore[arg-type]
+        for episode, pairings in zip(known, random_pairings(sizes, count, (seed, 22, number)), strict=True):
+            values = episode.repaired(pairings, way)
             sums += np.where(np.isfinite(values), values, 0.0)
         p = max(p, float((1 + (sums >= total - 1e-12).sum()) / (count + 1)))
         spread = sums.std()
@@ -98,8 +95,23 @@ def repairing_test(episodes: Sequence[EpisodePair], seed: int = 0, count: int = 
     return RepairingTest(p, z, band)
 
 
-def _within_levels(levels: Sequence[Level | None], count: int, rng: np.random.Generator) -> np.ndarray:
-    """Permutations of the draws that keep every draw in its level: [count, draws]."""
+@lru_cache(maxsize=4)  # the hypotheses of a task are tested on the same episodes
+def random_pairings(
+    sizes: tuple[tuple[Level | None, ...] | int, ...], count: int, seed: tuple[int, ...]
+) -> list[np.ndarray]:
+    """For each episode so many permutations, of its queries (their number) or of its draws within their levels.
+
+    Each is [draws or queries, pairings].
+    """
+    rng = np.random.default_rng(seed)
+    return [
+        np.ascontiguousarray(_permutations((None,) * size if isinstance(size, int) else size, count, rng).T)
+        for size in sizes
+    ]
+
+
+def _permutations(levels: Sequence[Level | None], count: int, rng: np.random.Generator) -> np.ndarray:
+    """Permutations that keep every place in its level: [count, places]."""
     found = np.tile(np.arange(len(levels)), (count, 1))
     for level in dict.fromkeys(levels):
         at = [row for row, own in enumerate(levels) if own == level]

@@ -194,7 +194,9 @@ class Runner:
             if todo:
                 work = Work(episode, todo)
                 works += work.a_learner_each() if self.setting.isolate else [work]
-        return works
+        # Of a model and a task the long ones first: what is left for the end is short, and no worker waits for another.
+        turn = {affinity: n for n, affinity in enumerate(dict.fromkeys(work.affinity for work in works))}
+        return sorted(works, key=lambda work: (turn[work.affinity], -work.passes))
 
     def _is_done(self, cell: CellSpec, stored: set[str]) -> bool:
         traced = self.study.save_traces and cell.intervention is None

@@ -54,6 +54,11 @@ class Work:
         """Work of the same affinity shares a loaded model and its zero-shot traces."""
         return self.model, self.claimed.task
 
+    @property
+    def passes(self) -> int:
+        """How often learners learn, plants not counted: a measure of how long it takes."""
+        return sum(1 if cell.intervention is None else cell.intervention.draws for cell in self.cells)
+
 
 def learnings(cells: Sequence[CellSpec]) -> Iterator[LearnerSpec]:
     """Every learner that some cells need."""
