@@ -139,7 +139,7 @@ class RandomUpdate(Combinator):
     options = RandomUpdateOptions
 
     def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
-        real = bench.learned(learner.name, lr, **options.model_dump())
+        real = bench.result(LearnerSpec.of(learner.name, options.changed(), None, lr)).learned
         if real.change is None:
             raise InputError(unchanged(learner.name))
         change = real.change.randomised(bench.lesson.episode.seed, own.draw)

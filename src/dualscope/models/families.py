@@ -30,6 +30,7 @@ class Family:
     positions: Positions = "rotary"
     adapter: str | None = None  # its attention bypasses transformers' interface: see adapters.py
     needs_mask: bool = False  # its model computes with a mask where others leave a plainly causal one out
+    scales_queries_first: bool = False  # between their projection and the attention, which then scales no more
     configured: Callable[["Family", Any], "Family"] | None = None  # what a checkpoint's config decides
     tested: bool = False  # against the oracle, by us
 
@@ -98,6 +99,7 @@ for _family in (
         output="out_proj",
         final=("model.decoder.final_layer_norm", "model.decoder.project_out"),
         positions="absolute",
+        scales_queries_first=True,
     ),
     Family(
         "gpt_neox",
