@@ -122,7 +122,9 @@ class LocalCopy(Copy):
     loss with respect to them is the same.
     """
 
-    def local(self, tokens: Sequence[int], readout: str) -> list[Tensor]:
+    def local(
+        self, tokens: Sequence[int], readout: str, shortcuts: Sequence[Callable[[Tensor], Tensor]] = ()
+    ) -> list[Tensor]:
         """Every layer's logits [tokens, vocabulary]."""
         blocks = self.hf.transformer.h if self.hf.config.model_type == "gpt2" else self.hf.model.layers
         inputs: list[Tensor] = []
@@ -140,7 +142,10 @@ class LocalCopy(Copy):
         finally:
             for handle in handles:
                 handle.remove()
-        return [said(self.hf, layer, layers, inputs, added, readout) for layer in range(len(blocks))]
+        found = [said(self.hf, layer, layers, inputs, added, readout) for layer in range(len(blocks))]
+        for layer, shortcut in enumerate(shortcuts):
+            found[layer] = reading.readout(self.hf, shortcut(layers[layer].residual))
+        return found
 
     def names(self, layer: int) -> list[str]:
         return [name for name in self.table() if name.startswith(f"layers.{layer}.")]
@@ -155,6 +160,8 @@ def lcgd(
     schedule: str = "parallel",
     granularity: str = "demonstration",
     adjust: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda gradients: gradients,
+    depth: int = 1,
+    shortcuts: Sequence[Callable[[Tensor], Tensor]] = (),
 ) -> LocalCopy:
     model = LocalCopy(hf)
     among = sorted({token for answer in lesson.answers for token in answer})
@@ -163,15 +170,36 @@ def lcgd(
         first = label if space == "labels" else max(len(lesson.bos), 1)
         ends = range(first, len(tokens)) if granularity == "token" else [len(tokens) - 1]
         steps += [(tokens[: end + 1], end if granularity == "token" else first) for end in ends]
+    count = hf.config.num_hidden_layers
+
+    def loss_of(layer: int, tokens: Sequence[int], first: int) -> Tensor:
+        logits = model.local(tokens, readout, shortcuts)[layer]
+        targets = list(tokens)
+        if space == "labels":
+            logits = logits[:, among]
+            targets = [among.index(t) if t in among else -1 for t in tokens]
+        return cross_entropy(logits, targets, first)
+
+    if schedule == "greedy":
+        for layer in range(count):
+            before = float("inf")
+            for _ in range(20):
+                total = 0.0
+                for tokens, first in steps:
+                    loss = loss_of(layer, tokens, first)
+                    model.step(adjust(model.gradients(loss, model.names(layer))), lr)
+                    total += float(loss.detach())
+                if total > 0.99 * before:
+                    break
+                before = total
+        return model
     for tokens, first in steps:
         gradients: dict[str, Tensor] = {}
-        for layer in range(hf.config.num_hidden_layers):
-            logits = model.local(tokens, readout)[layer]
-            targets = list(tokens)
-            if space == "labels":
-                logits = logits[:, among]
-                targets = [among.index(t) if t in among else -1 for t in tokens]
-            found = model.gradients(cross_entropy(logits, targets, first), model.names(layer))
+        for layer in range(count):
+            found: dict[str, Tensor] = {}
+            for above in range(layer, min(layer + depth, count)):  # every loss by itself
+                own = model.gradients(loss_of(above, tokens, first), model.names(layer))
+                found = {name: found[name] + own[name] if found else own[name] for name in own}
             if schedule == "sequential":
                 model.step(adjust(found), lr)
             gradients |= found

@@ -116,6 +116,8 @@ TOGETHER: dict[str, LearnerSpec] = {
     "lcgd, token by token": LearnerSpec.of(
         "lcgd", {"readout": "attention", "space": "labels", "granularity": "token"}, lr=0.3
     ),
+    "lcgd, two layers deep": LearnerSpec.of("lcgd", {"depth": 2}, lr=0.3),
+    "lcgd, through shortcuts": LearnerSpec.of("lcgd", {"readout": "shortcut"}, lr=0.3),
     "gd-all": LearnerSpec("gd-all", lr=0.03),
     "gd-linearized": LearnerSpec("gd-linearized", lr=0.3),
     "lcgd-matched": LearnerSpec("lcgd-matched", lr=0.3),

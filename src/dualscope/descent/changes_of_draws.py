@@ -163,12 +163,17 @@ class DrawsBeside(Weights):
         stack.enter_context(beside(self.model, self.projections))
 
     def gradient(
-        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+        self,
+        loss: Tensor,
+        layer: int | None = None,
+        also: Sequence[Tensor] = (),
+        seed: Tensor | None = None,
+        keeps_graph: bool = False,
     ) -> tuple[Gradient, Sequence[Tensor]]:
         own = [p for p in self.projections if layer is None or p.layer == layer]
         seen = [p.seen for p in own if p.seen is not None]
         assert len(seen) == len(own), "a projection did not run"
-        found = self._grad(loss, [*(output for _, output in seen), *also], seed)
+        found = self._grad(loss, [*(output for _, output in seen), *also], seed, keeps_graph)
         dtype = wide(self.model.dtype)
         gradient: Gradient = {}
         for projection, (inputs, _), errors in zip(own, seen, found, strict=False):

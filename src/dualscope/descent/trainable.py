@@ -83,23 +83,33 @@ class Weights:
         self._stack.close()
 
     def gradient(
-        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+        self,
+        loss: Tensor,
+        layer: int | None = None,
+        also: Sequence[Tensor] = (),
+        seed: Tensor | None = None,
+        keeps_graph: bool = False,
     ) -> _Split:
         """The gradient of ``loss`` by slot (those of one layer only, if given), and of the tensors ``also``.
 
-        With ``seed`` (the derivative of a scalar with respect to ``loss``) that scalar's gradient.
+        With ``seed`` (the derivative of a scalar with respect to ``loss``) that scalar's gradient. ``keeps_graph``:
+        other gradients will be taken through the same graph.
         """
         slots = [slot for slot in self.slots if layer is None or slot.layer == layer]
         names = list(dict.fromkeys(slot.parameter for slot in slots))
-        found = self._grad(loss, [*(self.leaves[name] for name in names), *also], seed)
+        found = self._grad(loss, [*(self.leaves[name] for name in names), *also], seed, keeps_graph)
         by_name = dict(zip(names, found, strict=False))
         return {slot.name: slot.get(by_name[slot.parameter]) for slot in slots}, found[len(names) :]
 
-    def _grad(self, loss: Tensor, of: Sequence[Tensor], seed: Tensor | None) -> Sequence[Tensor]:
+    def _grad(
+        self, loss: Tensor, of: Sequence[Tensor], seed: Tensor | None, keeps_graph: bool = False
+    ) -> Sequence[Tensor]:
         scale = _HALF_SCALE if self.model.dtype == torch.float16 else 1.0
         if scale != 1.0:
             seed = torch.full_like(loss, scale) if seed is None else seed * scale
-        found = torch.autograd.grad(loss, list(of), seed, allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(
+            loss, list(of), seed, retain_graph=keeps_graph or None, allow_unused=True, materialize_grads=True
+        )
         return found if scale == 1.0 else tuple(value.float() / scale for value in found)
 
     @contextmanager
@@ -229,12 +239,17 @@ class BesideWeights(Weights):
         return self
 
     def gradient(
-        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+        self,
+        loss: Tensor,
+        layer: int | None = None,
+        also: Sequence[Tensor] = (),
+        seed: Tensor | None = None,
+        keeps_graph: bool = False,
     ) -> _Split:
         own = [p for p in self.projections if layer is None or p.layer == layer]
         seen = [p.seen for p in own if p.seen is not None]
         assert len(seen) == len(own), "a projection did not run"
-        found = self._grad(loss, [*(output for _, output in seen), *also], seed)
+        found = self._grad(loss, [*(output for _, output in seen), *also], seed, keeps_graph)
         dtype = wide(self.model.dtype)
         gradient: Gradient = {}
         for projection, (inputs, _), errors in zip(own, seen, found, strict=False):

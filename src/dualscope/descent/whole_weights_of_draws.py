@@ -69,10 +69,15 @@ class WholeDraws(DrawsBeside):
         return self
 
     def gradient(
-        self, loss: Tensor, layer: int | None = None, also: Sequence[Tensor] = (), seed: Tensor | None = None
+        self,
+        loss: Tensor,
+        layer: int | None = None,
+        also: Sequence[Tensor] = (),
+        seed: Tensor | None = None,
+        keeps_graph: bool = False,
     ) -> tuple[Gradient, Sequence[Tensor]]:
         assert layer is None, "all weights learn from one loss"
-        found = self._grad(loss, [*self.leaves.values(), *also], seed)
+        found = self._grad(loss, [*self.leaves.values(), *also], seed, keeps_graph)
         return dict(zip(self.leaves, found, strict=False)), found[len(self.leaves) :]
 
     @torch.no_grad()

@@ -8,8 +8,12 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.descent.trainable import Weights
+from dualscope.learners import Bench
+from dualscope.learners.gradient.shortcuts import TEXTS, shortcuts_of
+from dualscope.learners.left_out_ridge import RIDGES
 from tests.learners import oracle
-from tests.learners.setting import tiny_bench
+from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
+from tests.models import oracle as reading
 
 LR = 0.3
 
@@ -27,8 +31,13 @@ LR = 0.3
         {"granularity": "token", "readout": "attention"},  # as the text of 2024 has it
         # as the text of 2023 has it
         {"granularity": "token", "space": "labels", "schedule": "sequential", "readout": "attention"},
+        {"depth": 2},
+        {"depth": 3, "readout": "attention"},
+        {"depth": 2, "space": "labels", "granularity": "token"},
+        {"schedule": "greedy"},
+        {"schedule": "greedy", "readout": "attention", "space": "labels"},
     ],
-    ids=lambda options: "-".join(options.values()) or "default",
+    ids=lambda options: "-".join(map(str, options.values())) or "default",
 )
 def test_delta(family: str, options: dict[str, Any]) -> None:
     bench = tiny_bench(family, shots=2, queries=2)
@@ -36,7 +45,9 @@ def test_delta(family: str, options: dict[str, Any]) -> None:
     learned = bench.learned("lcgd", LR, **options)
     expected = oracle.lcgd(bench.model.hf.eval(), bench.lesson, LR, **options)
     assert learned.delta is not None
-    assert oracle.worst(learned.delta, expected.delta()) <= 1e-9
+    # The oracle goes back once for each loss. RMS norms do that in float32, whatever the model's dtype is.
+    added_up = options.get("depth", 1) > 1 and family in ("llama", "gemma2")
+    assert oracle.worst(learned.delta, expected.delta()) <= (1e-5 if added_up else 1e-9)
 
 
 @pytest.mark.parametrize("family", ["opt", "gpt_neox", "gptj", "bloom", "gpt_neo", "phi3", "olmo2", "gemma3_text"])
@@ -196,3 +207,71 @@ def test_bad_input() -> None:
     with pytest.raises(InputError, match="so it needs schedule: parallel"):
         bench.learned("lcgd-clipped", LR, schedule="sequential")
     bench.learned("lcgd-clipped", LR, schedule="sequential", clip="elementwise")
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_deep_is_between_its_own_loss_and_the_whole_models(family: str) -> None:
+    """The last layer's loss is the model's own, and no other reaches it, at any depth."""
+    bench = tiny_bench(family, shots=1, queries=2)
+    own, deep, plain = (
+        bench.learned(name, LR).delta if depth is None else bench.learned(name, LR, depth=depth).delta
+        for name, depth in (("lcgd", 1), ("lcgd", 99), ("gd", None))
+    )
+    assert own is not None
+    assert deep is not None
+    assert plain is not None
+    first, last = "layers.0.value.weight", f"layers.{bench.model.n_layers - 1}.value.weight"
+    torch.testing.assert_close(deep[last], plain[last], rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(deep[last], own[last], rtol=1e-6, atol=1e-9)
+    assert not torch.allclose(deep[first], own[first], rtol=1e-3)
+    assert not torch.allclose(deep[first], plain[first], rtol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2"])
+def test_shortcuts_are_ridge_maps_that_losses_go_through(family: str) -> None:
+    model = wrapped(family)
+    bench = Bench(model, tiny_lesson(model, shots=2, queries=2, task=tiny_task(n=300)))
+    asked, found = bench.materials(TEXTS, "it"), shortcuts_of(bench)
+    assert len(found) == model.n_layers - 1
+    streams: list[list[Tensor]] = [[] for _ in range(model.n_layers)]
+    for prompt in asked.queries:
+        layers = reading.watch(model.hf, [*bench.lesson.bos, *prompt])[1]
+        for own, layer in zip(streams, layers, strict=True):
+            own += layer.residual[len(bench.lesson.bos) :].unbind()
+    x, y = torch.stack(streams[0]), torch.stack(streams[-1])
+    x, y = (values - values.mean(0) for values in (x, y))
+    errors = {}
+    for share in RIDGES:
+        penalty = share * float(x.square().sum(1).mean()) * torch.eye(x.shape[1], dtype=x.dtype)
+        fits = torch.linalg.solve(x.T @ x + penalty, x.T @ y)
+        hat = (x @ torch.linalg.inv(x.T @ x + penalty) @ x.T).diagonal()
+        errors[share] = float((((y - x @ fits) / (1 - hat)[:, None]) ** 2).sum()), fits
+    expected = min(errors.values(), key=lambda one: one[0])[1]
+    torch.testing.assert_close(found[0].matrix, expected.T, rtol=1e-6, atol=1e-8)
+    learned = bench.learned("lcgd", LR, readout="shortcut").delta
+    by_hand = oracle.lcgd(model.hf, bench.lesson, LR, shortcuts=found).delta()
+    assert oracle.worst(learned, by_hand) <= 1e-8
+    # What is taught does not change them.
+    assert bench.learned("lcgd", LR, control="random-labels", readout="shortcut").delta is not None
+    assert shortcuts_of(bench) is found
+
+
+def test_a_greedy_layer_learns_more_than_in_one_pass() -> None:
+    bench = tiny_bench("gpt2", shots=3, queries=2)
+    greedy, once = (bench.learned("lcgd", 0.05, schedule=how).delta for how in ("greedy", "sequential"))
+    assert greedy is not None
+    assert once is not None
+    assert float(greedy.norms()[0]) > 2 * float(once.norms()[0])
+
+
+def test_what_does_not_go_together() -> None:
+    bench = tiny_bench("gpt2", shots=2, queries=2)
+    several: tuple[dict[str, Any], ...] = ({"schedule": "greedy", "epochs": 2}, {"depth": 2, "schedule": "greedy"})
+    for wrong in (*several, {"depth": 0}):
+        with pytest.raises(InputError, match=r"lcgd"):
+            bench.learned("lcgd", LR, **wrong)
+    with pytest.raises(InputError, match="greedy has no dual form"):
+        tiny_bench("gpt2", shots=2, queries=2, want=frozenset({"dual"})).learned("lcgd", LR, schedule="greedy")
+    few = wrapped("gpt2")
+    with pytest.raises(InputError, match="needs 64 spare training examples"):
+        Bench(few, tiny_lesson(few, shots=2, queries=2)).learned("lcgd", LR, readout="shortcut")

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dualscope.core.options import Options
 from dualscope.learners.hidden_states.steering import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
+from dualscope.learners.left_out_ridge import ridge
 from dualscope.models.capture.activation_edits import put, rows_of
 from dualscope.models.capture.after_attention import first_of
 from dualscope.models.context_patch import Inside, InsideNotes
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from dualscope.models.capture.session import Session
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
-
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the mean squared norm of what the MLP is fed
 
 
 class StaticPatchOptions(Options):
@@ -149,24 +148,6 @@ def fitted(bench: Bench, options: StaticPatchOptions) -> StaticPatch:
             for name, module in mlp.inputs.items():
                 patch.left[name] = (dual @ ((fed_c - fed) @ matrix(module).to(fed).T)).T
     return patch
-
-
-def ridge(inputs: Tensor, targets: Tensor) -> Tensor:
-    """(inputs inputs^T + lambda I)^-1, with the lambda that predicts each target best from all the others.
-
-    The solution of ``A u = t`` is then targets^T @ this @ inputs. [examples, width] twice -> [examples, examples].
-    """
-    gram = inputs @ inputs.T
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    best, least = eye, torch.inf
-    for share in RIDGES:
-        inverse = torch.linalg.inv(gram + share * gram.diagonal().mean() * eye)
-        hat = gram @ inverse
-        left_out = (targets - hat @ targets) / (1 - hat.diagonal())[:, None]
-        error = float(left_out.square().sum())
-        if error < least:
-            best, least = inverse, error
-    return best
 
 
 def _stack(found: dict[Any, Inside], asked: Lesson, layer: int, what: str) -> Tensor:

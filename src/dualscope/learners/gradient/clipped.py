@@ -26,7 +26,7 @@ class ClippedOptions(LcgdOptions):
 
     @model_validator(mode="after")
     def _global_clips_are_parallel(self) -> ClippedOptions:
-        if self.schedule == "sequential" and self.clip != "elementwise":
+        if self.schedule != "parallel" and self.clip != "elementwise":
             raise ValueError(f"clip: {self.clip} looks at all layers at once, so it needs schedule: parallel")
         return self
 
@@ -43,7 +43,7 @@ class LcgdClipped(Learner[ClippedOptions]):
 
     def learn(self, bench: Bench, lr: float | None, options: ClippedOptions) -> Learned:
         clip = clipper(options.clip, options.threshold)
-        return descend_locally(bench, self.given_lr(lr), options, options.schedule, options.granularity, clip)
+        return descend_locally(bench, self.given_lr(lr), options, clip)
 
 
 def clipper(clip: Clip, threshold: float) -> Adjust:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from dualscope.core.errors import InputError
 from dualscope.descent.gradients import Gradient
-from dualscope.descent.layer_losses import visiting
-from dualscope.descent.loop import Adjust, Step, StepState, Taken, mean_gradient, take, unchanged
+from dualscope.descent.layer_losses import BlockCall, SaidBy, block_calls, visiting
+from dualscope.descent.loop import Adjust, Step, StepState, Taken, mean_gradient, stepping, take, unchanged
 from dualscope.descent.samples import Objective, Sample
 from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
+from dualscope.learners.gradient.shortcuts import Shortcut, shortcuts_of
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
+from dualscope.models.capture.after_attention import AfterAttention
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
+
+Schedule = Literal["parallel", "sequential", "greedy"]
+L = TypeVar("L", bound="LocalOptions")
+SETTLED = 0.01  # a greedy layer has learned what it can where a pass lowers its loss by less than this part
+MOST_PASSES = 20
 
 
 class LocalOptions(DescentOptions):
     """How a layer's own loss is made."""
 
-    readout: Literal["block", "attention"] = Field(
-        "block", description="what is unembedded: the block's output, or the stream right after its attention"
+    readout: Literal["block", "attention", "shortcut"] = Field(
+        "block",
+        description="what is unembedded: the block's output, the stream right after its attention, or the block's "
+        "output taken to the last layer by a linear map (fitted on spare texts)",
     )
     space: Literal["vocabulary", "labels"] = Field(
         "vocabulary", description="cross-entropy over all tokens, or over those of the label words (label tokens only)"
@@ -32,15 +46,28 @@ class LocalOptions(DescentOptions):
 
 
 class LcgdOptions(LocalOptions):
-    schedule: Literal["parallel", "sequential"] = Field(
-        "parallel", description="all layers step at once, or each before the next one sees its output"
+    schedule: Schedule = Field(
+        "parallel",
+        description="all layers step at once, or each before the next one sees its output, or each learns all that it "
+        "can before the next one begins (greedy)",
+    )
+    depth: int = Field(
+        1, ge=1, description="how many layers down a layer's loss reaches, its own included; 1: no further"
     )
     granularity: Literal["demonstration", "token"] = Field("demonstration", description="what one step is taken on")
 
     @model_validator(mode="after")
     def _whole_batches_are_parallel(self) -> LcgdOptions:
-        if self.full_batch and self.schedule == "sequential":
-            raise ValueError("full_batch needs schedule: parallel, because a sequential layer steps at every sample")
+        if self.full_batch and self.schedule != "parallel":
+            raise ValueError(
+                f"full_batch needs schedule: parallel, because a {self.schedule} layer steps at every sample"
+            )
+        if self.depth > 1 and self.schedule != "parallel":
+            raise ValueError(
+                f"depth: {self.depth} needs schedule: parallel, because layers learn from losses above them"
+            )
+        if self.epochs > 1 and self.schedule == "greedy":
+            raise ValueError("schedule: greedy makes as many passes as a layer needs, so it takes no epochs")
         return self
 
 
@@ -55,50 +82,81 @@ class Lcgd(Learner[LcgdOptions]):
     needs_lr = True
 
     def learn(self, bench: Bench, lr: float | None, options: LcgdOptions) -> Learned:
-        return descend_locally(bench, self.given_lr(lr), options, options.schedule, options.granularity)
+        return descend_locally(bench, self.given_lr(lr), options)
 
     def learn_draws(self, benches: Sequence[Bench], lr: float | None, options: LcgdOptions) -> LearnedDraws | None:
-        return descend_locally_draws(benches, self.given_lr(lr), options, options.schedule, options.granularity)
+        return descend_locally_draws(benches, self.given_lr(lr), options)
 
 
-def descend_locally(
-    bench: Bench,
-    lr: float,
-    options: LocalOptions,
-    schedule: Literal["parallel", "sequential"] = "parallel",
-    granularity: Literal["demonstration", "token"] = "demonstration",
-    adjust: Adjust = unchanged,
-) -> Learned:
-    if options.space == "labels":
-        options = options.model_copy(update={"loss": "label"})
-    step = lcgd_step(bench, options, sequential=schedule == "sequential")
-    return descend(bench, bench.lesson.training, lr, options, step, adjust, by_token=granularity == "token")
+def descend_locally(bench: Bench, lr: float, options: LocalOptions, adjust: Adjust = unchanged) -> Learned:
+    options = _as_descent(options)
+    by_token = isinstance(options, LcgdOptions) and options.granularity == "token"
+    return descend(bench, bench.lesson.training, lr, options, step_of(bench, options), adjust, by_token=by_token)
 
 
 def descend_locally_draws(
     benches: Sequence[Bench],
     lr: float,
     options: LocalOptions,
-    schedule: Literal["parallel", "sequential"] = "parallel",
-    granularity: Literal["demonstration", "token"] = "demonstration",
     adjust: Adjust = unchanged,
     measures: bool = False,
     reads: bool = True,
 ) -> LearnedDraws | None:
-    """The same on several draws at once."""
-    if options.space == "labels":
-        options = options.model_copy(update={"loss": "label"})
-    step = lcgd_step(benches[0], options, sequential=schedule == "sequential")
-    by_token = granularity == "token"
+    """The same on several draws at once; one by one where each takes as many steps as it needs."""
+    if isinstance(options, LcgdOptions) and options.schedule == "greedy":
+        return None
+    options = _as_descent(options)
+    by_token = isinstance(options, LcgdOptions) and options.granularity == "token"
+    step = step_of(benches[0], options)
     return descend_draws(benches, lr, options, step, adjust, by_token=by_token, measures=measures, reads=reads)
 
 
-def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> Step:
-    """One step of every layer on its own loss, in one forward pass."""
-    model = bench.model
-    objective = Objective()
+def _as_descent(options: L) -> L:
+    """With what follows from them for the descent."""
     if options.space == "labels":
-        objective = Objective.of_labels(bench.lesson, model.device)
+        options = options.model_copy(update={"loss": "label"})
+    if isinstance(options, LcgdOptions) and options.schedule == "greedy":
+        options = options.model_copy(update={"full_batch": True})  # a layer has to see all of them, pass by pass
+    return options
+
+
+def step_of(bench: Bench, options: LocalOptions) -> Step:
+    """The step that the options ask for."""
+    losses = LayerLosses.of(bench, options)
+    if isinstance(options, LcgdOptions) and options.schedule == "greedy":
+        return greedy_step(losses)
+    if isinstance(options, LcgdOptions) and options.depth > 1:
+        return deep_step(losses, options.depth)
+    return lcgd_step(losses, sequential=isinstance(options, LcgdOptions) and options.schedule == "sequential")
+
+
+@dataclass(frozen=True)
+class LayerLosses:
+    """How each layer's own loss is computed from what the layer says."""
+
+    model: Model
+    objective: Objective
+    said_by: SaidBy
+    shortcuts: Sequence[Shortcut] = ()
+
+    @classmethod
+    def of(cls, bench: Bench, options: LocalOptions) -> LayerLosses:
+        labels = options.space == "labels"
+        objective = Objective.of_labels(bench.lesson, bench.model.device) if labels else Objective()
+        said_by: SaidBy = "attention" if options.readout == "attention" else "block"
+        return cls(bench.model, objective, said_by, shortcuts_of(bench) if options.readout == "shortcut" else ())
+
+    def loss(self, layer: int, said: Tensor, sample: Sample) -> Tensor:
+        """``said`` is [sequences, tokens, width]."""
+        hidden = sample.predicting(said)
+        if layer < len(self.shortcuts):
+            hidden = self.shortcuts[layer](hidden)
+        return self.objective(self.model.readout(hidden), sample)
+
+
+def lcgd_step(losses: LayerLosses, sequential: bool = False) -> Step:
+    """One step of every layer on its own loss, in one forward pass."""
+    model = losses.model
 
     def visit_all(state: StepState, sample: Sample, share: int, found: Gradient, taken: list[Taken]) -> None:
         weights, recorder = state.weights, state.recorder
@@ -110,7 +168,7 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
             if layer not in learning:
                 recorder.note(sample, (), layer)
                 return False
-            loss = objective(model.readout(sample.predicting(said)), sample)
+            loss = losses.loss(layer, said, sample)
             gradient, errors = weights.gradient(loss, layer, also=recorder.outputs(layer))
             recorder.note(sample, [error / share for error in errors], layer)
             if at_once:
@@ -119,7 +177,7 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
                 found.update(gradient)
             return sequential
 
-        with torch.enable_grad(), visiting(model, options.readout, visit):
+        with torch.enable_grad(), visiting(model, losses.said_by, visit):
             model.forward(sample.inputs, keep=1)
 
     def step(state: StepState, batch: Sequence[Sample]) -> Taken:
@@ -134,3 +192,89 @@ def lcgd_step(bench: Bench, options: LocalOptions, sequential: bool = False) -> 
         return sum(taken[1:], taken[0]) if taken else take(state, total)
 
     return step
+
+
+def deep_step(losses: LayerLosses, depth: int) -> Step:
+    """One step of every layer on the sum of its own loss and those of the ``depth`` - 1 layers above it.
+
+    The loss of a layer reaches so many layers down, as that of a model which is cut short behind it would: of all
+    layers it is gradient descent on all such models at once.
+    """
+    model = losses.model
+
+    @stepping
+    @torch.enable_grad()
+    def step(state: StepState, sample: Sample, batch: int) -> Gradient:
+        weights, recorder = state.weights, state.recorder
+        learning = {slot.layer for slot in weights.slots}
+        by_layer: list[Tensor] = []
+
+        def visit(layer: int, said: Tensor) -> bool:
+            by_layer.append(losses.loss(layer, said, sample))
+            return False
+
+        with visiting(model, losses.said_by, visit, one_graph=True):
+            model.forward(sample.inputs, keep=1)
+        found: Gradient = {}
+        for layer in range(model.n_layers):
+            if layer not in learning:
+                recorder.note(sample, (), layer)
+                continue
+            reaching = by_layer[layer : layer + depth]
+            loss = torch.stack([one.to(model.device) for one in reaching]).sum()
+            gradient, errors = weights.gradient(loss, layer, also=recorder.outputs(layer), keeps_graph=True)
+            recorder.note(sample, [error / batch for error in errors], layer)
+            found.update(gradient)
+        return found
+
+    return step
+
+
+def greedy_step(losses: LayerLosses) -> Step:
+    """All of the learning as one step: from the first layer up, each makes passes over all demonstrations until its
+    loss falls no further, and only then does the next layer see what it says (Bengio et al. 2006).
+    """
+    model = losses.model
+
+    def step(state: StepState, batch: Sequence[Sample]) -> Taken:
+        if state.recorder.dual:
+            raise InputError("lcgd with schedule: greedy has no dual form: its layers take different numbers of steps")
+        learning = {slot.layer for slot in state.weights.slots}
+        calls = [block_calls(model, sample.inputs) for sample in batch]
+        taken: list[Taken] = []
+        for layer in range(model.n_layers):
+            given = [one[layer] for one in calls]
+            if layer in learning:
+                taken += learn_greedily(losses, state, batch, given)
+            if layer + 1 < model.n_layers:
+                with torch.no_grad():
+                    for one, call in zip(calls, given, strict=True):
+                        one[layer + 1] = one[layer + 1].with_hidden(call.run(model))
+        return sum(taken[1:], taken[0])
+
+    return step
+
+
+def learn_greedily(
+    losses: LayerLosses, state: StepState, batch: Sequence[Sample], given: Sequence[BlockCall]
+) -> list[Taken]:
+    """One layer's passes over the demonstrations, of which it is given what the layers below hand on."""
+    model, weights, recorder = losses.model, state.weights, state.recorder
+    layer, taken, before = given[0].layer, list[Taken](), math.inf
+    with ExitStack() as stack:
+        middle = None
+        if losses.said_by == "attention":
+            middle = AfterAttention(model.blocks[layer], model.attentions[layer], stack)
+        for _ in range(MOST_PASSES):
+            total = 0.0
+            for sample, call in zip(batch, given, strict=True):
+                with torch.enable_grad():
+                    loss = losses.loss(layer, call.said(model, middle), sample)
+                gradient, _ = weights.gradient(loss, layer)
+                recorder.note(sample, (), layer)
+                taken.append(take(state, gradient))
+                total += float(loss.detach())
+            if not total < (1 - SETTLED) * before:
+                break
+            before = total
+    return taken
