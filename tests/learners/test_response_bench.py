@@ -118,6 +118,7 @@ TOGETHER: dict[str, LearnerSpec] = {
     ),
     "lcgd, two layers deep": LearnerSpec.of("lcgd", {"depth": 2}, lr=0.3),
     "lcgd, through shortcuts": LearnerSpec.of("lcgd", {"readout": "shortcut"}, lr=0.3),
+    "gd, on layers of its choice": LearnerSpec.of("gd-layers", {"lr": 0.3, "layers": [0, 2]}),
     "gd-all": LearnerSpec("gd-all", lr=0.03),
     "gd-linearized": LearnerSpec("gd-linearized", lr=0.3),
     "lcgd-matched": LearnerSpec("lcgd-matched", lr=0.3),

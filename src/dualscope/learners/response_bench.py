@@ -109,7 +109,7 @@ class ResponseBench:
         """Draws that memory has room for at once."""
         learner, lesson = LEARNERS[learning.name](), self.bench.lesson
         options, _ = settings_of(learning.name, learning.control, learning.settings)
-        demand = learner.training(options) if learner.needs_lr else None
+        demand = learner.training(options)
         tokens = max(len(lesson.bos) + len(one.prompt) + len(one.label) for one in lesson.training)
         size = draws_at_once(self.bench.model, len(self.draws), demand, tokens if demand else 0, len(lesson.context))
         for first in range(0, len(self.draws), size):
