@@ -33,7 +33,7 @@ from dualscope.commands import (
 )
 from dualscope.commands import list as listing
 from dualscope.commands.given_twice import NotesRepeatedOptions
-from dualscope.commands.resumable import ended_like_interrupted, exit_code
+from dualscope.commands.resumable import ended_like_interrupted, exit_code, say_interrupted
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.untrusted_files import printable, reason
@@ -93,7 +93,7 @@ class Command(NotesRepeatedOptions):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            typer.echo("interrupted", err=True)
+            say_interrupted()
             raise typer.Exit(exit_code(stop)) from None
 
 
@@ -113,7 +113,7 @@ def main() -> None:
         typer.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        typer.echo("interrupted", err=True)
+        say_interrupted()
         sys.exit(exit_code(stop))
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

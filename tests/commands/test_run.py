@@ -45,9 +45,9 @@ def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
 
 
 def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
-    result = cli(*arguments, "--variant", "trained", "--variant", "untrained")
+    result = cli(*arguments, "--variant", "trained", "--variant", "untrained", "--verbose")
     assert result.code == 0, result.err
-    assert "[16/16]" in result.err
+    assert "[16/17]" in result.err  # the last step is the report
     for words in (
         "accuracy",
         "zero-shot",
@@ -60,6 +60,25 @@ def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Pat
     assert "16 cells, 16 computed now" in result.out
     assert str(tmp_path / "run") in result.out.replace("\n", "")
     assert (tmp_path / "run/summary.csv").is_file()
+
+
+def test_the_answer_comes_first(cli: Callable[..., Any], arguments: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict, one small table, the command that would give an answer; the rest on request."""
+    monkeypatch.setattr(sys, "argv", ["dualscope", *map(str, arguments)])
+    result = cli(*arguments, "--variant", "trained")
+    lines = result.out.splitlines()
+    assert lines[0] == "tiny, 4 shots"
+    assert lines[1].startswith("Likeness of the whole change. ")
+    assert "sim_aou (against" not in result.out
+    assert [line.split()[0] for line in lines[2:] if re.match(r" (zero-shot|in-context|gd)\b", line)] == [
+        "zero-shot",
+        "in-context",
+        "gd",
+    ]
+    assert len(lines) < 25, result.out
+    full = cli(*arguments, "--variant", "trained", "--verbose").out
+    assert "sim_aou (against in-context)" in full
+    assert full.splitlines()[:2] == lines[:2]
 
 
 def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
@@ -79,7 +98,7 @@ def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
 
 def test_metrics_without_accuracy(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("metrics: [sim_aou, snr]")
-    result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:], "--variant", "trained")
+    result = cli(*arguments[:1], tmp_path / "study.yaml", *arguments[1:], "--variant", "trained", "--verbose")
     assert result.code == 0, result.err
     assert "sim_aou" in result.out
 

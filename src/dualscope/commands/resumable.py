@@ -1,6 +1,7 @@
 """Work that an interruption does not lose."""
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,5 +62,11 @@ def resumable(place: str | Path, saved: Callable[[], bool] = lambda: True) -> It
             said = f"what is finished is in {place}; the same command goes on from there"
         else:
             said = "nothing was finished yet; the same command starts again"
-        typer.echo(f"interrupted: {said}", err=True)
+        say_interrupted(said)
         raise typer.Exit(exit_code(stop)) from None
+
+
+def say_interrupted(more: str = "") -> None:
+    """On a line of its own: a terminal has just shown ^C on this one."""
+    begun = "\n" if sys.stderr.isatty() else ""
+    typer.echo(f"{begun}interrupted{': ' if more else ''}{more}", err=True)

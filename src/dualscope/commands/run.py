@@ -10,7 +10,7 @@ from dualscope.commands.offline import OFFLINE
 from dualscope.commands.resumable import resumable
 from dualscope.commands.run_folder_name import free_folder, holds_another, run_name
 from dualscope.commands.run_plan import show_plan
-from dualscope.commands.run_result import show_result
+from dualscope.commands.run_result import conclude, show_result
 from dualscope.core.errors import InputError
 
 MANY = "May be given several times."
@@ -88,6 +88,9 @@ def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
     no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    verbose: bool = typer.Option(
+        False, "--verbose", "-v", help="Print every table, interval and note, and a line for every cell."
+    ),
 ) -> None:
     """Run a study, or what is missing of it. Without options: the preset `quick`."""
     from dualscope.studies.execute.progress import Reporter
@@ -137,7 +140,7 @@ def run(
     place = out or free_folder(run_name(base, model, task), resolved)
     if out and holds_another(out, resolved):
         typer.echo(f"note: {out} holds another study: its cells stay, and this one's are added", err=True)
-    with Reporter(quiet=as_json) as reporter:
+    with Reporter(quiet=as_json, verbose=verbose) as reporter:
         runner = Runner(
             resolved,
             place,
@@ -157,8 +160,10 @@ def run(
             return
         with resumable(place):
             result = runner.execute()
-    _refuse_what_fails_alike(result)
-    show_result(result, as_json, report=not no_report)
+        _refuse_what_fails_alike(result)
+        reporter.conclude()
+        said = conclude(result, report=not no_report)
+    show_result(result, said, as_json, verbose)
     if not result.complete:
         raise typer.Exit(1)
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 import typer
 from rich.console import Console
 
-from dualscope.choosing.halving import GRID
-from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
 from dualscope.models.automatic import on_cpu
 
@@ -46,7 +44,7 @@ def show_plan(runner: Any, as_json: bool) -> None:
         {"search": str(job), "pieces": most_pieces([job]), "seconds": estimator.choice_seconds(job)}
         for job in plan.choices
     ]
-    later = _later(runner, plan)
+    later = runner.later(plan)
     if as_json:
         said = {"cells": lines, "choices": searches, "cells_after_choices": len(later), "notes": plan.notes}
         typer.echo(json.dumps(said, indent=1))
@@ -94,13 +92,6 @@ def _memory_here(device: str) -> int | None:
         return total_memory(resolve_all(device)[0])
     except InputError:
         return None
-
-
-def _later(runner: Any, plan: Any) -> list[Any]:
-    """The cells that wait for a rate to be chosen: any rate tells how many they are, and what they cost."""
-    waiting = {job.key: canonical({"lr": GRID[len(GRID) // 2]}) for job in plan.choices if job.chooses_lr}
-    listed = {cell.id for cell in plan.cells}
-    return [cell for cell in runner.plan(waiting).cells if cell.id not in listed] if waiting else []
 
 
 def _about(seconds: Sequence[float | None]) -> str:

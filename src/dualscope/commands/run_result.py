@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,19 +13,30 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualscope.core.errors import InputError
+from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import EpisodeSpec
 
 T = TypeVar("T")
 WIDE = 110
+FEW_NOTES = 3  # that are printed without --verbose
+FEW_ASKED = 3  # answers that a next command is said to be for
 
 
-def show_result(result: Any, as_json: bool, report: bool) -> None:
-    """Tables, verdicts, notes, failures, and where the run and its report are."""
-    from dualscope.findings.ranking import sentences
+@dataclass
+class Said:
+    """What follows from a run's cells."""
+
+    rows: list[SummaryRow]
+    responses: list[dict[str, Any]]
+    answers: list[dict[str, Any]]
+    page: str | None
+
+
+def conclude(result: Any, report: bool) -> Said:
+    """Summaries, answers and the report, written to the run's folder."""
     from dualscope.findings.responses import response_verdicts
     from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
-    from dualscope.report.terminal import result_tables
     from dualscope.studies.execute.outcome import Outcome, reason_for
 
     lost: list[Exception] = []
@@ -38,28 +50,66 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
         result.failures.append(Outcome("findings", "what is said of the run", "failed", reason=reason))
     result.run.folder.sweep(stale=math.inf)
     result.notes += [*_cut_short(result), *_unclipped(rows)]
+    return Said(rows, responses, answers, page)
+
+
+def show_result(result: Any, said: Said, as_json: bool, verbose: bool) -> None:
+    """The answer, one small table, the next commands, and where the report is; everything else with ``verbose``."""
     failures = [{"id": f.key, "cell": f.about, "reason": f.reason} for f in result.failures]
     if as_json:
         content = {
             "run": str(result.run.folder),
-            "report": page,
+            "report": said.page,
             "cells": len(result.cells),
             "computed": len(result.computed),
             "failures": failures,
             "notes": result.notes,
-            "response": responses,
-            "verdicts": answers,
-            "summary": [{k: _plain(v) for k, v in row.items()} for row in rows],
+            "response": said.responses,
+            "verdicts": said.answers,
+            "summary": [{k: _plain(v) for k, v in row.items()} for row in said.rows],
         }
         typer.echo(json.dumps(content, indent=1))
         return
     # Into a file or a pipe tables go at a width that cuts nothing; a terminal says its own.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
-    if rows:
-        console.print(result_tables(rows))
-    for found in responses:
+    _show_answer(console, said)
+    if verbose:
+        _show_all(console, said)
+    _show_notes(console, result.notes, verbose)
+    _show_failures(console, result, failures)
+    _show_next(console, said)
+    console.print(f"{len(result.cells)} cells, {len(result.computed)} computed now", markup=False, style="dim")
+    console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
+    if said.page:
+        console.print(f"report: {said.page}", markup=False, soft_wrap=True)
+
+
+def _show_answer(console: Console, said: Said) -> None:
+    from dualscope.report.answer_table import answer_lines, answer_table, meanings
+
+    judged = [verdict for verdict in said.responses if verdict["variant"] == "trained"]
+    for found in judged or said.answers:
+        setting = EpisodeSpec.of_row(found["setting"])
+        console.print(f"[bold]{escape(setting.model.name)}[/bold], {escape(setting.in_words)}")
+        console.print(found["headline"], markup=False)
+    lines = answer_lines(said.responses, said.answers, said.rows)
+    table = answer_table(lines)
+    if table is not None:
+        console.print(table)
+        for meaning in meanings(lines):
+            console.print(meaning, style="dim", markup=False)
+
+
+def _show_all(console: Console, said: Said) -> None:
+    """Every table with its intervals, and every sentence."""
+    from dualscope.findings.ranking import sentences
+    from dualscope.report.terminal import result_tables
+
+    if said.rows:
+        console.print(result_tables(said.rows))
+    for found in said.responses:
         show_response(console, found)
-    for answer in answers:
+    for answer in said.answers:
         setting = EpisodeSpec.of_row(answer["setting"])
         console.print(
             f"[bold]verdict[/bold] on {escape(setting.model.name)}, {escape(setting.in_words)}: "
@@ -67,10 +117,18 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
         )
         for sentence in answer["sentences"]:
             console.print(f"  {sentence}", markup=False)
-    for sentence in sentences(rows):
+    for sentence in sentences(said.rows):
         console.print(sentence, markup=False)
-    for note in result.notes:
+
+
+def _show_notes(console: Console, notes: Sequence[str], verbose: bool) -> None:
+    for note in notes if verbose else notes[:FEW_NOTES]:
         console.print(f"note: {note}", markup=False)
+    if not verbose and len(notes) > FEW_NOTES:
+        console.print(f"note: {len(notes) - FEW_NOTES} more with --verbose", markup=False)
+
+
+def _show_failures(console: Console, result: Any, failures: Sequence[Mapping[str, str]]) -> None:
     alike: dict[str, list[str]] = {}
     for failure in failures:
         alike.setdefault(failure["reason"], []).append(failure["cell"])
@@ -80,10 +138,21 @@ def show_result(result: Any, as_json: bool, report: bool) -> None:
     if failures:
         where = result.run.folder.path("failures")
         console.print(f"{len(failures)} failed ({where}); the same command tries them again", markup=False)
-    console.print(f"{len(result.cells)} cells, {len(result.computed)} computed now", markup=False)
-    console.print(f"run:    {result.run.folder}", markup=False, soft_wrap=True)
-    if page:
-        console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _show_next(console: Console, said: Said) -> None:
+    """Where there is no answer: the command that would give one."""
+    from dualscope.core.command_hints import again
+    from dualscope.findings.next_options import next_steps
+    from dualscope.findings.summary import ALL_TASKS
+
+    tasks = {row["task"] for row in said.rows}
+    for step in next_steps(said.responses, said.answers):
+        more = f" and {len(step.asked) - FEW_ASKED} more" if len(step.asked) > FEW_ASKED else ""
+        whole = tasks - {ALL_TASKS} <= set(step.tasks)
+        options = step.options if whole else {**step.options, "--task": step.tasks}
+        console.print(f"next ({'; '.join(step.asked[:FEW_ASKED])}{more}: {step.why}):", markup=False)
+        console.print(f"  {again(options)}", markup=False, soft_wrap=True)
 
 
 def show_response(console: Console, verdict: Mapping[str, Any]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NAME = "dualscope"
@@ -34,3 +36,27 @@ def _typed(program: Path) -> str:
         return str(program.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(program.absolute())
+
+
+def again(options: Mapping[str, Sequence[str]], arguments: Sequence[str] | None = None) -> str:
+    """The command that was given, with these options in place of its own, as it can be typed.
+
+    >>> again({"--seeds": ["8"]}, ["run", "--task", "sst2", "--seeds=3"]).partition("dualscope ")[2]
+    'run --task sst2 --seeds 8'
+    >>> again({"--task": ["a", "b"]}, ["run", "my study.yaml"]).partition("dualscope ")[2]
+    "run 'my study.yaml' --task a --task b"
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    short = {"-t": "--task", "-m": "--model", "-l": "--learner", "-v": "--verbose"}
+    kept: list[str] = []
+    skip = False
+    for word in given:
+        name, _, joined = word.partition("=")
+        if skip:
+            skip = False
+        elif short.get(name, name) in options:
+            skip = not joined
+        else:
+            kept.append(word)
+    added = [word for name, values in options.items() for value in values for word in (name, value)]
+    return called(*map(shlex.quote, [*kept, *added]))

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from dualscope.studies.plugins import load_plugins, plugins_digest
 COLUMNS = 80
 
 
-def _show(terminal: bool) -> str:
+def _show(terminal: bool, verbose: bool = False) -> str:
     text = io.StringIO()
-    with Reporter(Console(file=text, force_terminal=terminal, width=120, highlight=False)) as reporter:
+    console = Console(file=text, force_terminal=terminal, width=120, highlight=False)
+    with Reporter(console, verbose=verbose) as reporter:
         reporter.begin(3, 1)
         reporter.tell(Started("cell [a]"))
         reporter.tell(Outcome("1", "cell [a]", "stored", 1.25))
@@ -33,19 +35,48 @@ def _show(terminal: bool) -> str:
     return text.getvalue()
 
 
-def test_plain_lines() -> None:
+def test_a_quick_run_without_a_terminal_says_little() -> None:
     assert _show(terminal=False).splitlines() == [
         "planning",
-        "2 of 3 to do",
-        "[2/3] cell [a]: 1.2 s",
-        "[3/3] FAILED cell b: no [luck]",
+        "4 steps, 1 of them stored before",
+        "[3/4] FAILED cell b: no [luck]",
+    ]
+
+
+def test_every_cell_has_a_line_on_request() -> None:
+    assert "[2/4] cell [a]: 1.2 s" in _show(terminal=False, verbose=True).splitlines()
+
+
+def test_one_count_and_one_estimate_over_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice of a rate comes first; what is left is told by what the pieces are expected to take."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    text = io.StringIO()
+    with Reporter(Console(file=text, force_terminal=False, width=120, highlight=False)) as reporter:
+        reporter.begin(4, 0, {"long": 27.0, "short": 3.0})  # and two pieces of a choice, of which nothing is known
+        now[0] = 15.0
+        reporter.tell(Outcome("round 1", "a choice", "stored", 15.0))
+        # 15 of 63 expected are done in 15 seconds; the last 3 are what follows from the cells.
+        assert reporter.left == pytest.approx(48.0)
+        reporter.begin(3, 0, {"long": 27.0, "short": 3.0})  # the search ended early
+        assert reporter.left == pytest.approx(33.0)
+        now[0] = 42.0
+        reporter.tell(Outcome("long", "a cell", "stored", 27.0))
+        assert reporter.left == pytest.approx(6.0)
+        now[0] = 44.0
+        assert reporter.left == pytest.approx(4.0)
+    assert text.getvalue().splitlines() == [
+        "planning",
+        "5 steps",
+        "[1/5] 0:00:15 gone, about 0:00:48 left",
+        "[2/4] 0:00:42 gone, about 0:00:06 left",
     ]
 
 
 def test_bars_on_a_terminal() -> None:
     shown = _show(terminal=True)
     assert "FAILED cell b: no [luck]" in shown
-    assert "3/3" in shown
+    assert "3/4" in shown
     assert "cell [a]" in shown
 
 

@@ -1,49 +1,54 @@
-"""How far a run is: bars on a terminal, plain lines elsewhere. On standard error, so that output stays clean."""
+"""How far a run is: one bar over all its phases on a terminal, elsewhere a line now and then.
+
+All of it on standard error, so that output stays clean.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.table import Column
+from rich.text import Text
 
 from dualscope.studies.execute.outcome import Event, Outcome, Started, Waiting
 
 PLANNING = "planning"  # said at once: data and tokenizers are read before it is known how much there is to do
+CONCLUDING = "findings and report"
+CONCLUDING_SECONDS = 3.0  # what follows from the cells counts as a step of about this length
+EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 class Reporter:
-    """Hears of events and shows them."""
+    """Hears of events and shows them: one counter and one estimate, from the first choice of a rate to the report.
 
-    def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
+    With ``verbose`` every piece has a line of its own.
+    """
+
+    def __init__(self, console: Console | None = None, quiet: bool = False, verbose: bool = False) -> None:
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
-        self.quiet = quiet
+        self.quiet, self.verbose = quiet, verbose
         self._bars: Progress | None = None
-        self._overall: TaskID | None = None
+        self._bar: TaskID | None = None
         self._there = self._total = 0
+        self._seconds: dict[str, float] = {}
+        self._usual = 1.0  # seconds of a piece of which nothing is known
+        self._expected = 0.0  # seconds of all that is to do, in the estimate's own measure
         self._ended: set[str] = set()
-        self._began = time.monotonic()
+        self._began = self._said = self._heard = time.monotonic()
 
     def __enter__(self) -> Reporter:
         if self.console.is_terminal and not self.quiet:
             self._bars = Progress(
                 SpinnerColumn(),
                 BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
+                TextColumn("{task.fields[count]}"),
+                _Gone(self),
                 TextColumn("left"),
-                TimeRemainingColumn(),
+                _Left(self),
                 # The cell at hand: cut where the terminal is narrow, so that counter and time left stay.
                 TextColumn(
                     "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -53,7 +58,7 @@ class Reporter:
                 transient=True,
             )
             self._bars.start()
-            self._overall = self._bars.add_task(PLANNING, total=None)
+            self._bar = self._bars.add_task(PLANNING, total=None, count="")
         elif not self.quiet:
             self._line(PLANNING)
         return self
@@ -64,35 +69,74 @@ class Reporter:
         if self._bars is not None:
             self._bars.stop()
 
-    def begin(self, total: int, there: int) -> None:
-        """So many pieces in all, so many of them stored before."""
-        self._there, self._total, self._began = there, total, time.monotonic()
-        self._ended = set()
-        if self._bars is not None:
-            if self._overall is not None:
-                self._bars.remove_task(self._overall)
-            self._overall = self._bars.add_task("", total=total, completed=there)
-        elif there < total and not self.quiet:
-            self._line(f"{total} to do" if not there else f"{total - there} of {total} to do")
+    def begin(self, total: int, there: int, seconds: Mapping[str, float] | None = None) -> None:
+        """So many pieces over all phases, so many of them stored before; ``seconds`` are estimates of pieces by key.
+
+        Said again where more is known: a search of a rate may end early.
+        """
+        first = not self._total
+        self._there, self._total = there, total + 1  # one more: what follows from the cells
+        self._seconds = dict(seconds or {})
+        known = self._seconds.values()
+        self._usual = sum(known) / len(known) if known else 1.0
+        self._expected = sum(known) + self._usual * max(0, total - there - len(known)) + CONCLUDING_SECONDS
+        if first:
+            self._began = self._heard = time.monotonic()
+        if first and there < total and self._bars is None and not self.quiet:
+            stored = f", {there} of them stored before" if there else ""
+            self._line(f"{self._total} steps{stored}")
+        self._show()
 
     def tell(self, event: Event) -> None:
         if isinstance(event, Started):
-            if self._bars is not None and self._overall is not None:
-                self._bars.update(self._overall, description=event.about)
+            if self._bars is not None and self._bar is not None:
+                self._bars.update(self._bar, description=event.about)
             return
         if isinstance(event, Waiting):
             self._line(f"waiting for {event.pieces} pieces that others are at: {'; '.join(event.holders)}")
             return
         self._ended.add(event.key)  # each once: what a lost worker had done is heard of again
-        if self._bars is not None and self._overall is not None:
-            self._bars.update(self._overall, completed=self._done)
-        failed = event.state == "failed"
-        if failed or (self._bars is None and not self.quiet):
+        self._heard = time.monotonic()
+        self._show()
+        if event.state == "failed" or (self.verbose and not self.quiet):
             self._line(self._describe(event))
+        elif self._bars is None and not self.quiet and self._heard - self._said >= EVERY:
+            self._said = self._heard
+            self._line(f"[{self._done}/{self._total}] {clock(self._gone)} gone, about {clock(self.left)} left")
+
+    def conclude(self) -> None:
+        """All cells are there; what follows from them is made now."""
+        if self._bars is not None and self._bar is not None:
+            self._bars.update(self._bar, description=CONCLUDING)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to the end: the time that is gone, by what was done of all that was expected. None: not known yet."""
+        now = time.monotonic()
+        done = self._worth
+        if not done or not self._total:
+            return None
+        at_that_time = (self._heard - self._began) * (self._expected - done) / done
+        return max(0.0, at_that_time - (now - self._heard))
+
+    @property
+    def _worth(self) -> float:
+        """What was done, in the estimate's measure."""
+        return sum(self._seconds.get(key, self._usual) for key in self._ended)
+
+    @property
+    def _gone(self) -> float:
+        return time.monotonic() - self._began
 
     @property
     def _done(self) -> int:
         return self._there + len(self._ended)
+
+    def _show(self) -> None:
+        if self._bars is not None and self._bar is not None and self._total:
+            self._bars.update(
+                self._bar, total=self._expected, completed=self._worth, count=f"{self._done}/{self._total}"
+            )
 
     def _describe(self, event: Outcome) -> str:
         count = f"[{self._done}/{self._total}]"
@@ -103,3 +147,29 @@ class Reporter:
 
     def _line(self, text: str) -> None:
         self.console.print(text, markup=False)
+
+
+class _Gone(ProgressColumn):
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        return Text(clock(self.reporter._gone), style="progress.elapsed")
+
+
+class _Left(_Gone):
+    def render(self, task: Task) -> Text:
+        return Text(clock(self.reporter.left), style="progress.remaining")
+
+
+def clock(seconds: float | None) -> str:
+    """Hours, minutes, seconds.
+
+    >>> clock(75.4), clock(None)
+    ('0:01:15', '-:--:--')
+    """
+    if seconds is None:
+        return "-:--:--"
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

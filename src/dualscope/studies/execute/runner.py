@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dualscope.choosing.halving import GRID
+from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
 from dualscope.core.spec import CellSpec, ModelSpec
 from dualscope.core.words import Precision
@@ -52,7 +54,8 @@ class RunOutcome:
 class Runner:
     """A study and a run folder.
 
-    ``tell`` hears of every event; ``begin`` of how many pieces there are to do before they are begun. ``jobs`` None
+    ``tell`` hears of every event; ``begin`` of how many pieces there are over all phases, how many of them are stored,
+    and what the others are estimated to take; again where more is known. ``jobs`` None
     means as many as suit the models and the machine. Without ``fetch`` it can only plan. With ``evict`` a model leaves
     the hub's cache when all its cells are stored. With ``isolate_plugins`` their code
     runs in processes of its own alone.
@@ -72,7 +75,7 @@ class Runner:
         evict: bool = False,
         isolate_plugins: bool = False,
         tell: Callable[[Event], None] = lambda _event: None,
-        begin: Callable[[int, int], None] = lambda _total, _there: None,
+        begin: Callable[[int, int, Mapping[str, float]], None] = lambda _total, _there, _seconds: None,
     ) -> None:
         self.study = Study.build(anchored(study.model_dump(), Path.cwd()))  # workers may run elsewhere
         self.engine = ENGINES[engine]
@@ -80,6 +83,7 @@ class Runner:
         self.tell, self.begin = tell, begin
         self.evict = evict
         self._eviction: Eviction | None = None
+        self._chosen_in = 0  # pieces in which choices were made
         self.run = RunFolder.create(out)
         known = provenance.known(self.run)
         memory = known.get("names", {})
@@ -135,6 +139,7 @@ class Runner:
         """Compute what is missing. An interruption leaves a run that the same command resumes."""
         plan = self.plan()
         result = RunOutcome(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
+        self._announce(plan)
         if plan.choices:
             self._choose(plan, result)
             plan = self.plan()
@@ -153,8 +158,7 @@ class Runner:
         self._discard_unreadable(result)
         plan.cells = result.cells
         works = self._missing(plan)
-        missing = sum(len(work.cells) for work in works)
-        self.begin(len(plan.cells), len(plan.cells) - missing)
+        self._announce(plan)
         if self.evict:
             self._eviction = Eviction(self.run, plan.whole)
         try:
@@ -171,11 +175,26 @@ class Runner:
             result.notes += self._eviction.notes
         return result
 
+    def later(self, plan: Plan) -> list[CellSpec]:
+        """The cells that wait for a rate to be chosen: any rate tells how many they are, and what they cost."""
+        waiting = {job.key: canonical({"lr": GRID[len(GRID) // 2]}) for job in plan.choices if job.chooses_lr}
+        listed = {cell.id for cell in plan.cells}
+        return [cell for cell in self.plan(waiting).cells if cell.id not in listed] if waiting else []
+
+    def _announce(self, plan: Plan) -> None:
+        """How much there is over all phases, as far as it is known now."""
+        cells, stored = [*plan.cells, *self.later(plan)], self.run.stored()
+        missing = [cell for cell in cells if not self._is_done(cell, stored)]
+        estimator = Estimator(self.run, plan.cells, self.resolver, "cpu" if on_cpu(self.setting.device) else "cuda")
+        guessed = {cell.id: seconds for cell in missing if (seconds := estimator.seconds(cell)) is not None}
+        unmade = [job for job in plan.choices if not choices.is_choice(self.run.recall(job.path))]
+        self.begin(len(cells) + self._chosen_in + choices.most_pieces(unmade), len(cells) - len(missing), guessed)
+
     def _choose(self, plan: Plan, result: RunOutcome) -> None:
         """What learners leave open, round by round, in pieces that are stored."""
         while pieces := [piece for job in plan.choices for piece in choices.pending(self.run, job)]:
-            self.begin(len(pieces), 0)
             self._do([Work(piece) for piece in pieces], result)
+            self._chosen_in += len(pieces)
             if result.failures:
                 break
         result.computed.clear()  # these were no cells
