@@ -20,6 +20,23 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def response_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of the embedded model in which labels change: its answers are what a page opens with."""
+    from dualscope import run_study
+
+    place = tmp_path_factory.mktemp("responses") / "run"
+    study = {
+        "tasks": ["embedded-sst2", "embedded-subj"],
+        "learners": ["gd", "probe"],
+        "lr": 1.0,
+        "shots": 8,
+        "seeds": 3,
+    }
+    run_study({**study, "queries": 12, "interventions": [{"kind": "relabel", "draws": 8}]}, place)
+    return place
+
+
+@pytest.fixture(scope="session")
 def page(plain_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report([plain_run], tmp_path_factory.mktemp("page") / "report.html")
 
