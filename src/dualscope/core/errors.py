@@ -27,7 +27,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     'did you mean sst2? Known: mr, sst2.'
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    plain = {known.casefold(): known for known in names}
+    near = [plain[found] for found in get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"{hint}Known: {', '.join(names) or 'none'}."
 

@@ -22,6 +22,7 @@ SILENCE = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 OFFLINE = "HF_HUB_OFFLINE"
+PATIENCE = 5.0  # seconds in which the hub has to take a connection
 
 
 def silence() -> None:
@@ -66,6 +67,31 @@ def offline(wanted: bool = True) -> Iterator[None]:
 def _offline_settings() -> dict[Any, bool]:
     modules = [sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")]
     return {module: module.HF_HUB_OFFLINE for module in modules if module is not None}
+
+
+def hub_answers() -> bool:
+    """Whether the hub, or the proxy on the way to it, takes a connection at all.
+
+    Asked before the first file of a model: the hub's library tries again and again for minutes where there is no
+    network.
+    """
+    import socket
+    import urllib.request
+    from urllib.parse import urlsplit
+
+    import huggingface_hub.constants as constants
+
+    hub = urlsplit(constants.ENDPOINT)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(hub.scheme) or proxies.get("all")
+    passed = urllib.request.proxy_bypass(hub.hostname or "")
+    way = hub if proxy is None or passed else urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    port = way.port or (80 if way.scheme == "http" else 443)
+    try:
+        socket.create_connection((way.hostname or "", port), timeout=PATIENCE).close()
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def plain_requests() -> None:

@@ -1,5 +1,6 @@
 """One registry idea for learners, metrics, families, generators and engines."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -10,6 +11,8 @@ T = TypeVar("T")
 
 class Registry(Generic[T]):
     """Names for things of one kind; an unknown name is an error that lists the known ones.
+
+    Capitals are forgiven, with a warning.
 
     >>> greetings = Registry[str]("greeting")
     >>> greetings.add("hello", "Hello!", aliases=("hi",))
@@ -51,9 +54,15 @@ class Registry(Generic[T]):
     def canonical(self, name: str) -> str:
         """The name itself, an alias resolved; unknown names raise."""
         name = self._aliases.get(name, name)
-        if name not in self._items:
+        if name in self._items:
+            return name
+        if not isinstance(name, str):
+            raise InputError(f"a {self.noun} is given by its name, found {type(name).__name__} {str(name)[:60]!r}")
+        meant = [known for known in (*self._items, *self._aliases) if known.casefold() == name.strip().casefold()]
+        if len(meant) != 1:
             raise InputError(f"unknown {self.noun} '{name}': {suggest(name, self._items)}")
-        return name
+        warnings.warn(f"'{name}': the {self.noun} is called '{meant[0]}', and was taken as that", stacklevel=3)
+        return self._aliases.get(meant[0], meant[0])
 
     def arrange(self, rank: Callable[[T], int]) -> None:
         """Put the items in an order of their own, so that it does not tell which module was imported first."""

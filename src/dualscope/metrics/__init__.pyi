@@ -3,6 +3,7 @@ from .catalog import DEFAULT as DEFAULT
 from .catalog import METRICS as METRICS
 from .catalog import bounds_of as bounds_of
 from .catalog import expand as expand
+from .catalog import registered_elsewhere as registered_elsewhere
 from .measured_rows import Measurement as Measurement
 from .measured_rows import measure as measure
 from .metric import Metric as Metric

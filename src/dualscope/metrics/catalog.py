@@ -7,7 +7,7 @@ from pkgutil import walk_packages
 from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.metric import METRICS, Metric
 
-__all__ = ["DEFAULT", "METRICS", "bounds_of", "expand"]
+__all__ = ["DEFAULT", "METRICS", "bounds_of", "expand", "registered_elsewhere"]
 
 FAMILIES = (
     "prediction",
@@ -58,9 +58,14 @@ def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[
     every = tuple(name for name in METRICS if per_head or name not in of_heads)
     groups = {"default": DEFAULT + (of_heads if per_head else ()), "all": every}
     found: dict[str, None] = {}
-    for name in ["default"] if names is None else names:
+    for name in ["default"] if names is None else [names] if isinstance(names, str) else names:
         found.update(dict.fromkeys(groups.get(name) or (METRICS.canonical(name),)))
     return tuple(found)
+
+
+def registered_elsewhere() -> tuple[str, ...]:
+    """The metrics that a user registered: a notebook's, a plugin's."""
+    return tuple(name for name in METRICS if not METRICS[name].source.__module__.startswith("dualscope."))
 
 
 for _module in walk_packages(import_module("dualscope.metrics").__path__, "dualscope.metrics."):

@@ -71,7 +71,25 @@ class Model:
 
     @classmethod
     def from_hf(cls, module: nn.Module, tokenizer: Any, name: str = "module") -> "Model":
-        """A module and a tokenizer that you have already: trained here, or built by hand. The module is not copied."""
+        """A module and a tokenizer that you have already: trained here, or built by hand. The module is not copied.
+
+        Raises:
+            InputError: No language model of transformers, or one that has no weights yet (on the meta device).
+        """
+        for what in ("config", "forward", "get_output_embeddings"):
+            if not hasattr(module, what):
+                raise InputError(
+                    f"{name}: a {type(module).__name__} is no causal language model of transformers (it has no "
+                    f"{what}); give the module that AutoModelForCausalLM makes"
+                )
+        empty = [where for where, weight in module.named_parameters() if weight.is_meta]
+        if empty:
+            raise InputError(
+                f"{name}: {len(empty)} weights are on the meta device, which holds no numbers ({empty[0]}, ...); load "
+                "them first, as with from_pretrained"
+            )
+        if not callable(tokenizer):
+            raise InputError(f"{name}: a tokenizer is needed beside the module, found {type(tokenizer).__name__}")
         return cls(module, tokenizer, name)
 
     @classmethod
@@ -99,6 +117,12 @@ class Model:
         from dualscope.models.load import load
 
         return load(name, device, dtype, variant, init_seed, offline, adapter, adapter_mode)
+
+    def __repr__(self) -> str:
+        """One line: the module itself is ``model.hf``."""
+        variant = "" if self.variant == "trained" else f", {self.variant}"
+        sizes = f"{type(self.hf).__name__}, {self.n_layers} layers, {self.n_heads} heads"
+        return f"Model({self.name!r}{variant}: {sizes}, {self.precision}, {', '.join(map(str, self.devices))})"
 
     # What it is made of
 

@@ -13,7 +13,7 @@ from dualscope.models.files.tensor_stream import stream
 from dualscope.models.reading.mapped import is_in_file
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """Everything that metrics see of a learner. All tensors live on one device, but for large ones that memory has no
     room for: these are in files (`dualscope.models.reading.mapped`), and a part of one is taken to ``device``.
@@ -65,6 +65,13 @@ class Trace:
     def correct(self) -> Tensor:
         """Which queries are predicted correctly: [queries], boolean."""
         return self.predictions == self.labels
+
+    def __repr__(self) -> str:
+        """One line: its tensors are looked at by name."""
+        queries, layers, width = self.attn_out.shape
+        classes = self.label_logprobs.shape[-1]
+        more = f", also {', '.join(self.extras)}" if self.extras else ""
+        return f"Trace({queries} queries, {layers} layers of width {width}, {classes} classes{more})"
 
     def __len__(self) -> int:
         return len(self.labels)

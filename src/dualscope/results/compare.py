@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec, compa
 from dualscope.findings.answer import short
 from dualscope.findings.titles import metric_title
 from dualscope.results.own_examples import Shown, own_episode
+from dualscope.results.progress_bar import steps
+from dualscope.results.what_was_asked import as_model, check_keywords, learners_of, rate, whole
 from dualscope.studies.recorded_rates import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 
@@ -156,7 +158,8 @@ class Comparison:
             f"  {learner:{width}}  " + "  ".join(f"{_cell(value.get((learner, name))):>{len(name)}}" for name in names)
             for learner in self.learned
         ]
-        return "\n".join([head, f"  {'':{width}}  " + "  ".join(names), *lines])
+        heads = f"  {'':{width}}  " + "  ".join(names)
+        return "\n".join([head, heads, *lines, self.verdict])
 
 
 def compare(
@@ -178,21 +181,36 @@ def compare(
     data: str | Path | None = None,
     interventions: str | Sequence[str] = (),
     draws: int = 12,
+    progress: bool | None = None,
     **episode: Any,
 ) -> Comparison:
     """Show a model the same demonstrations in its prompt and by gradient descent, and compare the changes.
 
-    ``learners`` are names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``);
-    one may stand alone. ``lcgd/random-labels`` is a learner under a control.
-    An `Episode` (of your own demonstrations and queries: `Episode.of`) may stand in place of the task; ``shots``,
-    ``seed`` and ``queries`` are then its own. Or give ``demonstrations`` (pairs of text and label) and ``queries``
-    (texts, or pairs) in place of a task, with ``labels`` and a ``template`` where you want other ones; without ``lr``
-    the rate is then the one at which GD best predicts a demonstration that was left out. Queries without a label
-    have no accuracy. ``variant`` and ``device`` are for a model that is loaded here.
-    ``interventions`` (``relabel``, ``flip-one``, ``reorder``) change what the demonstrations say, on ``draws`` draws,
-    and compare how learners respond; demonstrations are then drawn balanced unless you say otherwise.
-    Without ``lr`` the model card's rate for the task is used, or one is chosen as ``--lr auto`` does.
-    Further keywords go to `Episode.draw` (``order``, ``balanced``, ``demo_labels``, ``corrupt``).
+    Args:
+        model: ``"embedded"``, a folder, a hub name, a `Model`, or a pair of transformers' module and tokenizer.
+        task: A task's name, the path of its YAML file, a `Task`, or an `Episode` of your own (`Episode.of`): ``shots``,
+            ``seed`` and ``queries`` are then the episode's.
+        learners: Names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``); one may
+            stand alone. ``lcgd/random-labels`` is a learner under a control.
+        shots: How many demonstrations are shown.
+        seed: Which draw of demonstrations. Several seeds are a study: `run_study`.
+        lr: The learning rate of gradient learners. None: the model card's for the task, or one is chosen as
+            ``--lr auto`` does; for demonstrations of your own, the one at which GD best predicts one that is left out.
+        queries: How many are asked at most; with ``demonstrations``, the queries themselves: texts, or pairs of text
+            and label. Queries without a label have no accuracy.
+        demonstrations: Pairs of text and label, in place of a task.
+        labels: The label words of your own demonstrations, where there are more than these show.
+        template: How a prompt is made of a text of your own: ``"Review: {text} Sentiment:"``.
+        variant: ``trained``, ``untrained``, ``trained-embeddings`` or ``shuffled``, of a model that is loaded here.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``, for a model that is loaded here.
+        metrics: Names; ``default`` and ``all`` stand for several. None: the usual ones, and those that you registered.
+        per_head: Rows for every attention head too.
+        data: A folder to read catalog tasks from (``<task>/<split>.jsonl``), in place of the hub.
+        interventions: ``relabel``, ``flip-one``, ``reorder``: what the demonstrations say is changed, and how learners
+            respond is compared; demonstrations are then drawn balanced unless you say otherwise.
+        draws: How many changes of an intervention.
+        progress: Whether to show a progress bar. None: in a notebook and on a terminal.
+        **episode: To `Episode.draw`: ``order``, ``balanced``, ``demo_labels``, ``corrupt``.
 
     Raises:
         InputError: A name, number or file that cannot be used; the message says which, and what is accepted.
@@ -213,46 +231,40 @@ def compare(
     Comparison of in-context, gd on 1 query of examples, 2 shots
     """
     from dualscope.learners import LEARNERS, Bench, identify, role_of
-    from dualscope.metrics import METRICS, expand
+    from dualscope.metrics import METRICS, expand, registered_elsewhere
     from dualscope.metrics.measured import measure_cell
-    from dualscope.models import Model
 
-    if lr is not None:
-        # numpy's numbers are Real too; True is, and is no rate.
-        if not isinstance(lr, numbers.Real) or isinstance(lr, bool) or not 0 < lr < math.inf:
-            raise InputError(f"lr must be one number above 0 (or None, to have it chosen), found {lr!r}")
-        lr = float(lr)
-    if isinstance(model, str | Path):
-        model = Model.load(str(model), variant=variant, device=device, dtype="auto")
-    elif (variant, device) != ("trained", "auto"):
-        raise InputError("variant and device are chosen when a model is loaded, and this one is: Model.load(...)")
+    lr = rate(lr)
+    shots, seed, draws = whole(shots, "shots", 1), whole(seed, "seed", 0), whole(draws, "draws", 1)
+    check_keywords(episode, inspect.signature(compare).parameters)
+    asked = learners_of(learners)
+    model = as_model(model, variant, device)
     given = task if isinstance(task, Episode) else None
     labelled = True
     if demonstrations is not None:
-        if task is not None or isinstance(queries, int):
+        if task is not None or isinstance(queries, (int, float, np.number)):
             raise InputError("demonstrations stand in place of a task, and need queries: a list of texts, or of pairs")
         given = own_episode(demonstrations, queries, labels, template, seed)
         labelled = not any(isinstance(query, str) for query in queries)
         task = given.task
     elif task is None:
         raise InputError("give a task, an episode, or demonstrations and queries of your own")
-    elif not isinstance(queries, int) or labels is not None or template is not None:
+    elif not isinstance(queries, (int, float, np.number)) or labels is not None or template is not None:
         raise InputError("queries, labels and template of your own need demonstrations of your own beside them")
-    count = queries if isinstance(queries, int) else len(queries)
+    count = whole(queries, "queries", 1) if isinstance(queries, (int, float, np.number)) else len(queries)
     if given is not None:
         shots, seed, count = given.shots, given.seed, len(given.queries)
         if episode:
             raise InputError(f"an episode is given, so '{next(iter(episode))}' has been decided already")
     task = task.task if isinstance(task, Episode) else task
     task = task if isinstance(task, Task) else Task.load(task, data=data)
-    asked = [_asked(entry) for entry in ([learners] if isinstance(learners, str | Mapping) else learners)]
     named = [identify(name, options, control) for name, control, options in asked]
     asked_for = [interventions] if isinstance(interventions, str) else list(interventions)
     if asked_for and given is None:
         episode.setdefault("balanced", True)
     drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=count, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
-    chosen = expand(metrics, per_head)
+    chosen = expand(["default", *registered_elsewhere()] if metrics is None else metrics, per_head)
     want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
     bench = Bench(model, lesson, want=want)
     if lr is None and any(LEARNERS[learning.name].needs_lr for learning in named):
@@ -263,22 +275,26 @@ def compare(
     roles = {learning: role_of(learning) for learning in dict.fromkeys((ZERO_SHOT, IN_CONTEXT, *under_way))}
     learned: dict[str, Learned] = {}
     rows: list[ComparedRow] = []
-    for learning, role in roles.items():
-        reference = None if learning == ZERO_SHOT else IN_CONTEXT
-        beside = companions(learning, role, reference, roles)
-        found = measure_cell(bench, learning, beside, reference=reference, metrics=chosen, per_head=per_head)
-        learned[learning.label] = found.result.learned
-        rows += [
-            {"learner": learning.label, "control": learning.control, "role": role, "intervention": None, **row}
-            for row in found.rows
-        ]
-    for kind in asked_for:
-        rows += _responses(bench, kind, draws, roles)
+    with steps(len(roles) * (1 + len(asked_for)), progress) as begin:
+        for learning, role in roles.items():
+            begin(learning.label)
+            reference = None if learning == ZERO_SHOT else IN_CONTEXT
+            beside = companions(learning, role, reference, roles)
+            found = measure_cell(bench, learning, beside, reference=reference, metrics=chosen, per_head=per_head)
+            learned[learning.label] = found.result.learned
+            rows += [
+                {"learner": learning.label, "control": learning.control, "role": role, "intervention": None, **row}
+                for row in found.rows
+            ]
+        for kind in asked_for:
+            rows += _responses(bench, kind, draws, roles, begin)
     kept = rows if labelled else [row for row in rows if not METRICS[row["metric"]].needs_gold]
     return Comparison(lesson, learned, lr, tuple(kept))
 
 
-def _responses(bench: Bench, kind: str, draws: int, roles: Mapping[LearnerSpec, str]) -> list[ComparedRow]:
+def _responses(
+    bench: Bench, kind: str, draws: int, roles: Mapping[LearnerSpec, str], begin: Callable[[str], None]
+) -> list[ComparedRow]:
     """The rows of every learner's response to an intervention, with the plants of those that can be planted."""
     from dualscope.learners.response_bench import ResponseBench, cannot_be_planted
     from dualscope.metrics.response.measured_response import ResponseMeter
@@ -286,24 +302,20 @@ def _responses(bench: Bench, kind: str, draws: int, roles: Mapping[LearnerSpec, 
     meter = ResponseMeter(ResponseBench(bench, kind, draws))
     hypotheses = [learning for learning, role in roles.items() if role == "hypothesis"]
     plants = [(plant_name(learning.label), learning) for learning in hypotheses if not cannot_be_planted(learning)]
-    return [
-        {"learner": learning.label, "control": learning.control, "role": role, "intervention": kind, **row}
-        for learning, role in roles.items()
-        if learning != ZERO_SHOT
-        for row in meter.measure(learning, plants if role == "hypothesis" else ()).rows
-    ]
+    found: list[ComparedRow] = []
+    for learning, role in roles.items():
+        begin(f"{learning.label}, {kind}")
+        if learning != ZERO_SHOT:
+            own = meter.measure(learning, plants if role == "hypothesis" else ()).rows
+            found += [
+                {"learner": learning.label, "control": learning.control, "role": role, "intervention": kind, **row}
+                for row in own
+            ]
+    return found
 
 
 def _cell(value: float | None) -> str:
     return "–" if value is None or not math.isfinite(value) else short(value)
-
-
-def _asked(entry: str | Mapping[str, Any]) -> tuple[str, str | None, dict[str, Any]]:
-    """Name, control and options of what a person asked for."""
-    if isinstance(entry, str):
-        return entry, None, {}
-    rest = dict(entry)
-    return rest.pop("learner"), rest.pop("control", None), {**rest.pop("options", {}), **rest}
 
 
 def _has_source(model: Model) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -9,13 +10,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import EpisodeSpec
 from dualscope.findings.titles import metric_title
 from dualscope.report.data import Data
 from dualscope.report.terminal import number
 from dualscope.results.plot import new_figure
-from dualscope.studies.execute.runner import RunOutcome, execute_study
+from dualscope.studies.execute.progress import Reporter
+from dualscope.studies.execute.runner import Runner, RunOutcome, execute_study
 from dualscope.studies.run_folder.storage import RunFolder
 from dualscope.studies.study import Study
 
@@ -111,11 +115,15 @@ class Run(RunFolder):
         return f"<p>{said}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"
 
 
-def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any) -> RunOutcome:
+def run_study(
+    study: Study | Mapping[str, Any] | str | Path, out: str | Path, *, progress: bool | None = None, **options: Any
+) -> RunOutcome:
     """Run a study from Python: ``run_study({"tasks": ["sst2"], "models": ["./model"]}, "runs/mine")``.
 
-    The same fields as in a study file, the same run folder as the command line's; ``options`` are those of where and
-    how (``device``, ``jobs``, ``engine``, ``offline``, ``tell``). The same call again goes on where it was.
+    A preset's name (``"quick"``) or the path of a study file will do as well. The same fields as in a study file, the
+    same run folder as the command line's; ``options`` are those of where and how (``device``, ``jobs``, ``engine``,
+    ``offline``, ``tell``). The same call again goes on where it was. ``progress`` shows a bar; None: in a notebook and
+    on a terminal.
 
     >>> import tempfile
     >>> from dualscope import run_study
@@ -127,5 +135,29 @@ def run_study(study: Study | Mapping[str, Any], out: str | Path, **options: Any)
     Raises:
         InputError: A field or a file of the study cannot be used. A cell that fails is in ``failures``, not raised.
     """
-    outcome = execute_study(study, out, **options)
+    known = {*inspect.signature(Runner).parameters} - {"study", "out"}
+    if strange := next((name for name in options if name not in known), None):
+        raise InputError(f"run_study() has no argument '{strange}': {suggest(strange, known | {'progress'})}")
+    with Reporter(quiet=not _bar_is_wanted(progress)) as reporter:
+        told = {"tell": reporter.tell, "begin": reporter.begin, **options}
+        outcome = execute_study(_study(study), out, **told)
     return replace(outcome, run=Run(outcome.run.folder))
+
+
+def _study(given: Study | Mapping[str, Any] | str | Path) -> Study:
+    if isinstance(given, Study):
+        return given
+    if isinstance(given, Mapping):
+        return Study.build(given)
+    if isinstance(given, str) and not given.endswith((".yaml", ".yml")):
+        return Study.resolve(preset=given)
+    if isinstance(given, str | Path):
+        return Study.resolve(file=given)
+    raise InputError(
+        f"study: its fields, a Study, a preset's name or a study file is needed, found {type(given).__name__}"
+    )
+
+
+def _bar_is_wanted(progress: bool | None) -> bool:
+    console = Console(stderr=True)
+    return bool(console.is_terminal or console.is_jupyter) if progress is None else progress

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from dualscope.core.config_file import Location, read_yaml, validated
 from dualscope.core.errors import InputError
@@ -43,7 +43,18 @@ def _as_sources(value: Any) -> Any:
     return [value] if value is None else as_list(value)
 
 
-class Study(Strict):
+class _Speaking(type(Strict)):  # type: ignore[misc]  # pydantic's own metaclass
+    """Built by a call, a study says what is wrong as it does when it is built of a file."""
+
+    def __call__(cls, **fields: Any) -> Any:
+        try:
+            return super().__call__(**fields)
+        except ValidationError:
+            validated(cls, fields, "study")  # says it in words
+            raise
+
+
+class Study(Strict, metaclass=_Speaking):
     """A grid: models x variants x tasks x seeds x orders x shots x learners x rates x demo labels.
 
     >>> attention = {"learner": "lcgd", "options": {"readout": "attention"}}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
@@ -79,6 +80,8 @@ class Task:
             "source": {"files": {"examples": name}},
         }
         config = validated(TaskConfig, fields, f"task '{name}'")
+        if not len(examples):
+            raise InputError(f"task '{name}': no examples; give at least one of every class")
         if config.label[0] in config.field_names:
             raise InputError(
                 f"task '{name}': the template: {{{config.label[0]}}} is what the label itself is called; give the "
@@ -187,6 +190,10 @@ def _facts(split: Sequence[Example]) -> Iterator[Any]:
 def _task_file(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         return Path(name)
+    meant = [known for known in catalog_names() if known.casefold() == name.strip().casefold()]
+    if name not in catalog_names() and len(meant) == 1:
+        warnings.warn(f"'{name}': the task is called '{meant[0]}', and was taken as that", stacklevel=3)
+        name = meant[0]
     if name not in catalog_names():
         raise InputError(
             f"unknown task '{name}': {suggest(name, catalog_names())} A task of your own is given by "

@@ -68,7 +68,8 @@ SECOND, LATER = ("owner/second", COMMITS[0]), ("owner/tiny", COMMITS[1])
 
 def run(fields: dict[str, Any], place: Path, **options: Any) -> Any:
     fetched(place, *(model for model in fields["models"] if model.startswith("owner/")))
-    return run_study(fields, place, **{"device": "cpu", "offline": True, "evict": True} | options)
+    where: dict[str, Any] = {"device": "cpu", "offline": True, "evict": True} | options
+    return run_study(fields, place, **where)
 
 
 def fetched(place: Path, *models: str) -> None:

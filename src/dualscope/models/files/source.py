@@ -108,6 +108,17 @@ class ModelSource:
         """config.json says at which commit a branch is now; all other files are taken from that commit."""
         return self._fetch(CONFIG, self.revision)
 
+    @cached_property
+    def _cut_off(self) -> bool:
+        """Whether nothing can be fetched: asked for, or found out at once rather than by minutes of retries."""
+        return self.offline or not network.hub_answers()
+
+    def _unreachable(self, filename: str) -> str:
+        return (
+            f"model '{self.name}': the hub cannot be reached and {filename} is not in the local cache; "
+            "give the folder of a downloaded model, or try again with a connection"
+        )
+
     def config(self) -> Path:
         """config.json, without which there is no model: an explanation where there is none."""
         path = self.file(CONFIG)
@@ -144,20 +155,17 @@ class ModelSource:
             if known is not None:
                 return Path(known) if isinstance(known, str) else None
         try:
-            with network.offline(self.offline):
+            with network.offline(self._cut_off):
                 network.plain_requests()
                 return Path(
                     huggingface_hub.hf_hub_download(
-                        str(self.repository), filename, revision=revision, local_files_only=self.offline
+                        str(self.repository), filename, revision=revision, local_files_only=self._cut_off
                     )
                 )
         except errors.LocalEntryNotFoundError as error:
             if self.offline or (filename != CONFIG and self._config is not None):
                 return None
-            raise InputError(
-                f"model '{self.name}': the hub cannot be reached and {filename} is not in the local cache; "
-                "give the folder of a downloaded model, or try again with a connection"
-            ) from error
+            raise InputError(self._unreachable(filename)) from error
         except errors.EntryNotFoundError:
             return None
         except errors.GatedRepoError as error:
