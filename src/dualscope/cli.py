@@ -19,6 +19,7 @@ from dualscope._start import listen
 from dualscope._version import __version__
 from dualscope.commands import (
     attempt,
+    bake,
     convert,
     doctor,
     explore,
@@ -74,6 +75,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "doctor": doctor.doctor,
     "explore": explore.explore,
     "convert": convert.convert,
+    "bake": bake.bake,
     "theory": theory.theory,
     "regression": regression.regression,
     "train": train.train,

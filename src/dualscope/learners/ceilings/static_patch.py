@@ -1,6 +1,7 @@
 """One change of every block for all queries, fitted on what the context does to spare examples.
 
 `context-patch` is exact because every query has a change of its own; this one is the same for all, and can fail.
+It acts where the label is predicted, or on every token, as weights do.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 class StaticPatchOptions(Options):
     matrix: bool = Field(True, description="also a change of the MLP's input projection, not the vector alone")
     fit: int = Field(64, ge=2, description="spare examples that it is fitted on")
+    every_token: bool = Field(
+        False, description="it acts on every token, as weights do, and not only where a label is predicted"
+    )
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class StaticPatch:
     vectors: dict[int, Tensor] = field(default_factory=dict)
     left: dict[str, Tensor] = field(default_factory=dict)  # weight -> [out, examples]
     right: dict[int, Tensor] = field(default_factory=dict)  # layer -> [examples, in]
+    every_token: bool = False
 
     def applied(self, model: Model) -> AbstractContextManager[None]:
         return model.intervened(self)
@@ -82,11 +87,15 @@ class StaticPatch:
         mlp, vector = self.mlps[layer], self.vectors[layer]
 
         def on_input(name: str) -> Any:
+            def gain(fed: Tensor) -> Tensor:
+                return (fed.to(vector) @ self.right[layer].T) @ self.left[name].T
+
             def hook(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                if self.every_token:
+                    return output + gain(args[0]).to(output)
                 assert session.acts is not None
                 batch = len(session.query_ids)
-                u = rows_of(args[0].view(batch, -1, args[0].shape[-1]), session.acts)
-                add = (u.to(vector) @ self.right[layer].T) @ self.left[name].T
+                add = gain(rows_of(args[0].view(batch, -1, args[0].shape[-1]), session.acts))
                 whole = output.view(batch, -1, output.shape[-1])
                 return put(whole, session.acts, lambda rows: rows + add.to(rows)).view(output.shape)
 
@@ -94,8 +103,11 @@ class StaticPatch:
 
         def gains(_: nn.Module, __: Any, output: Any) -> Any:
             hidden = first_of(output)
-            whole = hidden.view(len(session.query_ids), -1, hidden.shape[-1])
-            changed = put(whole, session.acts, lambda rows: rows + vector.to(rows)).view(hidden.shape)
+            if self.every_token:
+                changed = hidden + vector.to(hidden)
+            else:
+                whole = hidden.view(len(session.query_ids), -1, hidden.shape[-1])
+                changed = put(whole, session.acts, lambda rows: rows + vector.to(rows)).view(hidden.shape)
             return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
         for name, module in mlp.inputs.items():
@@ -127,7 +139,7 @@ def fitted(bench: Bench, options: StaticPatchOptions) -> StaticPatch:
     """Layer by layer: what the context changes there, once all layers below are patched."""
     model = bench.model
     asked = bench.materials(options.fit, "static-patch")
-    patch = StaticPatch(bench.once("mlps", lambda: mlps_of(model)))
+    patch = StaticPatch(bench.once("mlps", lambda: mlps_of(model)), every_token=options.every_token)
     there = InsideNotes(patch.mlps)
     with model.intervened(there):
         model.read(asked, bench.prefix)

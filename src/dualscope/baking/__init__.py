@@ -1,0 +1,1 @@
+"""The context baked into weights: LoRA adapters that stand in for demonstrations."""
