@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.learners.bayes import Evidence, posterior_predictive
+from dualscope.learners.bayes import ShownLabels, posterior_predictive
 from dualscope.models import Model
 from dualscope.tasks import Episode, Task, make_lesson
 from dualscope.tasks.synthetic.attributes import ATTRIBUTES
@@ -18,7 +18,7 @@ from dualscope.tasks.synthetic.concepts import attribute_of, fields_in, member_o
 from tests.learners.setting import tiny_bench
 
 
-def by_enumeration(evidence: Evidence, noise: float, known: float) -> Tensor:
+def by_enumeration(evidence: ShownLabels, noise: float, known: float) -> Tensor:
     """Every concept by itself: its prior, the probability of each label that was shown, the answer it would give."""
     members, classes = evidence.counts.shape
     shown = [(m, y) for m in range(members) for y in range(classes) for _ in range(int(evidence.counts[m, y]))]
@@ -52,7 +52,7 @@ def test_it_is_the_sum_over_all_concepts(members: int, classes: int, noise: floa
     counts[-1] = 0  # a member that no demonstration is about
     canonical = torch.full((members,), -1)
     canonical[::2] = torch.randint(0, classes, (len(canonical[::2]),), generator=draw)
-    evidence = Evidence(counts, torch.arange(members), canonical)
+    evidence = ShownLabels(counts, torch.arange(members), canonical)
     found = posterior_predictive(evidence, noise, known)
     torch.testing.assert_close(found, by_enumeration(evidence, noise, known), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(found.exp().sum(1), torch.ones(members, dtype=torch.float64))
@@ -89,7 +89,7 @@ def test_on_an_embedded_task(name: str) -> None:
         counts[members.index(member_of(attribute, example.fields) or 0), example.label] += 1
     asked = [members.index(member_of(attribute, query.fields) or 0) for query in episode.queries]
     canonical = [next((c for c, k in enumerate(attribute.known) if m in k), -1) for m in members]
-    evidence = Evidence(counts, torch.tensor(asked), torch.tensor(canonical))
+    evidence = ShownLabels(counts, torch.tensor(asked), torch.tensor(canonical))
     found = bench.learned("bayes", noise=0.05, known=0.5)
     expected = by_enumeration(evidence, 0.05, 0.5)
     torch.testing.assert_close(found.trace.label_logprobs.double(), expected, rtol=1e-5, atol=1e-5)

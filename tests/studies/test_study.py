@@ -27,6 +27,7 @@ def test_every_preset_is_a_study() -> None:
         "revisited-published",
         "rethinking-published",
         "response",
+        "kinds-of-descent",
     }
     assert set(preset_names()) == expected
     for name in preset_names():

@@ -74,7 +74,7 @@ class Bayes(Learner[BayesOptions]):
         options, choice = bench.chosen(self, options)
         assert options.noise is not None
         assert options.known is not None
-        evidence = Evidence.of(bench.model, lesson, attribute)
+        evidence = ShownLabels.of(bench.model, lesson, attribute)
         found = posterior_predictive(evidence, options.noise, options.known)
         logprobs = found.to(bench.zero_shot.label_logprobs)
         trace = replace(bench.zero_shot, label_logprobs=logprobs, label_logprobs_at_layer=None, extras={})
@@ -82,7 +82,7 @@ class Bayes(Learner[BayesOptions]):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ShownLabels:
     """What the demonstrations say, and what is asked."""
 
     counts: Tensor  # [members, classes], how often a member was shown with a label
@@ -90,7 +90,7 @@ class Evidence:
     canonical: Tensor  # [members], the class that a member has in the embedded model's training; -1: none
 
     @classmethod
-    def of(cls, model: Model, lesson: Lesson, attribute: Attribute) -> Evidence:
+    def of(cls, model: Model, lesson: Lesson, attribute: Attribute) -> ShownLabels:
         """Texts that are about nothing of this task (another task's demonstrations) are evidence of nothing."""
         members = members_of(attribute)
         task = lesson.episode.task
@@ -115,7 +115,7 @@ class Evidence:
         return cls(counts, torch.tensor(places), torch.tensor(canonical))
 
 
-def posterior_predictive(evidence: Evidence, noise: float, known: float) -> Tensor:
+def posterior_predictive(evidence: ShownLabels, noise: float, known: float) -> Tensor:
     """Log-probabilities of each query's labels, [queries, classes], in float64.
 
     A concept gives every member a label. With probability ``known`` those of ``canonical`` have theirs; the others, and
@@ -123,7 +123,7 @@ def posterior_predictive(evidence: Evidence, noise: float, known: float) -> Tens
     ``noise`` any.
 
     >>> counts = torch.tensor([[2.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    >>> evidence = Evidence(counts, torch.tensor([0, 1]), torch.tensor([-1, -1]))
+    >>> evidence = ShownLabels(counts, torch.tensor([0, 1]), torch.tensor([-1, -1]))
     >>> posterior_predictive(evidence, noise=0.2, known=0.0).exp()
     tensor([[0.8902, 0.1098],
             [0.5000, 0.5000]], dtype=torch.float64)
