@@ -78,11 +78,11 @@ def test_one_digest_however_it_is_read(write: Callable[..., Path], monkeypatch: 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"text": "x", "label": 9}, "row 450: label 9 is outside the label words"),
-        ({"text": None, "label": 0}, "row 450: field 'text' must be text, found None"),
-        ({"label": 0}, "row 450: the template's {text} needs the column 'text'"),
-        ({"text": "x"}, "row 450: the label needs the column 'label'"),
-        ({"text": "x", "label": None}, "row 450: the split 'all' has no labels"),
+        ({"text": "x", "label": 9}, "line 901: label 9 is outside the label words"),
+        ({"text": None, "label": 0}, "line 901: field 'text' must be text, found None"),
+        ({"label": 0}, "line 901: the template's {text} needs the column 'text'"),
+        ({"text": "x"}, "line 901: the label needs the column 'label'"),
+        ({"text": "x", "label": None}, "the label is missing (found None)"),
     ],
 )
 def test_a_bad_row_is_named(write: Callable[..., Path], row: dict[str, Any], said: str) -> None:

@@ -13,7 +13,7 @@ from tests.tasks.spoilt import ROWS, save_model, spoil
 def test_label_outside_the_label_words(refused: Callable[..., str], folder: Path) -> None:
     (folder / "train.jsonl").write_text(ROWS + '{"sentence": "x", "label": 2}\n')
     message = refused()
-    assert "train.jsonl, row 10: label 2 is outside the label words; accepted: 0 to 1 or Negative, Positive" in message
+    assert "train.jsonl, line 11: label 2 is outside the label words; accepted: 0 to 1 or Negative, Positive" in message
 
 
 def test_text_label_outside_the_label_words(refused: Callable[..., str], folder: Path) -> None:
@@ -24,19 +24,19 @@ def test_text_label_outside_the_label_words(refused: Callable[..., str], folder:
 def test_split_without_labels(refused: Callable[..., str], folder: Path) -> None:
     (folder / "test.jsonl").write_text('{"sentence": "x", "label": -1}\n')
     message = refused()
-    assert "the split 'evaluation' has no labels (found -1)" in message
+    assert "the split 'evaluation' has no labels (the label is missing (found -1))" in message
     assert "choose another one under `splits`" in message
 
 
 def test_null_in_a_text_field(refused: Callable[..., str], folder: Path) -> None:
     (folder / "train.jsonl").write_text('{"sentence": null, "label": 1}\n')
-    assert "train.jsonl, row 0: field 'sentence' must be text, found None" in refused()
+    assert "train.jsonl, line 1: field 'sentence' must be text, found None" in refused()
 
 
 def test_half_a_character(refused: Callable[..., str], folder: Path) -> None:
     (folder / "train.jsonl").write_text(ROWS + '{"sentence": "a \\ud800", "label": 1}\n')
     message = refused()
-    assert "train.jsonl, row 10: field 'sentence' has half a character, '\\ud800' at position 2" in message
+    assert "train.jsonl, line 11: field 'sentence' has half a character, '\\ud800' at position 2" in message
 
 
 def test_empty_split(refused: Callable[..., str], folder: Path) -> None:

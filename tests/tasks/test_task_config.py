@@ -136,7 +136,7 @@ def test_template_that_reaches_into_objects(refused: Callable[..., str], folder:
 def test_template_naming_a_field_that_the_data_lacks(refused: Callable[..., str], folder: Path) -> None:
     spoil(folder, "{sentence}", "{text}")
     message = refused()
-    assert "train.jsonl, row 0: the template's {text} needs the column 'text'; found sentence, label" in message
+    assert "train.jsonl, line 1: the template's {text} needs the column 'text'; found sentence, label" in message
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def validate(
     if chat and model is None:
         raise InputError("--chat needs --model: the chat template is its tokenizer's")
     loaded = Task.load(task, data=data, offline=offline, chat=chat)
+    _list_bad_rows(loaded)
     asked = SHOTS if shots is None else shots
     # A small split is no reason to stop where no more was asked for, or where no model learns from it.
     if shots is None or model is None:
@@ -58,6 +59,37 @@ def validate(
     tokenizer, positions = load_tokenizer(model, offline)
     _show_prompts(episode, tokenizer)
     _show_tokens(episode, model, tokenizer, positions)
+
+
+def _list_bad_rows(task: "Task") -> None:
+    """Every row that cannot be used, of both splits; then the summary is the error."""
+    from dualscope.tasks.mapping import BadRows, counted
+
+    splits = task.config.splits
+    found: list[BadRows] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        for split in dict.fromkeys((splits.train, splits.evaluation)):
+            try:
+                _ = task.train if split == splits.train else task.evaluation
+            except BadRows as error:
+                if error.is_whole:  # one mistake about all rows, such as a column's name
+                    raise
+                found.append(error)
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        typer.echo(f"warning: {message}", err=True)
+    bad = sum(len(error.rows) for error in found)
+    if bad == 1:
+        raise found[0]
+    for one in found:
+        typer.echo(f"{one.where}: {counted(len(one.rows), 'row')} bad", err=True)
+        for row in one.rows:
+            typer.echo(f"  {row.where}: {row.why}", err=True)
+    if bad:
+        raise InputError(
+            f"task '{task.name}': {counted(bad, 'row')} bad: mend them, or leave such rows out with "
+            "`on_bad_rows: skip` in the task file"
+        )
 
 
 def _show_splits(task: "Task") -> None:

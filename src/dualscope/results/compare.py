@@ -23,6 +23,7 @@ from dualscope.results.progress_bar import steps
 from dualscope.results.what_was_asked import as_model, check_keywords, learners_of, rate, whole
 from dualscope.studies.recorded_rates import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
+from dualscope.tasks.frames import rows_of
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench, Learned
@@ -164,7 +165,7 @@ class Comparison:
 
 def compare(
     model: Model | str | Path,
-    task: Task | Episode | str | Path | None = None,
+    task: Task | Episode | str | Path | Any = None,
     learners: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("gd", "lcgd"),
     shots: int = 32,
     seed: int = 0,
@@ -188,8 +189,8 @@ def compare(
 
     Args:
         model: ``"embedded"``, a folder, a hub name, a `Model`, or a pair of transformers' module and tokenizer.
-        task: A task's name, the path of its YAML file, a `Task`, or an `Episode` of your own (`Episode.of`): ``shots``,
-            ``seed`` and ``queries`` are then the episode's.
+        task: A task's name, the path of its YAML file, a table (`Task.from_data`), a `Task`, or an `Episode` of your
+            own (`Episode.of`): ``shots``, ``seed`` and ``queries`` are then the episode's.
         learners: Names, or mappings with a name and options (``{"learner": "lcgd", "readout": "attention"}``); one may
             stand alone. ``lcgd/random-labels`` is a learner under a control.
         shots: How many demonstrations are shown.
@@ -257,6 +258,8 @@ def compare(
         if episode:
             raise InputError(f"an episode is given, so '{next(iter(episode))}' has been decided already")
     task = task.task if isinstance(task, Episode) else task
+    if rows_of(task) is not None:
+        task = Task.from_data(task)
     task = task if isinstance(task, Task) else Task.load(task, data=data)
     named = [identify(name, options, control) for name, control, options in asked]
     asked_for = [interventions] if isinstance(interventions, str) else list(interventions)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from dualscope.core.errors import InputError
 from dualscope.tasks import Episode, Task
-
-TEMPLATE = "Sentence: {text} Label:"
+from dualscope.tasks.task import TEMPLATE
 
 Shown = tuple[str, str]
 """A text and its label."""

@@ -23,14 +23,16 @@ from dualscope.studies.run_folder.storage import RunFolder
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pyarrow", "ray")
 FILE, PARTS, AT = "provenance.json", "provenance", "at"
 KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "where", "packages"), dict),
+    **dict.fromkeys(
+        ("weights", "automatic", "tasks", "skipped_rows", "other_tasks", "episodes", "names", "where", "packages"), dict
+    ),
     **dict.fromkeys(("cells", "devices", "checks", "figures"), list),
     **dict.fromkeys(("claim", "size", "machine", "date"), str),
     "seconds": (int, float),
 }
 NEEDED = {"checks": ("claim", "found", "holds"), "figures": ("metric", "title")}
 """What each entry of a list has, where readers count on it."""
-TOGETHER = ("weights", "automatic", "tasks", "other_tasks", "episodes", "names", "devices")
+TOGETHER = ("weights", "automatic", "tasks", "skipped_rows", "other_tasks", "episodes", "names", "devices")
 """What processes add to; of all else the last one's word counts."""
 
 
@@ -44,6 +46,7 @@ def record(
 ) -> None:
     """Keep the versions and settings of this run, beside the facts of earlier ones and of those that run now."""
     before = known(run)
+    named = [entry.task for entry in resolver.study.tasks]
     chosen = {_short(plan, model): dtype for model, dtype in dtypes.items()}
     _keep(
         run,
@@ -54,6 +57,7 @@ def record(
             "where": dict(where),
             "weights": {_short(plan, model): digest for model, digest in weights.items()},
             "tasks": {resolver.task(e.task).name: resolver.task(e.task).digest for e in resolver.study.tasks},
+            "skipped_rows": {task.name: task.skipped for task in map(resolver.task, named) if task.skipped},
             # Which task the learners of each were taught in place of their own, where a control asks for that.
             "other_tasks": {c.episode.task: c.other_task[0] for c in plan.whole if c.other_task is not None},
             "episodes": episodes(plan, resolver, before.get("episodes", {})),

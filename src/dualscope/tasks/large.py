@@ -217,6 +217,8 @@ def _slow(file: Path, config: TaskConfig, split: str, where: str) -> Iterator[pa
             column.clear()
         return pa.record_batch(arrays, names=[*config.field_names, LABEL])
 
+    if config.on_bad_rows == "skip":
+        raise InputError(f"task '{config.name}': on_bad_rows: skip is for files of up to 64 MB; mend {file}")
     number = -1
     for number, row in enumerate(iterate(file)):
         example = to_example(row, config, split, where, number)

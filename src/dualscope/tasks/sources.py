@@ -12,6 +12,16 @@ from dualscope.core.errors import InputError, suggest
 from dualscope.core.untrusted_files import reason
 
 DataRow = Mapping[str, Any]  # column -> value, as the data has it
+
+
+class FileRow(dict[str, Any]):
+    """A row of a file: it knows its line (in Parquet its row, from 1), and why it could not be read, if so."""
+
+    def __init__(self, values: Mapping[str, Any], line: int, why: str = "", unit: str = "line") -> None:
+        super().__init__(values)
+        self.line, self.why, self.unit = line, why, unit
+
+
 LARGE = 64 * 2**20  # bytes from which a file's rows are not held in memory
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 
@@ -154,12 +164,13 @@ def _jsonl(path: Path) -> Iterator[DataRow]:
             try:
                 row = json.loads(line, object_pairs_hook=_once_each)
             except InputError as error:
-                raise InputError(f"{path}, line {number}: {error}") from None
+                yield FileRow({}, number, str(error))
             except (ValueError, RecursionError) as error:
-                raise InputError(f"{path}, line {number}: not JSON ({reason(error)}); is the file cut short?") from None
-            if not isinstance(row, dict):
-                raise InputError(f"{path}, line {number}: expected an object {{...}}, found {type(row).__name__}")
-            yield row
+                yield FileRow({}, number, f"not JSON ({reason(error)}); is the file cut short?")
+            else:
+                is_object = isinstance(row, dict)
+                why = "" if is_object else f"expected an object {{...}}, found {type(row).__name__}"
+                yield FileRow(row if is_object else {}, number, why)
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -176,17 +187,29 @@ def _tsv(path: Path) -> Iterator[DataRow]:
     """Quoted as CSV is; where the quotes do not pair up, they are plain text, as many TSV files have them."""
     quoted = True
     try:
-        for _ in _separated(path, "\t"):
-            pass
+        _all_whole(_separated(path, "\t"), path)
     except InputError as error:
         try:
-            for _ in _separated(path, "\t", quoted=False):
-                pass
+            _all_whole(_separated(path, "\t", quoted=False), path)
         except InputError:
-            raise error from None
+            if _is_broken(error):
+                raise error from None
+            yield from _separated(path, "\t")  # some of its rows are at fault, not the quotes
+            return
         quoted = False
         warnings.warn(f"{path}: the quotes do not pair up, so all are read as plain text", stacklevel=2)
     yield from _separated(path, "\t", quoted)
+
+
+def _all_whole(rows: Iterable[DataRow], path: Path) -> None:
+    for row in rows:
+        if isinstance(row, FileRow) and row.why:
+            raise InputError(f"{path}, line {row.line}: {row.why}")
+
+
+def _is_broken(error: InputError) -> bool:
+    """Whether the file cannot be read on, rather than having rows that cannot be used."""
+    return isinstance(error.__cause__, csv.Error)
 
 
 def _separated(path: Path, delimiter: str, quoted: bool = True) -> Iterator[DataRow]:
@@ -201,21 +224,23 @@ def separated(path: Path, stream: Iterable[str], delimiter: str, quoted: bool = 
         stream, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )
     try:
+        line = 1
         for values in reader:
+            begun, line = line, reader.line_num + 1  # a quoted text may span several
             if not values:
                 continue
             if header is None:
                 header = values
                 _check_header(path, header)
             elif len(values) != len(header):
-                raise InputError(
-                    f"{path}, line {reader.line_num}: {len(values)} columns, the header has {len(header)} "
-                    f"({', '.join(header)}); is the file cut short?"
+                why = (
+                    f"{len(values)} columns, the header has {len(header)} ({', '.join(header)}); is the file cut short?"
                 )
+                yield FileRow({}, begun, why)
             else:
-                yield dict(zip(header, values, strict=True))
+                yield FileRow(dict(zip(header, values, strict=True)), begun)
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}; is a quote left open?") from None
+        raise InputError(f"{path}, line {reader.line_num}: {error}; is a quote left open?") from error
 
 
 def _check_header(path: Path, header: list[str]) -> None:
@@ -237,8 +262,11 @@ def _parquet(path: Path) -> Iterator[DataRow]:
     try:
         file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
         _check_columns(str(path), file.schema_arrow.names)
+        number = 0
         for batch in file.iter_batches():
-            yield from batch.to_pylist()
+            for row in batch.to_pylist():
+                number += 1
+                yield FileRow(row, number, unit="row")
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise

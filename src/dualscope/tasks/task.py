@@ -13,11 +13,14 @@ from dualscope.core.config_file import read_config, validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.tasks.catalog import catalog_folder, catalog_names
 from dualscope.tasks.example import Example
+from dualscope.tasks.frames import label_column, label_words, rows_of, text_column, words_in
 from dualscope.tasks.generators import GeneratedRows
 from dualscope.tasks.hub import HubRows
-from dualscope.tasks.mapping import Typed, as_row, to_examples
+from dualscope.tasks.mapping import BadRow, Typed, as_row, mapped, to_examples
 from dualscope.tasks.sources import DataFolderRows, DataRow, FileRows, MemoryRows, RowSource, is_large
 from dualscope.tasks.task_config import Splits, TaskConfig
+
+TEMPLATE = "Sentence: {text} Label:"  # of one's own texts, where nothing else is said
 
 
 class Task:
@@ -34,6 +37,7 @@ class Task:
         self.config = config
         self.source = source
         self.chat = chat
+        self._skipped: dict[str, tuple[BadRow, ...]] = {}
 
     @classmethod
     def load(
@@ -88,6 +92,69 @@ class Task:
                 "field another name"
             )
         return cls(config, MemoryRows([as_row(example, config) for example in examples], f"task '{name}'"), chat)
+
+    @classmethod
+    def from_data(
+        cls,
+        data: Any,
+        *,
+        text: str | None = None,
+        label: str | None = None,
+        labels: Sequence[str] | None = None,
+        template: str | None = None,
+        name: str = "data",
+        separator: str | None = None,
+        chat: bool = False,
+    ) -> "Task":
+        """A task of a table: a DataFrame (pandas, polars), an Arrow table, or a `Dataset` of datasets.
+
+        Args:
+            data: The table. Demonstrations and queries are drawn from it, never the same row.
+            text: The column of the texts; if not given, the one with the longest texts. Not with a ``template`` that
+                names other columns.
+            label: The column of the labels; if not given, ``label`` or what such a column is usually called.
+            labels: The label words, in the order of the classes; if not given, the words that are there, or the names
+                of a ``ClassLabel``.
+            template: How a prompt is made of a row's columns; if not given, ``Sentence: {text} Label:``.
+            name: What rows and reports call the task.
+            separator: The text between demonstrations; None: the tokenizer's end-of-sequence token.
+            chat: Whether demonstrations are turns of a conversation.
+
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"id": [7, 8], "review": ["a fine film", "a dull plot"], "label": ["good", "bad"]})
+        >>> task = Task.from_data(frame)
+        >>> task.labels, task.prompt(task.train[0]) + task.answer(task.train[0].label)
+        (('bad', 'good'), 'Sentence: a fine film Label: good')
+
+        Raises:
+            InputError: No table, an empty one, or one whose columns cannot be told apart.
+        """
+        rows = rows_of(data)
+        if rows is None:
+            raise InputError(
+                f"task '{name}': a DataFrame, an Arrow table or a Dataset is needed, found {type(data).__name__}"
+            )
+        if not rows:
+            raise InputError(f"task '{name}': the table is empty; at least one row is needed")
+        for column in (text, label):
+            if column is not None and column not in rows[0]:
+                raise InputError(f"task '{name}': no column '{column}': {suggest(column, map(str, rows[0]))}")
+        of_labels = label or label_column(rows)
+        words = list(labels) if labels is not None else label_words(data, of_labels) or words_in(rows, of_labels)
+        form = TEMPLATE if template is None else template
+        fields: dict[str, Any] = {
+            "name": name,
+            "splits": {"train": "data", "evaluation": "data"},
+            "template": form,
+            "fields": {"text": text or text_column(rows, of_labels)}
+            if template is None or "{text}" in template
+            else {},
+            "label": of_labels,
+            "labels": words,
+            "separator": separator,
+            "source": {"files": {"data": name}},
+        }
+        return cls(validated(TaskConfig, fields, f"task '{name}'"), MemoryRows(rows, f"task '{name}'"), chat)
 
     @property
     def name(self) -> str:
@@ -171,7 +238,13 @@ class Task:
             from dualscope.tasks.large import LargeSplit
 
             return LargeSplit.of(file, self.config, split, where)
-        return to_examples(self.source.rows(split), self.config, split, where)
+        examples, self._skipped[split] = mapped(self.source.rows(split), self.config, split, where)
+        return examples
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many rows were left out of each split that was read, where ``on_bad_rows: skip`` asks for that."""
+        return {split: len(rows) for split, rows in self._skipped.items() if rows}
 
     def _listed(self, field: str, rows: Sequence[DataRow] | None) -> tuple[Example, ...] | None:
         return None if rows is None else to_examples(rows, self.config, field, f"`{field}` of the task file")

@@ -3,7 +3,7 @@
 import unicodedata
 from pathlib import Path
 from string import Formatter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -120,6 +120,7 @@ class TaskConfig(Strict):
     label: Columns = ("label",)  # the column of the label, or alternatives
     label_values: tuple[str | int | bool, ...] | None = None
     """the data's own labels, in the order of `labels`"""
+    on_bad_rows: Literal["stop", "skip"] = "stop"  # skip: rows that cannot be used are left out, and counted
     template: Text  # how a prompt is made of an example's fields: "Review: {text} Sentiment:"
     labels: tuple[Text, ...] = Field(min_length=2)  # the label words, in the order of the classes
     separator: Text | None = None  # between demonstrations; the tokenizer's EOS where none is given
