@@ -1,6 +1,7 @@
 """dualscope list: the names that other commands accept, with a line about each."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,6 +16,7 @@ class Kind(StrEnum):
     interventions = "interventions"
     metrics = "metrics"
     presets = "presets"
+    figures = "figures"
 
 
 def list_names(
@@ -30,7 +32,7 @@ def list_names(
     ),
     offline: bool = typer.Option(False, "--offline", help="With --statistics: fetch nothing."),
 ) -> None:
-    """List the models, variants, tasks, learners, interventions, metrics or presets there are.
+    """List the models, variants, tasks, learners, interventions, metrics, presets or figures there are.
 
     Learners, interventions and metrics of installed plugins are among them; those of a file with --plugin FILE.py.
 
@@ -54,16 +56,35 @@ def list_names(
         from dualscope.studies.plugins import load_plugins
 
         load_plugins([str(file) for file in plugin])
-    rows = _ROWS[kind]()
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, about in rows:
-        typer.echo(f"{name:<{width}}  {about}".rstrip())
+    heads, rows = _ROWS[kind]()
+    _show(heads, rows)
 
 
-def _models() -> list[tuple[str, str]]:
+def _show(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table with a header: wrapped on a terminal, a line a row elsewhere."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in heads[:-1]:
+        table.add_column(head, no_wrap=True)
+    table.add_column(heads[-1], no_wrap=not sys.stdout.isatty())
+    for row in rows:
+        table.add_row(*map(Text, row))
+    wide = None if sys.stdout.isatty() else sum(max(map(len, column)) + 4 for column in zip(heads, *rows, strict=True))
+    Console(highlight=False, width=wide).print(table)
+
+
+Listed = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""The heads of the columns, and the rows."""
+
+
+def _models() -> Listed:
     from dualscope.models.families import BY_STRUCTURE, FAMILIES
 
-    return [
+    return ("model", "what it is"), [
         ("embedded", "the small model that comes with dualscope"),
         ("FOLDER", "a local model: config.json, safetensors and tokenizer files"),
         ("OWNER/NAME[@REVISION]", "a causal language model on the hub"),
@@ -71,22 +92,22 @@ def _models() -> list[tuple[str, str]]:
     ]
 
 
-def _variants() -> list[tuple[str, str]]:
+def _variants() -> Listed:
     from dualscope.models.model_variants import ABOUT
 
-    return list(ABOUT.items())
+    return ("variant", "what it is"), list(ABOUT.items())
 
 
-def _tasks() -> list[tuple[str, str]]:
+def _tasks() -> Listed:
     from dualscope.core.config_file import read_config
     from dualscope.tasks.catalog import catalog_folder, catalog_names
     from dualscope.tasks.task_config import TaskConfig
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in catalog_names():
         task = read_config(catalog_folder() / f"{name}.yaml", TaskConfig)
-        rows.append((name, f"{', '.join(task.labels)} ({task.source})"))
-    return rows
+        rows.append((name, str(task.source), ", ".join(task.labels)))
+    return ("task", "data", "label words"), rows
 
 
 def _show_statistics(data: Path | None, offline: bool) -> None:
@@ -129,29 +150,39 @@ def _show_statistics(data: Path | None, offline: bool) -> None:
         typer.echo(f"not here: {name}: {why}")
 
 
-def _learners() -> list[tuple[str, str]]:
+def _learners() -> Listed:
     from dualscope.learners import LEARNERS
 
-    return [(name, _first_line(LEARNERS[name].__doc__)) for name in LEARNERS]
+    rows = [(name, LEARNERS[name].role, _first_line(LEARNERS[name].__doc__)) for name in LEARNERS]
+    return ("learner", "role", "what it is"), list(rows)
 
 
-def _interventions() -> list[tuple[str, str]]:
+def _interventions() -> Listed:
     from dualscope.learners.interventions import INTERVENTIONS
 
-    return [(name, _first_line(INTERVENTIONS[name].__doc__)) for name in INTERVENTIONS]
+    rows = [(name, _first_line(INTERVENTIONS[name].__doc__)) for name in INTERVENTIONS]
+    return ("intervention", "what it changes"), list(rows)
 
 
-def _metrics() -> list[tuple[str, str]]:
+def _metrics() -> Listed:
     from dualscope.metrics import METRICS
 
-    return [(name, METRICS[name].about) for name in METRICS]
+    rows = [(name, "by default" if METRICS[name].default else "on request", METRICS[name].about) for name in METRICS]
+    return ("metric", "measured", "what it says"), list(rows)
 
 
-def _presets() -> list[tuple[str, str]]:
+def _presets() -> Listed:
     from dualscope.core.config_file import read_yaml
     from dualscope.studies.preset import PRESETS
 
-    return [(path.stem, str(read_yaml(path)[0].get("about", ""))) for path in sorted(PRESETS.glob("*.yaml"))]
+    rows = [(path.stem, str(read_yaml(path)[0].get("about", ""))) for path in sorted(PRESETS.glob("*.yaml"))]
+    return ("preset", "what it studies"), list(rows)
+
+
+def _figures() -> Listed:
+    from dualscope.report.charts.figures import FIGURES
+
+    return ("figure", "what it shows"), [(name, about) for name, (_, about) in FIGURES.items()]
 
 
 def _first_line(text: str | None) -> str:
@@ -166,4 +197,5 @@ _ROWS = {
     Kind.interventions: _interventions,
     Kind.metrics: _metrics,
     Kind.presets: _presets,
+    Kind.figures: _figures,
 }

@@ -17,6 +17,13 @@ def report(
     figures: str | None = typer.Option(
         None, metavar="DIR", help="Also write figures for papers there, as PDF and SVG (extra: plots)."
     ),
+    figure: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="Write this one figure for a paper in place of the page: a name from `list figures` (extra: plots).",
+    ),
+    width: str = typer.Option("3.3in", help="How wide the figure is in the paper: 3.3in, 84mm, 240pt."),
+    format_: Literal["pdf", "svg", "png"] = typer.Option("pdf", "--format", help="Of the figure: pdf, svg or png."),
     latex: str | None = typer.Option(
         None, metavar="FILE.tex", help="Also write the answers as a LaTeX table (booktabs), with intervals."
     ),
@@ -24,7 +31,11 @@ def report(
         None, help="Also the results that come with the package: the full runs of the regression experiments."
     ),
 ) -> None:
-    """Write a self-contained HTML page about one or more runs."""
+    """Write a self-contained HTML page about one or more runs, or one figure for a paper.
+
+    dualscope report runs/mine
+    dualscope report runs/mine --figure response --width 3.3in --format pdf
+    """
     from dualscope.core.folder import local_path
     from dualscope.report import write_figures, write_report
 
@@ -37,6 +48,11 @@ def report(
         from dualscope.regression.shipped import shipped_runs
 
         places += [str(place) for place in shipped_runs().values()]
+    if figure is not None:
+        from dualscope.report.charts.figures import inches, write_figure
+
+        typer.echo(f"figure:  {write_figure(places, figure, inches(width), format_, page)}")
+        return
     alone = len(places) == 1 and "://" not in places[0] and not shipped
     target = page or (Path(places[0]) / "report.html" if alone else Path("report.html"))
     typer.echo(f"report:  {write_report(places, target)}")

@@ -15,9 +15,10 @@ from rich.console import Console
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import EpisodeSpec
 from dualscope.findings.titles import metric_title
+from dualscope.report.charts.figures import PAGE, figure_of, is_figure
+from dualscope.report.charts.new_figure import new_figure
 from dualscope.report.data import Data
 from dualscope.report.terminal import number
-from dualscope.results.plot import new_figure
 from dualscope.studies.execute.progress import Reporter
 from dualscope.studies.execute.runner import Runner, RunOutcome, execute_study
 from dualscope.studies.run_folder.storage import RunFolder
@@ -65,8 +66,14 @@ class Run(RunFolder):
         """Whether learners respond to the labels as in-context learning does, for each model and setting, in full."""
         return [verdict for source in self._data.sources for verdict in source.response_verdicts]
 
-    def plot(self, metric: str = "sim_aou", task: str | None = None) -> Any:
-        """A metric layer by layer on trained weights, a panel a task (or this one), as a matplotlib figure."""
+    def plot(self, metric: str = "sim_aou", task: str | None = None, *, width: float | None = None) -> Any:
+        """A figure by its name, or a metric layer by layer on trained weights, a panel a task (or this one).
+
+        ``dualscope list figures`` has the names (``response``, ...); it is the figure that ``dualscope report RUN
+        --figure`` writes. A figure of matplotlib's, ``width`` inches wide.
+        """
+        if is_figure(metric):
+            return figure_of(self._data, metric, width or PAGE)
         tasks = self._data.tasks
         if task is not None and task not in tasks:
             raise InputError(f"no such task in this run: '{task}': {suggest(task, tasks)}")
@@ -79,7 +86,7 @@ class Run(RunFolder):
         if not panels:
             known = sorted({key[3] for subject in self._data.subjects for key in self._data.lines(subject)})
             raise InputError(f"no such metric by layer in this run: '{metric}': {suggest(metric, known)}")
-        figure = new_figure(max(4.5, 3.4 * len(panels)), 3.4)
+        figure = new_figure(width or max(4.5, 3.4 * len(panels)), 3.4)
         for axes, (subject, name, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             for label, line in lines.items():
                 axes.plot(line.layers, line.values, marker="o", markersize=3, label=label)

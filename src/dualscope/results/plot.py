@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from dualscope.core.errors import InputError
 from dualscope.findings.titles import metric_title
+from dualscope.report.charts.new_figure import new_figure
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-def new_figure(width: float, height: float) -> Any:
-    """An empty matplotlib figure that a notebook shows as a picture, also where pyplot was never imported."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("plot() needs matplotlib: pip install 'dualscope[plots]'") from None
-
-    class Shown(Figure):
-        def _repr_png_(self) -> bytes:
-            picture = BytesIO()
-            self.savefig(picture, format="png", dpi=110)
-            return picture.getvalue()
-
-    return Shown(figsize=(width, height), layout="constrained")
 
 
 def layer_chart(lines: Mapping[str, np.ndarray], metric: str) -> Any:

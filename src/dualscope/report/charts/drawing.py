@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Sequence
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -53,27 +55,85 @@ def colour(name: str) -> str:
     return colours()[name.removeprefix("@")]
 
 
-def draw(axes: Any, panel: Panel) -> None:
-    """Put a panel's traces and labels on matplotlib's axes."""
+def draw(axes: Any, panel: Panel, letters: int = 60, size: float = 8.0) -> set[str]:
+    """Put a panel's traces and labels on matplotlib's axes; returns the series that need no legend, being labelled."""
     kinds = {trace["type"] for trace in panel.data}
+    said: set[str] = set()
     if panel.title:
-        axes.set_title(_text(panel.title), loc="left", fontsize=8)
+        axes.set_title(_wrapped(panel.title, letters), loc="left", fontsize=size)
     for side in ("x", "y"):
         title = panel.layout.get(f"{side}axis", {}).get("title", {}).get("text", "")
-        getattr(axes, f"set_{side}label")(_text(title))
+        getattr(axes, f"set_{side}label")(_wrapped(title, letters - 10))
     axes.spines[["top", "right"]].set_visible(False)
+    for shape in panel.layout.get("shapes", ()):
+        if shape["type"] == "rect" and shape["x0"] is not None and shape["x1"] is not None and shape["yref"] == "paper":
+            axes.axvspan(
+                shape["x0"], shape["x1"], color=colour(shape["fillcolor"]), alpha=shape["opacity"], linewidth=0
+            )
     if "heatmap" in kinds:
         _heatmap(axes, panel.data[0])
     elif panel.layout.get("yaxis", {}).get("type") == "category":
-        _rows(axes, panel)
+        said = _rows(axes, panel, letters // 3)
     elif "bar" in kinds:
         _columns(axes, panel)
     else:
-        _lines(axes, panel)
+        said = _lines(axes, panel)
     for side in ("x", "y"):
         span = panel.layout.get(f"{side}axis", {}).get("range")
         if span and "heatmap" not in kinds:
             getattr(axes, f"set_{side}lim")(span)
+    return said
+
+
+def label_lines(figure: Any, size: float) -> None:
+    """Names at the right ends of lines, in the lines' colours, moved apart where they would lie on each other."""
+    for axes in figure.axes:
+        ends = getattr(axes, "dualscope_ends", [])
+        if not ends:
+            continue
+        at = axes.transData.transform
+        tall = size * 1.15 * figure.dpi / 72
+        places = sorted(
+            ((float(at((x, y))[1]), x, y, name, shade) for x, y, name, shade in ends), key=lambda end: end[0]
+        )
+        heights = _apart([place[0] for place in places], tall)
+        for height, (_, x, y, name, shade) in zip(heights, places, strict=True):
+            moved = (height - float(at((x, y))[1])) * 72 / figure.dpi
+            axes.annotate(
+                name,
+                (x, y),
+                xytext=(7, moved),
+                textcoords="offset points",
+                va="center",
+                fontsize=size,
+                color=shade,
+                annotation_clip=False,
+                arrowprops={"arrowstyle": "-", "color": shade, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0},
+            )
+
+
+def _apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising heights, moved as little as needed so that neighbours are a gap apart.
+
+    >>> _apart([0.0, 1.0, 9.0], 4.0)
+    [-1.5, 2.5, 9.0]
+    """
+    groups: list[tuple[float, list[float]]] = []
+    for height in heights:
+        own = [height]
+        while groups and _spread(groups[-1][1], gap)[-1] + gap > _spread(own, gap)[0]:
+            own = groups.pop()[1] + own
+        groups.append((0.0, own))
+    return [place for _, own in groups for place in _spread(own, gap)]
+
+
+def _spread(heights: Sequence[float], gap: float) -> list[float]:
+    middle = sum(heights) / len(heights)
+    return [middle + (i - (len(heights) - 1) / 2) * gap for i in range(len(heights))]
+
+
+def _wrapped(text: str, letters: int) -> str:
+    return "\n".join(textwrap.wrap(_text(text), max(12, letters)))
 
 
 def _text(text: str) -> str:
@@ -103,8 +163,8 @@ def _heatmap(axes: Any, trace: dict[str, Any]) -> None:
             getattr(axes, f"set_{side}ticks")(at, [_text(trace[side][i]) for i in at])
 
 
-def _rows(axes: Any, panel: Panel) -> None:
-    """Categories from top to bottom; series of dots one under the other, bars stacked."""
+def _rows(axes: Any, panel: Panel, letters: int) -> set[str]:
+    """Categories from top to bottom; series of dots one under the other, bars stacked. A category names its own dot."""
     names = panel.layout["yaxis"].get("categoryarray")
     if names is None:
         names = list(dict.fromkeys(y for trace in panel.data for y in trace["y"]))[::-1]
@@ -135,9 +195,10 @@ def _rows(axes: Any, panel: Panel) -> None:
             linewidth=1,
             label=name,
         )
-    axes.set_yticks(range(len(names)), [_text(name) for name in names])
+    axes.set_yticks(range(len(names)), [_wrapped(name, letters) for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.axvline(0, color=colour("@axis"), linewidth=0.6, zorder=0)
+    return {_text(name) for name in names}
 
 
 def _columns(axes: Any, panel: Panel) -> None:
@@ -151,7 +212,9 @@ def _columns(axes: Any, panel: Panel) -> None:
     axes.set_xticks(range(len(names)), [_text(name) for name in names])
 
 
-def _lines(axes: Any, panel: Panel) -> None:
+def _lines(axes: Any, panel: Panel) -> set[str]:
+    """Lines and bands; a line's name is to stand at its end (`label_lines`), where it has one."""
+    ends: list[tuple[Any, float, str, str]] = []
     across = panel.layout.get("xaxis", {})
     words = across.get("type") == "category"
     for trace in panel.data:
@@ -162,6 +225,14 @@ def _lines(axes: Any, panel: Panel) -> None:
             outline = _numbers(trace["x"]), _numbers(trace["y"])
             axes.fill(*outline, color=shade, alpha=trace["opacity"], linewidth=0, label=_text(trace["name"]))
             continue
+        if (
+            "lines" in trace["mode"]
+            and trace["name"]
+            and not words
+            and _text(trace["name"]) not in {e[2] for e in ends}
+        ):
+            known = [(x, y) for x, y in zip(trace["x"], _numbers(trace["y"]), strict=True) if np.isfinite(y)]
+            ends += [(*known[-1], _text(trace["name"]), shade)] if len(known) > 1 else []
         axes.errorbar(
             [_text(x) for x in trace["x"]] if words else _numbers(trace["x"]),
             _numbers(trace["y"]),
@@ -176,11 +247,13 @@ def _lines(axes: Any, panel: Panel) -> None:
         )
     if across.get("type") == "log":
         axes.set_xscale("log")
+    axes.dualscope_ends = ends
+    said = {name for _, _, name, _ in ends}
     places = panel.layout.get("yaxis", {})
     if places.get("type") == "log":
         axes.set_yscale("log")
-        return
-    if "ticktext" in places:
+    elif "ticktext" in places:
         axes.set_yticks(places["tickvals"], [_text(name) for name in places["ticktext"]])
-        return
-    axes.axhline(0, color=colour("@axis"), linewidth=0.6, zorder=0)
+    else:
+        axes.axhline(0, color=colour("@axis"), linewidth=0.6, zorder=0)
+    return said

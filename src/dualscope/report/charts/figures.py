@@ -1,77 +1,201 @@
-"""The page's charts as PDF and SVG, for papers: the same data, drawn by matplotlib (extra: plots)."""
+"""The page's charts as figures for papers: the same data, drawn by matplotlib (extra: plots)."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, suggest
 from dualscope.report.charts.chart import Chart
-from dualscope.report.charts.drawing import draw
+from dualscope.report.charts.drawing import draw, label_lines
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 
-FORMATS = ("pdf", "svg")
-PANEL = 3.3
-"""Inches: two panels fill a page's width."""
+FigureFormat = Literal["pdf", "svg", "png"]
+FORMATS: tuple[FigureFormat, ...] = ("pdf", "svg")
+PAGE = 6.6
+"""Inches: a page's width of text."""
+COLUMN = 3.3
+"""Inches: a column of two. From `TWO_PANELS` on, two panels stand side by side."""
+TWO_PANELS = 5.0
+NARROWEST, WIDEST = 2.0, 20.0
+SIZES = (8.0, 7.5, 7.0, 6.5, 6.0)
+"""Points: the largest at which nothing leaves the canvas is taken."""
+FIGURES = {
+    "response": ("response-scale", "when the labels change: who moves as in-context learning does"),
+    "shares": ("response-shares", "how much of what a context does to each layer depends on the labels"),
+    "geometry": ("response-geometry", "which draws are close, layer by layer, in two learners"),
+    "controls": ("controls-beside", "the likeness of the whole change beside its controls"),
+    "explained": ("explained", "how much of in-context learning's answers each learner explains"),
+    "accuracy": ("accuracies", "how often each learner is right"),
+    "similarity": ("similarity-sim_aou", "the likeness of attention outputs, task by task"),
+    "layers": ("layers-sim_aou", "the likeness of attention outputs, layer by layer"),
+    "early-exit": ("early-exit", "accuracy read off every layer"),
+    "partition": ("partition", "which answers in-context learning and a learner change"),
+}
+"""Short names of the charts that papers show, and what they show; a chart's own id is a name too."""
 
 
 def write_figures(runs: Sequence[str | Path], out: str | Path) -> list[Path]:
     """Every chart of a report as PDF and SVG; returns what was written."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("--figures needs matplotlib, which is not installed: pip install 'dualscope[plots]'") from None
-    from dualscope.report.sections import SECTIONS
-
-    data, folder, written = Data(runs), Path(out), []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--figures {out}: cannot be made ({error.strerror})") from None
-    # Text stays text in the SVG, fonts go into the PDF, and the same data gives the same file.
-    settings: Any = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "dualscope", "font.size": 8}
-    with matplotlib.rc_context(settings):
-        for make in SECTIONS:
-            section = make(data)
-            for chart in section.charts() if section is not None else []:
-                written += _write(chart, folder)
+    with _styled("--figures"):
+        data, folder, written = Data(runs), Path(out), []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--figures {out}: cannot be made ({error.strerror})") from None
+        for chart in charts_of(data):
+            figure = drawn(chart, PAGE)
+            name = re.sub(r"[^\w.-]+", "-", chart.id)
+            written += [_saved(figure, folder / f"{name}.{kind}") for kind in FORMATS]
     return written
 
 
-def _write(chart: Chart, folder: Path) -> list[Path]:
-    from matplotlib.figure import Figure
+def write_figure(
+    runs: Sequence[str | Path], name: str, width: float = COLUMN, kind: FigureFormat = "pdf", out: Path | None = None
+) -> Path:
+    """One chart at the width that it will have in the paper; returns where it is."""
+    if kind not in get_args(FigureFormat):
+        raise InputError(f"--format {kind}: {suggest(kind, get_args(FigureFormat))}")
+    target = out or Path(f"{name}.{kind}")
+    with _styled("--figure", as_paths=True):
+        figure = drawn(chart_named(Data(runs), name), width)
+        try:
+            return _saved(figure, target, kind)
+        except OSError as error:
+            raise InputError(f"--out {target}: cannot be written ({error.strerror})") from None
 
-    columns = min(2, len(chart.panels))
-    rows = math.ceil(len(chart.panels) / columns)
-    width = PANEL * 2
-    tall = [max(1.6, panel.height / 130) for panel in chart.panels]
-    heights = [max(tall[row * columns : (row + 1) * columns]) for row in range(rows)]
-    figure = Figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
-    for axes in grid.ravel()[len(chart.panels) :]:
-        axes.axis("off")
-    for axes, panel in zip(grid.ravel(), chart.panels, strict=False):
-        draw(axes, panel)
-    handles: dict[str, Any] = {}
-    for axes in grid.ravel():
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    order = [key.name for key in legend(chart) if key.name in handles]
-    if order:
-        figure.legend(
-            [handles[name] for name in order],
-            order,
-            loc="outside upper left",
-            ncols=min(4, len(order)),
-            frameon=False,
-            fontsize=7,
+
+def figure_of(data: Data, name: str, width: float = PAGE) -> Any:
+    """The same figure for a notebook."""
+    with _styled("plot()"):
+        return drawn(chart_named(data, name), width, shown=True)
+
+
+def is_figure(name: str) -> bool:
+    return name in FIGURES or name in {chart for chart, _ in FIGURES.values()}
+
+
+def charts_of(data: Data) -> Iterator[Chart]:
+    """Every chart of a page, in its order."""
+    from dualscope.report.sections import SECTIONS
+
+    for make in SECTIONS:
+        section = make(data)
+        yield from section.charts() if section is not None else ()
+
+
+def chart_named(data: Data, name: str) -> Chart:
+    """The chart of a short name or an id; an unknown name is an error that lists those of this run."""
+    wanted = FIGURES[name][0] if name in FIGURES else name
+    found: dict[str, Chart] = {}
+    for chart in charts_of(data):
+        if chart.id == wanted:
+            return chart
+        found.setdefault(chart.id, chart)
+    there = [short for short, (own, _) in FIGURES.items() if own in found]
+    why = "this run does not have what it shows" if name in FIGURES else "there is no such figure"
+    raise InputError(f"figure '{name}': {why}: {suggest(name, [*there, *found])}")
+
+
+def inches(text: str) -> float:
+    """A width with its unit.
+
+    >>> inches("3.3in"), round(inches("84mm"), 2), inches("240pt") < 3.4
+    (3.3, 3.31, True)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(in|cm|mm|pt)?\s*", text)
+    width = float(found[1]) / {"in": 1.0, "cm": 2.54, "mm": 25.4, "pt": 72.27}[found[2] or "in"] if found else 0.0
+    if not NARROWEST <= width <= WIDEST:
+        raise InputError(
+            f"--width {text}: a width from {NARROWEST:g} to {WIDEST:g} inches is needed, as in 3.3in, 84mm or 240pt"
         )
-    name = re.sub(r"[^\w.-]+", "-", chart.id)
-    paths = [folder / f"{name}.{kind}" for kind in FORMATS]
-    for path in paths:
-        figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else {"Date": None})
-    return paths
+    return width
+
+
+def drawn(chart: Chart, width: float, shown: bool = False) -> Any:
+    """The chart as a figure of this width, in the largest print at which nothing leaves the canvas."""
+    figure = None
+    for size in SIZES:
+        figure = _draw(chart, width, size, shown)
+        if _fits(figure):
+            break
+    return figure
+
+
+@contextmanager
+def _styled(asked: str, as_paths: bool = False) -> Iterator[None]:
+    """The same data gives the same file; fonts go into the PDF, and as outlines into a figure in SVG."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError(f"{asked} needs matplotlib, which is not installed: pip install 'dualscope[plots]'") from None
+    text = "path" if as_paths else "none"
+    settings: Any = {"svg.fonttype": text, "pdf.fonttype": 42, "svg.hashsalt": "dualscope"}
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def _draw(chart: Chart, width: float, size: float, shown: bool) -> Any:
+    import matplotlib
+
+    from dualscope.report.charts.new_figure import new_figure
+
+    with matplotlib.rc_context({"font.size": size, "xtick.labelsize": size - 1, "ytick.labelsize": size - 1}):
+        columns = min(2 if width >= TWO_PANELS else 1, len(chart.panels))
+        rows = math.ceil(len(chart.panels) / columns)
+        tall = [max(1.5, panel.height / 130) for panel in chart.panels]
+        heights = [max(tall[row * columns : (row + 1) * columns]) for row in range(rows)]
+        letters = int(width / columns * 72 / (0.52 * size))
+        keys = [key.name for key in legend(chart)]
+        figure = new_figure(width, sum(heights) + 0.2, shown)
+        grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+        for axes in grid.ravel()[len(chart.panels) :]:
+            axes.axis("off")
+        handles: dict[str, Any] = {}
+        for axes, panel in zip(grid.ravel(), chart.panels, strict=False):
+            said = draw(axes, panel, letters, size)
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                if label not in said:
+                    handles.setdefault(label, handle)
+        order = [name for name in keys if name in handles]
+        if order:
+            _add_legend(figure, {textwrap.fill(name, letters): handles[name] for name in order}, size)
+        label_lines(figure, size - 1.5)
+    return figure
+
+
+def _add_legend(figure: Any, handles: dict[str, Any], size: float) -> None:
+    """Below the panels, in as many columns as the canvas has room for."""
+    renderer = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else None
+    for columns in range(min(4, len(handles)), 0, -1):
+        made = figure.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=columns, frameon=False,
+            fontsize=size - 1, columnspacing=1.2, handletextpad=0.5,
+        )  # fmt: skip
+        if columns == 1 or made.get_window_extent(renderer).width <= figure.bbox.width - 4:
+            return
+        made.remove()
+
+
+def _fits(figure: Any) -> bool:
+    """Whether everything that is drawn lies on the canvas, and no text of one panel on another's axes."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    box, canvas = figure.get_tightbbox(renderer), figure.bbox_inches
+    slack = 0.01
+    inside = box.x0 >= -slack and box.y0 >= -slack and box.x1 <= canvas.x1 + slack and box.y1 <= canvas.y1 + slack
+    return bool(inside and all(axes.bbox.width > 0.25 * figure.bbox.width / 2 for axes in figure.axes[:1]))
+
+
+def _saved(figure: Any, path: Path, kind: str | None = None) -> Path:
+    kind = kind or path.suffix.removeprefix(".")
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format=kind, metadata=metadata, dpi=300)
+    return path
