@@ -14,6 +14,7 @@ import numpy as np
 
 from dualscope.report.charts.chart import Panel
 
+ENDS = "dualscope_ends"  # where axes keep the ends of their lines, and the names that are to stand there
 STYLE = Path(__file__).parents[1] / "templates" / "style.css"
 MARKERS = {
     "circle": "o",
@@ -85,51 +86,52 @@ def draw(axes: Any, panel: Panel, letters: int = 60, size: float = 8.0) -> set[s
     return said
 
 
-def label_lines(figure: Any, size: float) -> None:
+def label_lines(figure: Any, size: float, letters: int) -> None:
     """Names at the right ends of lines, in the lines' colours, moved apart where they would lie on each other."""
     for axes in figure.axes:
-        ends = getattr(axes, "dualscope_ends", [])
-        if not ends:
-            continue
         at = axes.transData.transform
-        tall = size * 1.15 * figure.dpi / 72
-        places = sorted(
-            ((float(at((x, y))[1]), x, y, name, shade) for x, y, name, shade in ends), key=lambda end: end[0]
-        )
-        heights = _apart([place[0] for place in places], tall)
-        for height, (_, x, y, name, shade) in zip(heights, places, strict=True):
-            moved = (height - float(at((x, y))[1])) * 72 / figure.dpi
+        places = sorted((float(at((x, y))[1]), x, y, name, shade) for x, y, name, shade in getattr(axes, ENDS, []))
+        names = [_wrapped(name, letters) for *_, name, _ in places]
+        talls = [size * 1.2 * figure.dpi / 72 * len(name.splitlines()) for name in names]
+        heights = _apart([place[0] for place in places], talls)
+        for height, name, (place, x, y, _, shade) in zip(heights, names, places, strict=True):
             axes.annotate(
                 name,
                 (x, y),
-                xytext=(7, moved),
+                xytext=(7, (height - place) * 72 / figure.dpi),
                 textcoords="offset points",
                 va="center",
                 fontsize=size,
+                linespacing=1.0,
                 color=shade,
                 annotation_clip=False,
                 arrowprops={"arrowstyle": "-", "color": shade, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0},
             )
 
 
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Rising heights, moved as little as needed so that neighbours are a gap apart.
+def _apart(middles: Sequence[float], talls: Sequence[float]) -> list[float]:
+    """Rising middles of boxes, moved as little as needed so that no two boxes lie on each other.
 
-    >>> _apart([0.0, 1.0, 9.0], 4.0)
+    >>> _apart([0.0, 1.0, 9.0], [4.0, 4.0, 4.0])
     [-1.5, 2.5, 9.0]
     """
-    groups: list[tuple[float, list[float]]] = []
-    for height in heights:
-        own = [height]
-        while groups and _spread(groups[-1][1], gap)[-1] + gap > _spread(own, gap)[0]:
-            own = groups.pop()[1] + own
-        groups.append((0.0, own))
-    return [place for _, own in groups for place in _spread(own, gap)]
+    groups: list[list[tuple[float, float]]] = []
+    for box in zip(middles, talls, strict=True):
+        own = [box]
+        while groups and _stacked(groups[-1])[-1] + groups[-1][-1][1] / 2 > _stacked(own)[0] - own[0][1] / 2:
+            own = groups.pop() + own
+        groups.append(own)
+    return [place for own in groups for place in _stacked(own)]
 
 
-def _spread(heights: Sequence[float], gap: float) -> list[float]:
-    middle = sum(heights) / len(heights)
-    return [middle + (i - (len(heights) - 1) / 2) * gap for i in range(len(heights))]
+def _stacked(boxes: Sequence[tuple[float, float]]) -> list[float]:
+    """Boxes on top of each other, around the mean of their middles."""
+    low = sum(middle for middle, _ in boxes) / len(boxes) - sum(tall for _, tall in boxes) / 2
+    places = []
+    for _, tall in boxes:
+        places.append(low + tall / 2)
+        low += tall
+    return places
 
 
 def _wrapped(text: str, letters: int) -> str:
@@ -247,7 +249,7 @@ def _lines(axes: Any, panel: Panel) -> set[str]:
         )
     if across.get("type") == "log":
         axes.set_xscale("log")
-    axes.dualscope_ends = ends
+    setattr(axes, ENDS, ends)
     said = {name for _, _, name, _ in ends}
     places = panel.layout.get("yaxis", {})
     if places.get("type") == "log":

@@ -166,7 +166,8 @@ def _draw(chart: Chart, width: float, size: float, shown: bool) -> Any:
         order = [name for name in keys if name in handles]
         if order:
             _add_legend(figure, {textwrap.fill(name, letters): handles[name] for name in order}, size)
-        label_lines(figure, size - 1.5)
+        figure.draw_without_rendering()  # labels are put beside where lines end, which the layout decides
+        label_lines(figure, size - 1.5, max(14, letters // 3))
     return figure
 
 
