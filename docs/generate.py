@@ -35,6 +35,7 @@ def metrics() -> str:
         "noise": "Signal to noise",
         "update_sizes": "The learning itself",
         "weight_change": "Changes of weights",
+        "icl_update": "W_ICL and W_FT, literally",
         "replay": "Replay: what a direction causes",
         "response.definitions": "Responses (with `--intervention`)",
     }

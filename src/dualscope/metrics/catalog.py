@@ -22,6 +22,7 @@ FAMILIES = (
     "noise",
     "update_sizes",
     "weight_change",
+    "icl_update",
     "replay",
     "response.definitions",
 )

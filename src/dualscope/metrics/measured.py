@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,12 +11,15 @@ from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.metrics.case import Case
 from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.explained import read_spare
+from dualscope.metrics.icl_update import NAMES as UPDATES
+from dualscope.metrics.icl_update import read_updates
 from dualscope.metrics.measured_rows import measure
 from dualscope.metrics.replay import REPLAYS, Replays, read_replays
 from dualscope.metrics.single_heads import measure_heads
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from torch import Tensor
 
     from dualscope.core.rows import MetricRow
     from dualscope.learners.bench import Bench
@@ -60,6 +63,7 @@ def measure_cell(
         others=tuple(bench.result(other) for other in companions),
         reread=bench.reread(own.learned) if twice else None,
         replays=_replays(bench, own, reference, names),
+        updates=_updates(bench, own, reference, names),
         heads=measure_heads(bench, names) if own.role == "reference" else {},
         spare=read_spare(bench, names) if own.role == "reference" else None,
     )
@@ -71,6 +75,11 @@ def _replays(bench: Bench, own: Result, reference: LearnerSpec | None, names: Se
     if reference is None or own.learning == reference or own.learned.predictions_only:
         return {}
     return read_replays(bench, own.trace, bench.result(reference).trace, names) if set(REPLAYS) & set(names) else {}
+
+
+def _updates(bench: Bench, own: Result, reference: LearnerSpec | None, names: Sequence[str]) -> Mapping[str, Tensor]:
+    asked = set(UPDATES) & set(names)
+    return read_updates(bench, own.learning, asked) if asked and reference is not None and own.learned.delta else {}
 
 
 def _check_finite(result: Result) -> None:
