@@ -37,6 +37,7 @@ def metrics() -> str:
         "weight_change": "Changes of weights",
         "icl_update": "W_ICL and W_FT, literally",
         "replay": "Replay: what a direction causes",
+        "splice": "Splices: one run's heads in another",
         "response.definitions": "Responses (with `--intervention`)",
     }
     families: dict[str, list[list[str]]] = {name: [] for name in FAMILIES}

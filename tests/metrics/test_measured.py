@@ -40,9 +40,8 @@ def test_every_metric_has_its_material(family: str) -> None:
     gd = bench_case(bench, "gd", others=tuple(map(bench.result, beside)))
     gd = replace(gd, reread=bench.reread(gd.learned))
     # What is made from an intervention's draws, and what is read anew, has tests of its own.
-    elsewhere = {
-        name for name in METRICS if METRICS[name].source.__module__.endswith(("definitions", "replay", "icl_update"))
-    }
+    modules = ("definitions", "replay", "icl_update", "splice")
+    elsewhere = {name for name in METRICS if METRICS[name].source.__module__.endswith(modules)}
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING and name not in elsewhere]
     in_context = replace(bench_case(bench, "in-context"), heads=measure_heads(bench, every))
     rows = measure(gd, every).rows + measure(in_context, every).rows

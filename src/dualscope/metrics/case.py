@@ -52,6 +52,8 @@ class Case:
     reread: Reread | None = None  # some queries once more, in another order of summation: for snr
     replays: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """By metric: what the model answers with a part of the reference's change given; see `dualscope.metrics.replay`."""
+    splices: Mapping[str, Tensor] = field(default_factory=dict)
+    """By metric: what the model answers with head outputs of another run; see `dualscope.metrics.splice`."""
     updates: Mapping[str, Tensor] = field(default_factory=dict)
     """By metric: how the learner's update of heads compares with the context's (`dualscope.metrics.icl_update`)."""
     heads: Mapping[str, Tensor] = field(default_factory=dict)

@@ -24,6 +24,7 @@ FAMILIES = (
     "weight_change",
     "icl_update",
     "replay",
+    "splice",
     "response.definitions",
 )
 USERS = ("measured", "measured_rows", "measured_response")  # modules that use this catalog, and define no metric

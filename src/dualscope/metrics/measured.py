@@ -16,6 +16,8 @@ from dualscope.metrics.icl_update import read_updates
 from dualscope.metrics.measured_rows import measure
 from dualscope.metrics.replay import REPLAYS, Replays, read_replays
 from dualscope.metrics.single_heads import measure_heads
+from dualscope.metrics.splice import NAMES as SPLICES
+from dualscope.metrics.splice import Splices, can_be_spliced, read_splices
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +65,7 @@ def measure_cell(
         others=tuple(bench.result(other) for other in companions),
         reread=bench.reread(own.learned) if twice else None,
         replays=_replays(bench, own, reference, names),
+        splices=_splices(bench, own, names),
         updates=_updates(bench, own, reference, names),
         heads=measure_heads(bench, names) if own.role == "reference" else {},
         spare=read_spare(bench, names) if own.role == "reference" else None,
@@ -75,6 +78,11 @@ def _replays(bench: Bench, own: Result, reference: LearnerSpec | None, names: Se
     if reference is None or own.learning == reference or own.learned.predictions_only:
         return {}
     return read_replays(bench, own.trace, bench.result(reference).trace, names) if set(REPLAYS) & set(names) else {}
+
+
+def _splices(bench: Bench, own: Result, names: Sequence[str]) -> Splices:
+    asked = set(SPLICES) & set(names)
+    return read_splices(bench, own, asked) if asked and can_be_spliced(own) else {}
 
 
 def _updates(bench: Bench, own: Result, reference: LearnerSpec | None, names: Sequence[str]) -> Mapping[str, Tensor]:
