@@ -1,6 +1,7 @@
 """Learners under a control: what they are taught, or what they changed, is not theirs."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -36,6 +37,39 @@ def test_taught_the_wrong_thing() -> None:
     assert random == list(episode.labels("gd"))
     with pytest.raises(InputError, match="lesson of another task"):
         tiny_bench().learned("gd/other-task", LR)
+
+
+@pytest.mark.parametrize("learner", ["gd", "lcgd", "gd-linearized"])
+def test_prompts_without_labels(learner: str) -> None:
+    """As if the demonstrations ended where their labels begin; which they were makes no difference."""
+    bench = tiny_bench("llama", shots=4)
+    prompts = tuple(replace(taught, label=()) for taught in bench.lesson.training)
+    wanted = Bench(bench.model, _teaching(bench, prompts)).learned(learner, LR)
+    found = bench.learned(f"{learner}/unlabelled", LR)
+    assert found.delta is not None
+    assert wanted.delta is not None
+    assert oracle.worst(found.delta, dict(wanted.delta)) == 0
+    flipped = tuple(replace(taught, label=bench.lesson.answers[1 - taught.label_index]) for taught in prompts)
+    other = Bench(bench.model, _teaching(bench, flipped)).learned(f"{learner}/unlabelled", LR)
+    assert other.delta is not None
+    assert oracle.worst(other.delta, dict(found.delta)) == 0
+    plain = bench.learned(learner, LR).delta
+    assert plain is not None
+    assert oracle.worst(found.delta, dict(plain)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("learner", "options", "said"),
+    [
+        ("probe", {"lr": 0.1}, "only gradient descent can be taught prompts without labels"),
+        ("in-context", {}, "take null-context"),
+        ("gd", {"lr": LR, "loss": "label"}, "its loss is of the labels alone"),
+        ("lcgd", {"lr": LR, "space": "labels"}, "its loss is of the labels alone"),
+    ],
+)
+def test_who_needs_labels_says_so(learner: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        tiny_bench().learned(f"{learner}/unlabelled", **options)
 
 
 def _teaching(bench: Bench, training: tuple[DemonstrationTokens, ...]) -> Lesson:

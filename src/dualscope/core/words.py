@@ -9,7 +9,7 @@ Role = Literal["baseline", "reference", "hypothesis", "ceiling", "null"]
 """What a learner is to the question. A hypothesis claims to be what in-context learning is, and never sees in-context
 learning's own traces of the queries; a ceiling may; a null teaches nothing; the baseline is zero-shot, the reference
 in-context learning itself."""
-Control = Literal["redraw", "reorder", "random-labels", "other-task", "random-update", "places"]
+Control = Literal["redraw", "reorder", "random-labels", "other-task", "unlabelled", "random-update", "places"]
 Level = Literal["chance", "half"]
 """How many labels a relabelling changes: as many as a random permutation would, or half as many."""
 Family = Literal["gradient", "shallow", "vector", "bayes"]
@@ -42,6 +42,7 @@ CONTROL_ROLES: dict[Control, Role] = {
     "reorder": "ceiling",
     "random-labels": "null",
     "other-task": "null",
+    "unlabelled": "null",
     "random-update": "null",
     "places": "null",
 }

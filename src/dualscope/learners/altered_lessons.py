@@ -164,6 +164,11 @@ def _with_label_of(lesson: Lesson, shown: Sequence[int], taught: Mapping[str, in
     return replace(lesson, demonstrations=placed, training=tuple(training), context=context)
 
 
+def without_labels(lesson: Lesson) -> Lesson:
+    """The same demonstrations to train on, their prompts alone; the context is the lesson's own."""
+    return replace(lesson, training=tuple(replace(one, label=()) for one in lesson.training))
+
+
 def borrowed(lesson: Lesson, other: Lesson, max_positions: int) -> Lesson:
     """Another task's demonstrations before the lesson's own queries; its classes stand for the lesson's, in turn."""
 

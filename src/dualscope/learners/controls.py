@@ -15,7 +15,7 @@ from dualscope.core.registry import Registry
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control, Role
 from dualscope.descent.log import Log
-from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered
+from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered, without_labels
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 from dualscope.learners.plants import with_other_inputs
 
@@ -118,6 +118,39 @@ class OtherTask(OnAlteredLesson):
 
     def alter(self, bench: Bench, own: Options) -> Lesson:
         return borrowed(bench.lesson, bench.other, bench.model.max_positions)
+
+
+@COMBINATORS.register("unlabelled")
+class Unlabelled(OnAlteredLesson):
+    """The demonstrations' prompts without their labels: what descent learns from the texts alone."""
+
+    title = "no labels"
+
+    def learn(self, bench: Bench, learner: Known, lr: float | None, options: Options, own: Any) -> Learned:
+        self._check(learner, options)
+        return super().learn(bench, learner, lr, options, own)
+
+    def learn_draws(
+        self, benches: Sequence[Bench], learner: Known, lr: float | None, options: Options, own: Any
+    ) -> LearnedDraws | None:
+        self._check(learner, options)
+        return super().learn_draws(benches, learner, lr, options, own)
+
+    def alter(self, bench: Bench, own: Options) -> Lesson:
+        return without_labels(bench.lesson)
+
+    @staticmethod
+    def _check(learner: Known, options: Options) -> None:
+        if learner.family != "gradient":
+            raise InputError(
+                f"'{learner.name}/unlabelled': only gradient descent can be taught prompts without labels; for a "
+                "context without labels take null-context"
+            )
+        if getattr(options, "loss", None) == "label" or getattr(options, "space", None) == "labels":
+            raise InputError(
+                f"'{learner.name}/unlabelled': its loss is of the labels alone, and there is none; take loss: all, "
+                "space: vocabulary"
+            )
 
 
 @COMBINATORS.register("places")
