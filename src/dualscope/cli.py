@@ -7,8 +7,10 @@ import errno
 import inspect
 import io
 import os
+import shutil
 import sys
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,12 +30,14 @@ from dualscope.commands import (
     regression,
     report,
     run,
+    share,
     theory,
     train,
     validate,
 )
 from dualscope.commands import list as listing
 from dualscope.commands.given_twice import NotesRepeatedOptions
+from dualscope.commands.plain_help import MARKUP, PlainHelp, PlainHelpGroup
 from dualscope.commands.resumable import ended_like_interrupted, exit_code, say_interrupted
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, is_out_of_memory
@@ -43,7 +47,7 @@ app = typer.Typer(
     name="dualscope",
     help="Is in-context learning gradient descent? Measure it, on any causal language model.",
     no_args_is_help=True,
-    add_completion=False,
+    cls=PlainHelpGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -67,6 +71,7 @@ def _common(
 COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "report": report.report,
+    "share": share.share,
     "pack": pack.pack,
     "export": export.export,
     "try": attempt.attempt,
@@ -82,13 +87,33 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
+PANELS = {
+    "Measure": ("run", "try", "explore", "bake"),
+    "Look at what was measured": ("report", "share", "export", "pack"),
+    "Your models and data": ("list", "validate", "doctor", "convert", "train"),
+    "Theory": ("theory", "regression"),
+}
+"""Where a command stands in the help."""
+
+
 def help_of(command: Callable[..., Any]) -> str:
-    """The docstring with the terminal's line breaks, not the source's; examples, which are indented, keep theirs."""
+    """The docstring with the terminal's line breaks, not the source's, and without its examples."""
     parts = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    return "\n\n".join(part if part.startswith(" ") else " ".join(part.split()) for part in parts)
+    return "\n\n".join(" ".join(part.split()) for part in parts if not _is_example(part))
 
 
-class Command(NotesRepeatedOptions):
+def examples_of(command: Callable[..., Any]) -> str:
+    """The commands in a docstring, a line each."""
+    parts = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    lines = [line.strip() for part in parts if _is_example(part) for line in part.splitlines()]
+    return "\n\n".join(["Examples:", *(MARKUP.sub(r"\\[", line) for line in lines)]) if lines else ""
+
+
+def _is_example(part: str) -> bool:
+    return part.lstrip().startswith("dualscope ")
+
+
+class Command(PlainHelp, NotesRepeatedOptions):
     """A command that ends an interruption in words: Typer itself would say "Aborted" and exit with 1."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -100,7 +125,11 @@ class Command(NotesRepeatedOptions):
 
 
 for name, command in COMMANDS.items():
-    app.command(name, cls=Command, help=help_of(command))(command)
+    panel = next((title for title, names in PANELS.items() if name in names), None)
+    added = app.command(
+        name, cls=Command, help=help_of(command), epilog=examples_of(command) or None, rich_help_panel=panel
+    )
+    added(command)
 
 
 def main() -> None:
@@ -112,7 +141,7 @@ def main() -> None:
             _check_here()
             app(prog_name=called())
     except InputError as error:
-        typer.echo(f"error: {printable(str(error))}", err=True)
+        typer.echo(_wrapped(f"error: {printable(str(error))}"), err=True)
         sys.exit(2)
     except KeyboardInterrupt as stop:
         say_interrupted()
@@ -129,6 +158,15 @@ def main() -> None:
             sys.exit(2)
         typer.echo(f"error: {printable(_last_words(error))}", err=True)
         sys.exit(70)
+
+
+def _wrapped(message: str) -> str:
+    """At words on a terminal, at its width; elsewhere as it is, a line a message."""
+    if not sys.stderr.isatty():
+        return message
+    width = max(40, shutil.get_terminal_size().columns)
+    wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrap.fill(line) for line in message.splitlines())
 
 
 def _mend_streams() -> None:

@@ -36,6 +36,12 @@ def attempt(
     shown = [_pair(text) for text in demonstrations]
     if not query:
         raise InputError('--query: give a text to be labelled, as in --query "moving and funny"')
+    words = dict.fromkeys(label for _, label in shown)
+    if len(words) < 2:
+        raise InputError(
+            f"all demonstrations have the label '{next(iter(words), '')}', so there is nothing to tell apart; give at "
+            'least one with another label, as in "a dull plot => Negative"'
+        )
     found = compare(
         model,
         demonstrations=shown,

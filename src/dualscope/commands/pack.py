@@ -22,7 +22,8 @@ def pack(
 
     A packed run is read, reported and gone on with like any other. Interrupted, the same command goes on.
 
-    Examples: dualscope pack runs/mine; dualscope pack runs/mine --out s3://bucket/mine
+    dualscope pack runs/mine
+    dualscope pack runs/mine --out s3://bucket/mine
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -14,6 +14,8 @@ from dualscope.commands.run_result import conclude, show_result
 from dualscope.core.errors import InputError
 
 MANY = "May be given several times."
+STUDIED, MEASURED = "What is studied", "How it is measured"
+COMPUTED, KEPT = "Where it is computed", "What is kept and shown"
 
 
 def run(
@@ -25,74 +27,131 @@ def run(
         help="embedded, a folder or a GGUF file (NAME=FOLDER to name it), or a hub name (name@revision); in quotes "
         "also several: "
         f"'x@step{{1000,4000}}', 'runs/x/checkpoint-*'. {MANY}",
+        rich_help_panel=STUDIED,
     ),
-    adapter: str | None = typer.Option(None, help="A folder with a LoRA adapter (peft) for the model."),
+    adapter: str | None = typer.Option(
+        None, help="A folder with a LoRA adapter (peft) for the model.", rich_help_panel=STUDIED
+    ),
     adapter_mode: str | None = typer.Option(
-        None, help="merged (into the weights; if not given) or active (a path of its own beside them)."
+        None,
+        help="merged (into the weights; if not given) or active (a path of its own beside them).",
+        rich_help_panel=STUDIED,
     ),
     variant: list[str] = typer.Option(
-        [], "--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}"
+        [], "--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}", rich_help_panel=STUDIED
     ),
-    task: list[str] = typer.Option([], "--task", "-t", help=f"A task's name or its YAML file. {MANY}"),
-    learner: list[str] = typer.Option([], "--learner", "-l", help=f"A learner's name. {MANY}"),
-    shots: str | None = typer.Option(None, help="Demonstrations: 32, or several: 4,8,16."),
-    seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these."),
+    task: list[str] = typer.Option(
+        [], "--task", "-t", help=f"A task's name or its YAML file. {MANY}", rich_help_panel=STUDIED
+    ),
+    learner: list[str] = typer.Option([], "--learner", "-l", help=f"A learner's name. {MANY}", rich_help_panel=STUDIED),
+    shots: str | None = typer.Option(None, help="Demonstrations: 32, or several: 4,8,16.", rich_help_panel=STUDIED),
+    seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these.", rich_help_panel=STUDIED),
     lr: str | None = typer.Option(
-        None, help="auto (plain gd's), own (each learner's), recorded (in the model card), or rates: 0.1,0.3."
+        None,
+        help="auto (plain gd's), own (each learner's), recorded (in the model card), or rates: 0.1,0.3.",
+        rich_help_panel=MEASURED,
     ),
-    queries: int | None = typer.Option(None, help="At most so many queries a task."),
-    demo_labels: str | None = typer.Option(None, help="gold, flipped, random, abstract; or several: gold,flipped."),
+    queries: int | None = typer.Option(None, help="At most so many queries a task.", rich_help_panel=STUDIED),
+    demo_labels: str | None = typer.Option(
+        None, help="gold, flipped, random, abstract; or several: gold,flipped.", rich_help_panel=STUDIED
+    ),
     chat: bool = typer.Option(
-        False, "--chat", help="Demonstrations as turns, through the tokenizer's own chat template."
+        False,
+        "--chat",
+        help="Demonstrations as turns, through the tokenizer's own chat template.",
+        rich_help_panel=STUDIED,
     ),
-    corrupt: str | None = typer.Option(None, help="Whose demonstrations have the corrupted labels: both, icl or gd."),
+    corrupt: str | None = typer.Option(
+        None, help="Whose demonstrations have the corrupted labels: both, icl or gd.", rich_help_panel=STUDIED
+    ),
     intervention: list[str] = typer.Option(
         [],
         "--intervention",
         help=f"Change what the demonstrations say and compare responses: relabel, flip-one, reorder. {MANY}",
+        rich_help_panel=STUDIED,
     ),
-    option: list[str] = typer.Option([], "--option", help=f"A learner's option, as in gd.epochs=3. {MANY}"),
-    metric: list[str] = typer.Option([], "--metric", help=f"Only this metric; `default` is all usual ones. {MANY}"),
-    preset: str | None = typer.Option(None, help="What the study is based on: see `dualscope list presets`."),
-    data: Path | None = typer.Option(None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub."),
+    option: list[str] = typer.Option(
+        [], "--option", help=f"A learner's option, as in gd.epochs=3. {MANY}", rich_help_panel=MEASURED
+    ),
+    metric: list[str] = typer.Option(
+        [], "--metric", help=f"Only this metric; `default` is all usual ones. {MANY}", rich_help_panel=MEASURED
+    ),
+    preset: str | None = typer.Option(
+        None, help="What the study is based on: see `dualscope list presets`.", rich_help_panel=STUDIED
+    ),
+    data: Path | None = typer.Option(
+        None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub.", rich_help_panel=COMPUTED
+    ),
     out: str | None = typer.Option(
-        None, help="The run folder (or fsspec URL); if not given, runs/<named after what is run>."
+        None, help="The run folder (or fsspec URL); if not given, runs/<named after what is run>.", rich_help_panel=KEPT
     ),
-    device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=COMPUTED),
     dtype: str | None = typer.Option(
-        None, help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16."
+        None,
+        help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16.",
+        rich_help_panel=MEASURED,
     ),
-    engine: str = typer.Option("local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine)."),
+    engine: str = typer.Option(
+        "local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine).", rich_help_panel=COMPUTED
+    ),
     jobs: int | None = typer.Option(
-        None, min=1, max=1024, help="Worker processes, or Ray actors; as many as suit the models if not given."
+        None,
+        min=1,
+        max=1024,
+        help="Worker processes, or Ray actors; as many as suit the models if not given.",
+        rich_help_panel=COMPUTED,
     ),
-    shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8."),
-    plugin: list[Path] = typer.Option([], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"),
+    shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8.", rich_help_panel=COMPUTED),
+    plugin: list[Path] = typer.Option(
+        [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}", rich_help_panel=MEASURED
+    ),
     isolate_plugins: bool = typer.Option(
         False,
         "--isolate-plugins",
         help="Run a plugin's code in processes of its own, one a learner; a model is then loaded for each.",
+        rich_help_panel=MEASURED,
     ),
-    save_traces: bool = typer.Option(False, "--save-traces", help="Keep every cell's trace (safetensors)."),
-    no_texts: bool = typer.Option(False, "--no-texts", help="Do not keep the queries' texts, which the report shows."),
-    per_query: bool = typer.Option(False, "--per-query", help="Keep each query's values of every layer."),
+    save_traces: bool = typer.Option(
+        False, "--save-traces", help="Keep every cell's trace (safetensors).", rich_help_panel=KEPT
+    ),
+    no_texts: bool = typer.Option(
+        False, "--no-texts", help="Do not keep the queries' texts, which the report shows.", rich_help_panel=KEPT
+    ),
+    per_query: bool = typer.Option(
+        False, "--per-query", help="Keep each query's values of every layer.", rich_help_panel=KEPT
+    ),
     per_head: bool = typer.Option(
-        False, "--per-head", help="Rows for every attention head, with its induction score and indirect effect."
+        False,
+        "--per-head",
+        help="Rows for every attention head, with its induction score and indirect effect.",
+        rich_help_panel=MEASURED,
     ),
     offline: bool = OFFLINE,
     evict: bool = typer.Option(
         False,
         "--evict",
         help="Remove each model that this run fetched from the hub cache once all its cells are stored.",
+        rich_help_panel=COMPUTED,
     ),
-    dry_run: bool = typer.Option(False, "--dry-run", help="List the cells with estimated time and memory."),
-    no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="List the cells with estimated time and memory.", rich_help_panel=KEPT
+    ),
+    no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html.", rich_help_panel=KEPT),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON.", rich_help_panel=KEPT),
     verbose: bool = typer.Option(
-        False, "--verbose", "-v", help="Print every table, interval and note, and a line for every cell."
+        False,
+        "--verbose",
+        "-v",
+        help="Print every table, interval and note, and a line for every cell.",
+        rich_help_panel=KEPT,
     ),
 ) -> None:
-    """Run a study, or what is missing of it. Without options: the preset `quick`."""
+    """Run a study, or what is missing of it. Without options: the preset `quick`.
+
+    dualscope run
+    dualscope run --model ./my-model --task sst2 --seeds 5
+    dualscope run study.yaml --dry-run
+    """
     from dualscope.studies.execute.progress import Reporter
     from dualscope.studies.execute.runner import Runner
     from dualscope.studies.learner_options import with_options

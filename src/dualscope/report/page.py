@@ -40,7 +40,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     target = Path(out)
     if target.is_dir():
         raise InputError(f"--out {out}: is a folder; give the name of a file, as in {target / 'report.html'}")
-    _check_page(target)
+    check_page(target)
     text = render(Data(runs))
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -57,7 +57,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     return target
 
 
-def _check_page(target: Path) -> None:
+def check_page(target: Path) -> None:
     """A page takes the place of a page, and of nothing else: a run's own study, say."""
     if not target.exists():
         return
@@ -70,8 +70,8 @@ def _check_page(target: Path) -> None:
         raise InputError(f"--out {target}: there is a file that is no page; give another name")
 
 
-def render(data: Data) -> str:
-    """The page's text."""
+def render(data: Data, download: tuple[str, str, int] | None = None) -> str:
+    """The page's text; ``download`` is a file that it holds: name, data URL and size in bytes."""
     from plotly.offline import get_plotlyjs
 
     from dualscope.report.sections import SECTIONS
@@ -92,6 +92,7 @@ def render(data: Data) -> str:
             title=_title(data),
             headlines=response.headlines(data) or verdict.headlines(data),
             data=data,
+            download=download,
             sections=sections,
             tasks=data.tasks,
             glossary=glossary(named, learnings),
