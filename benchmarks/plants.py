@@ -1,6 +1,7 @@
 """Is what is planted found, and only that? Every hypothesis in every other's plant.
 
-    python -m benchmarks.plants [--model embedded] [--task embedded-sst2]... [--episodes 20] [--jobs 2] [--out folder]
+    python -m benchmarks.plants [--model embedded] [--task embedded-sst2]... [--episodes 20] [--first 0] [--jobs 2]
+        [--out folder]
 
 A plant is the model that a hypothesis has changed, read after a context without labels: a reference whose mechanism is
 known. Studies are five episodes drawn from those that were run; each is judged by the rule of the verdict, with the
@@ -59,7 +60,8 @@ def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> t
     found: Pairs = {}
     learned: Learned = {}
     with Pool(asked.jobs) as pool:
-        files = pool.imap(_Episode(asked, name, rates), range(asked.episodes), chunksize=1)
+        seeds = range(asked.first, asked.first + asked.episodes)
+        files = pool.imap(_Episode(asked, name, rates), seeds, chunksize=1)
         tables = [pq.read_table(file) for file in files]
     for stored in tables:
         for plant in PLANTED:
@@ -214,6 +216,7 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--labels", default="gold")
     parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="the first episode's seed")
     parser.add_argument("--shots", type=int, default=32)
     parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--rate", action="append", default=[], help="gd=1.0")
