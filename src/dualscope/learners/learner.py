@@ -64,6 +64,7 @@ class Learned:
     by_context: bool = False  # what changed is what stands before the queries
     predictions_only: bool = False  # the attention is the untouched model's
     one_layer: bool = False  # it acts at one layer: attention changes above it only
+    of_queries: bool = False  # what changed is known for the lesson's own queries alone
     choice: Choice | None = None  # how open settings were chosen, where the learner did it itself
     is_rounding: bool = False  # by construction nothing changes: what is seen of it is rounding
     notes: tuple[str, ...] = ()  # what was given up because memory is short

@@ -235,7 +235,7 @@ def read_splices(bench: Bench, own: Result, names: Collection[str]) -> Splices:
         found |= splicer.ablated(wanted) if wanted & set(ABLATED) else {}
         if HEADS in wanted:
             found[HEADS] = splicer.of_heads()
-    elif "splice_out_labels" in wanted:
+    elif "splice_out_labels" in wanted and not own.learned.of_queries:
         found |= splicer.labels_given("splice_out_labels", splicer.at_labels(own.learned.change))
     return found  # more than was asked for is not shown
 

@@ -18,6 +18,7 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.metrics import METRICS
 from dualscope.metrics.attention_output import _DRAWS
+from dualscope.metrics.icl_update import RESPONSES
 from dualscope.metrics.measured import Measured, measure_cell
 from dualscope.models import Trace
 from dualscope.models.footprint import HELD, Demand, Shape, footprint
@@ -28,7 +29,8 @@ from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 from tests.models.pretended import SECOND, move, second_device
 
 WANT = frozenset({"exits", "mass", "kendall", "direct", "next_tokens", "context_products"})
-OF_DRAWS = {name for name in METRICS if METRICS[name].source.__module__.endswith("definitions")}
+# Three demonstrations allow too few draws for these.
+OF_DRAWS = {name for name in METRICS if METRICS[name].source.__module__.endswith("definitions")} | set(RESPONSES)
 EVERY = [name for name in METRICS if METRICS[name].wants <= WANT and name not in OF_DRAWS]
 BESIDE = (
     *(identify("gd", {"draw": draw}, "reorder", 0.1) for draw in range(1, 6)),

@@ -29,4 +29,4 @@ class ContextPatchLearner(Learner[Options]):
         patch = patch_of(bench.model, bench.lesson, bench.prefix)
         with patch.applied(bench.model):
             trace = bench.model.read(bench.lesson, want=bench.read_want)
-        return Learned(trace, patch)
+        return Learned(trace, patch, of_queries=True)

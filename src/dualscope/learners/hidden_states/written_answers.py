@@ -98,7 +98,7 @@ class ShallowWritten(Learner[WrittenOptions]):
         change = replace(whole, gained=options.rate * whole.gained)
         with change.applied(bench.model):
             trace = bench.model.read(bench.lesson, want=bench.read_want)
-        return Learned(trace, change, choice=choice)
+        return Learned(trace, change, choice=choice, of_queries=True)
 
 
 @torch.no_grad()
