@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualscope.learners import Bench
+from dualscope.learners import LEARNERS, Bench
 from dualscope.models.model import Model
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
 from dualscope.tasks.sources import DataRow
 from dualscope.tasks.task_config import TaskConfig
 from tests.models.tiny import tiny_model
+
+ANY_TASK = [name for name in LEARNERS if name != "bayes"]  # which needs a generated task
 
 
 class Rows:

@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEm
 
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Control
-from dualscope.learners import LEARNERS, Bench
+from dualscope.learners import Bench
 from dualscope.learners.controls import COMBINATORS
 from dualscope.learners.learner import Learned
 from dualscope.models import Model
@@ -24,7 +24,7 @@ from dualscope.models.load import load
 from dualscope.models.placement import split
 from dualscope.models.reading import memory
 from tests.learners import oracle
-from tests.learners.setting import tiny_lesson, tiny_task, wrapped
+from tests.learners.setting import ANY_TASK, tiny_lesson, tiny_task, wrapped
 from tests.models.pretended import SECOND, move, second_device
 
 BASIC = ("zero-shot", "in-context", "gd", "lcgd")
@@ -127,7 +127,7 @@ PRETENDED = [
         marks=[] if learner == "gd" or (family == "llama" and learner not in ALIKE) else pytest.mark.slow,
     )
     for family in FAMILIES
-    for learner in LEARNERS
+    for learner in ANY_TASK
     if learner not in NO_FORWARD_MODE and (family in ("gpt2", "llama") or learner in BASIC)
 ]
 
@@ -192,7 +192,7 @@ def all_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("all_in_float64", "fitted_in_float64")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("learner", list(LEARNERS))
+@pytest.mark.parametrize("learner", ANY_TASK)
 def test_split_over_cuda_and_cpu(family: str, learner: str, tmp_path: Path) -> None:
     whole, settings = wrapped(family), SETTINGS.get(learner, {})
     whole.hf.save_pretrained(tmp_path)
