@@ -1,4 +1,4 @@
-"""docs/emergence.md and its picture, from the run of benchmarks/studies/emergence.yaml.
+"""docs/data/emergence.md and the picture of docs/emergence.md, from the run of benchmarks/studies/emergence.yaml.
 
     python -m benchmarks.emergence RUN
 
@@ -85,7 +85,7 @@ def main() -> None:
     figures = curves(run)
     tasks = sorted({key[0] for key in figures} - {"all tasks"})
     record = json.loads((run / "provenance.json").read_text(encoding="utf-8"))
-    page = DOCS / "emergence.md"
+    page = DOCS / "data" / "emergence.md"
     before, mark, _ = page.read_text(encoding="utf-8").partition(MARK)
     if not mark:
         sys.exit(f"{page}: the line {MARK.strip()} is missing")

@@ -1,7 +1,7 @@
-"""docs/findings.md, from run folders: `python -m benchmarks.findings RUN...`.
+"""docs/data/findings.md, from run folders: `python -m benchmarks.findings RUN...`.
 
 A run folder is named as its study in benchmarks/studies is, with what was given on the command line behind it
-(findings-smollm2-chat). Nothing on the page is typed by hand but its first paragraphs.
+(findings-smollm2-chat). Nothing on the page is typed by hand; docs/findings.md says what the tables mean.
 """
 
 import csv
@@ -19,8 +19,14 @@ import yaml
 
 from benchmarks.tables import found, table
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE, OPENING = DOCS / "findings.md", Path(__file__).parent / "studies" / "findings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "data" / "findings.md"
+OPENING = """\
+# Data: findings
+
+The tables behind [Findings](../findings.md), written by `python -m benchmarks.findings RUN...` from run folders. In
+brackets: 95 % intervals; below, every seed's value. *ICL in another order* and *same labels behind other inputs* are
+correlations of responses: of the answers / inside.
+"""
 BESIDE = ("explained", "agreement_kappa", "sim_aou")
 
 
@@ -85,7 +91,7 @@ def main() -> None:
     folders = [Folder(Path(name)) for name in sys.argv[1:]]
     if not folders:
         sys.exit("usage: python -m benchmarks.findings RUN...")
-    parts = [OPENING.read_text(encoding="utf-8"), *(line for one in folders for line in _run(one))]
+    parts = [OPENING, *(line for one in folders for line in _run(one))]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
 
 

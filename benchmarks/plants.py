@@ -193,7 +193,7 @@ def _word(
 
 
 def shown(task: str, rows: list[dict[str, Any]]) -> str:
-    """As docs/verdict.md has it: a line a plant and part."""
+    """As docs/data/verdict.md has it: a line a plant and part."""
     heads = ["task", "part", "planted", "learned share", "r of its own", "next best r", "strongest in", "called alike",
              "another family alike"]  # fmt: skip
     lines = []

@@ -1,4 +1,4 @@
-"""The shipped regression results and the claims table of docs/regression.md, from `benchmarks.regression_full`'s parts.
+"""The shipped regression results and the tables of docs/data/regression.md, from `benchmarks.regression_full`'s parts.
 
 python -m benchmarks.regression_ship PARTS.tar.gz...     # later files replace the jobs of earlier ones; a training
                                                          # that two jobs have is the first's
@@ -28,7 +28,7 @@ from dualscope.studies.run_folder.storage import RunFolder
 
 QUICK = SHIPPED / "quick.json"
 POINT = ("panel", "series", "metric", "x_name", "x", "seed", "value")
-DOCS = Path(__file__).parents[1] / "docs" / "regression.md"
+PAGE = Path(__file__).parents[1] / "docs" / "data" / "regression.md"
 CLAIMS = "<!-- claims: python -m benchmarks.regression_ship -->", "<!-- end of claims -->"
 MINUTES = "<!-- minutes: python -m benchmarks.regression_ship -->", "<!-- end of minutes -->"
 TRAININGS = "<!-- trainings: python -m benchmarks.regression_ship -->", "<!-- end of trainings -->"
@@ -119,13 +119,13 @@ def refresh_claims() -> None:
 
 
 def refresh_docs() -> None:
-    text = DOCS.read_text()
+    text = PAGE.read_text()
     tables = {CLAIMS: claims_table(), MINUTES: minutes_table(), TRAININGS: trainings_table()}
     for (begin, end), table in tables.items():
         before, rest = text.split(begin)
         _, after = rest.split(end)
         text = f"{before}{begin}\n{table}\n{end}{after}"
-    DOCS.write_text(text)
+    PAGE.write_text(text)
 
 
 def quick_point(rows: Sequence[ExperimentRow]) -> ExperimentRow:

@@ -1,4 +1,4 @@
-"""Writes the figures of validity.md: python docs/fill_validity.py [RUN]... [--guard guard.json]..."""
+"""Writes the tables of data/validity.md: python docs/fill_validity.py [RUN]... [--guard guard.json]..."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "validity.md"
+PAGE = Path(__file__).parent / "data" / "validity.md"
 LEARNERS = ("gd", "lcgd")
 # What stands in a column: learner (None: the one under test), control, variant, metric.
 COLUMNS: dict[str, tuple[str | None, str | None, str, str]] = {

@@ -33,8 +33,8 @@ print(compare("embedded", "embedded-sst2", ["gd", "lcgd"], shots=8, queries=20))
 
 What a person got wrong is an `InputError`, whose message names what was found and what is accepted; anything else that
 is raised is a fault of ours. Shapes stand in brackets, `[queries, layers, width]`; layers count from the input, from 0.
-The [notebooks](../notebooks/your-model.ipynb) show the names at work, and [the words](../index.md#words) say what they
-stand for.
+The [notebooks](../notebooks/your-model.ipynb) show the names at work, and [the words](../concepts.md#all-words) say
+what they stand for.
 """
 
 

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 OURS = (
-    "quickstart.md",
+    "tutorial.md",
     "api/index.md",
     "add-task.md",
     "add-model.md",

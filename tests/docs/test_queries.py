@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_there_are_queries() -> None:
-    assert {where.partition(":")[0] for where in DOCUMENTED} >= {"studies.md", "quickstart.md"}
+    assert {where.partition(":")[0] for where in DOCUMENTED} >= {"studies.md", "tutorial.md"}
     assert sum("learner" in sql for sql in DOCUMENTED.values()) >= 2
 
 

@@ -8,7 +8,6 @@ from docs import fill_validity
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import COMBINATORS
 from dualscope.metrics import METRICS
-from tests.docs.test_docs import DOCS
 
 
 def row(learner: str, value: float, **rest: Any) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def test_every_column_is_measured_by_something() -> None:
 
 
 def test_the_page_has_places_for_both_tables() -> None:
-    text = (DOCS / "validity.md").read_text(encoding="utf-8")
+    text = fill_validity.PAGE.read_text(encoding="utf-8")
     for block in ("figures", "guard"):
         assert "here it is" in fill_validity.fill(text, block, "here it is")
 

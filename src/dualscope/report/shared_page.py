@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from dualscope.core.errors import InputError
 from dualscope.report.data import Data
 from dualscope.report.page import check_page, render
+from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 
 DOCUMENTS = ("study.yaml", "summary.csv", "verdict.json", "response.json")
 READ_ME = """A run of dualscope: report, rows and provenance.
@@ -51,7 +52,8 @@ def archived(data: Data) -> tuple[bytes, int]:
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr(_entry("README.txt"), READ_ME)
         bundle.writestr(_entry("rows.parquet"), _parquet(rows))
-        queries = [source.run.queries(cell) for cell in source.all_cells]
+        asked = [cell for cell in source.all_cells if WITHOUT_QUERIES not in source.run.notes(cell)]
+        queries = [source.run.queries(cell) for cell in asked]
         if queries := [table for table in queries if table.num_rows]:
             whole = pa.concat_tables(queries, promote_options="permissive")
             bundle.writestr(_entry("queries.parquet"), _parquet(whole))
