@@ -13,21 +13,20 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import SHARE
 from dualscope.metrics import bounds_of
 from dualscope.report.charts.by_layer import Line, combine, layer_lines
-from dualscope.report.charts.chart import Browser, Chart, Section, Tabs
+from dualscope.report.charts.chart import Browser, Chart, Note, Section, Tabs
 from dualscope.report.charts.drawing import colours
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
-from dualscope.report.sections import SECTIONS
 from dualscope.report.sections import gradients_section as gradients
 from dualscope.report.sections import plugin_metrics_section as plugin_metrics
+from dualscope.report.sections import sections_of
 from dualscope.report.sections import sweeps_section as sweeps
 from dualscope.report.ties import Marks
 from tests.report.made import make_run, usual
 
 
 def all_sections(*runs: Path) -> dict[str, Section]:
-    data = Data(runs)
-    return {section.id: section for make in SECTIONS if (section := make(data)) is not None}
+    return {section.id: section for section in sections_of(Data(runs))}
 
 
 def named(value: object) -> object:
@@ -42,9 +41,13 @@ def named(value: object) -> object:
 def test_every_section_is_there_and_every_plot_is_valid(plain_run: Path) -> None:
     sections = all_sections(plain_run)
     assert list(sections) == [
-        *("verdict", "accuracy", "prediction", "similarity", "layers", "controls", "alpha", "gradients"),
-        *("kendall", "axes", "queries", "published", "provenance"),
+        *("verdict", "layers", "accuracy", "prediction", "similarity", "controls", "gradients", "queries"),
+        *("published", "provenance"),
     ]
+    missing = sections["provenance"].items[0]
+    assert isinstance(missing, Note)
+    for name in ("alpha", "Kendall's tau", "learning rate", "signal"):
+        assert (name in missing.text) is (name != "signal"), missing.text
     charts = [chart for section in sections.values() for chart in section.charts()]
     assert len({chart.id for chart in charts}) == len(charts)
     for chart in charts:
@@ -212,10 +215,10 @@ def test_layers_draw_every_deciding_control_and_say_where_the_learner_is_clear(t
     chart = next(c for c in all_sections(run)["layers"].charts() if c.id == "layers-sim_aou")
     names = [trace["name"] for trace in chart.panels[0].data]
     assert "the query moved to its position in context" in names
-    assert "sst2: `gd` is clear of them in no layer; over all layers it is not above." in chart.reads
+    assert "Clear in no layer, and over all layers not above: `gd` on sst2." in chart.reads
     clear = make_run(tmp_path / "clear", tasks=["sst2"], learners=["gd"])
     chart = next(c for c in all_sections(clear)["layers"].charts() if c.id == "layers-sim_aou")
-    assert "`gd` is clear of them in layers 0, 1, 2; over all layers it is above the controls." in chart.reads
+    assert "Clear in layers 0, 1, 2, and over all layers above the controls: `gd` on sst2." in chart.reads
 
 
 def test_gradient_charts_are_named_by_task(plain_run: Path) -> None:

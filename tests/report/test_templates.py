@@ -1,6 +1,8 @@
 """The page in a real browser: from disk, without a network, with every control used."""
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +28,8 @@ def test_opens_from_disk_and_draws_everything(look: Look) -> None:
     links = look.page.eval_on_selector_all(".top nav a", "all => all.map(one => one.hash.slice(1))")
     assert sections == links
     assert sections[0] == "verdict"
-    for needed in (
-        "accuracy",
-        "prediction",
-        "similarity",
-        "layers",
-        "alpha",
-        "gradients",
-        "kendall",
-        "axes",
-        "published",
-    ):
-        assert needed in sections
+    assert {"accuracy", "prediction", "similarity", "layers", "gradients", "published"} <= set(sections)
+    assert not {"alpha", "kendall", "axes"} & set(sections)  # nothing was measured for them
     assert look.page.query_selector_all("a[href^='#def-']")
     targets = look.page.eval_on_selector_all(
         "a[href^='#']", "all => all.filter(one => !document.getElementById(one.hash.slice(1))).map(one => one.hash)"
@@ -77,8 +69,10 @@ def test_tasks_are_filtered(look: Look) -> None:
 @pytest.mark.slow
 def test_series_are_switched_off_and_on(look: Look) -> None:
     look.see_everything()
-    key = "#accuracies [data-series='gd']"
-    names = "document.querySelector('#accuracies .plot').data.map(t => t.name)"
+    look.page.click("#similarity summary")
+    key = "#similarity-sim_aou [data-series='gd']"
+    names = "document.querySelector('#similarity-sim_aou .plot').data.map(t => t.name)"
+    look.page.wait_for_selector("#similarity-sim_aou svg.main-svg", state="attached")
     look.page.click(key)
     assert "gd" not in look.page.evaluate(names)
     look.page.click(key)
@@ -220,6 +214,7 @@ def test_task_chips_stay_in_view(look: Look) -> None:
 def test_ten_thousand_queries_are_looked_through(browser: Any, tmp_path: Path, scheme: str) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2"], variants=["trained"], seeds=1, queries=10_000, texts=True)
     look = Look(browser, write_report([run], tmp_path / "q.html"), color_scheme=scheme)
+    look.page.click("#queries summary")
     assert look.page.inner_text("#browser output") == "10000 of 10000 queries"
     rows = "#browser .list .row"
     assert len(look.page.query_selector_all(rows)) < 40  # only what is in view
@@ -285,3 +280,76 @@ def test_paper_shows_every_column(look: Look) -> None:
         "all => all.filter(c => c.offsetParent && c.getBoundingClientRect().right > 721).length",
     )
     assert out == 0
+
+
+WORDS, PAGES = 2000, 10
+"""What a reader gives a report without being asked for more: visible words, and sheets of paper."""
+
+
+@pytest.mark.slow
+def test_the_default_report_is_short(browser: Any, tmp_path: Path) -> None:
+    """The default study with fewer draws: its page has as many tasks, learners, controls and sections."""
+    from dualscope import run_study
+    from dualscope.studies import Study
+
+    fewer = {"seeds": 3, "queries": 12, "shots": 16, "interventions": [{"kind": "relabel", "draws": 8, "queries": 12}]}
+    run_study(Study.resolve(fewer, preset="quick"), tmp_path / "run", jobs=1)
+    is_short(Look(browser, write_report([tmp_path / "run"], tmp_path / "report.html")))
+
+
+def test_a_report_of_responses_is_short(browser: Any, response_run: Path, tmp_path: Path) -> None:
+    is_short(Look(browser, write_report([response_run], tmp_path / "report.html")))
+
+
+def is_short(look: Look) -> None:
+    """What is folded does not count: who wants it opens it, and paper leaves it out."""
+    look.see_everything()
+    words = look.page.inner_text("body").split()
+    assert len(words) <= WORDS
+    assert "Cite" in words
+    pages = re.findall(rb"/Type /Page\b", look.page.pdf(prefer_css_page_size=True))
+    assert 2 <= len(pages) <= PAGES
+    look.is_clean()
+    look.page.close()
+
+
+def test_what_is_folded_opens_where_it_is_pointed_to(look: Look) -> None:
+    assert look.page.is_hidden("#similarity .tabs")
+    look.page.click(".top nav a[href='#similarity']")
+    look.page.wait_for_selector("#similarity .plot svg.main-svg")
+    assert look.page.is_hidden("#def-accuracy")
+    look.page.click("#accuracies a[href='#def-accuracy']")
+    look.page.wait_for_selector("#def-accuracy")
+    look.is_clean()
+
+
+def test_lines_are_named_at_their_ends_and_no_name_lies_on_another(look: Look) -> None:
+    look.see_everything()
+    boxes = look.page.eval_on_selector_all(
+        "#layers-sim_aou .panel:first-child .annotation",
+        "all => all.map(one => { const box = one.getBoundingClientRect();"
+        " return [one.textContent, box.top, box.bottom, box.right]; })",
+    )
+    assert {"gd", "lcgd"} <= {name for name, *_ in boxes}
+    assert look.page.is_hidden("#layers-sim_aou .legend")
+    plot = look.page.query_selector("#layers-sim_aou .plot").bounding_box()
+    for above, below in pairwise(sorted(boxes, key=lambda box: box[1])):
+        assert above[2] <= below[1] + 4, (above, below)
+    assert all(right <= plot["x"] + plot["width"] + 1 for *_, right in boxes)
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_no_word_is_broken_on_a_phone(browser: Any, response_run: Path, tmp_path: Path, width: int) -> None:
+    look = Look(browser, write_report([response_run], tmp_path / "r.html"), viewport={"width": width, "height": 844})
+    tall = look.page.evaluate(
+        """() => [...document.querySelectorAll("table.matrix td")].map(cell => {
+            const label = getComputedStyle(cell, "::before");
+            return parseFloat(label.height) / parseFloat(label.lineHeight);
+        })"""
+    )
+    assert len(tall) == 4
+    assert max(tall) < 1.5  # a name that takes two lines was broken
+    heads = look.page.eval_on_selector_all("table.matrix tbody th", "all => all.map(one => one.textContent)")
+    assert any("gradient descent gd" in " ".join(head.split()) for head in heads)
+    assert look.page.evaluate("document.documentElement.scrollWidth") <= width
+    look.page.close()

@@ -74,11 +74,11 @@ def render(data: Data, download: tuple[str, str, int] | None = None) -> str:
     """The page's text; ``download`` is a file that it holds: name, data URL and size in bytes."""
     from plotly.offline import get_plotlyjs
 
-    from dualscope.report.sections import SECTIONS
     from dualscope.report.sections import response_section as response
+    from dualscope.report.sections import sections_of
     from dualscope.report.sections import verdict_section as verdict
 
-    sections = [made for make in SECTIONS if (made := make(data)) is not None]
+    sections = sections_of(data)
     if not data.side_by_side:
         sections = [section.without_column("model") for section in sections]
     named = {name for section in sections for chart in section.charts() for name in chart.metrics}
@@ -124,7 +124,12 @@ def _title(data: Data) -> str:
 
 def _plots(sections: Sequence[Section]) -> dict[str, Any]:
     return {
-        f"{chart.id}-{i}": {"data": list(panel.data), "layout": panel.layout, "byTask": panel.by_task}
+        f"{chart.id}-{i}": {
+            "data": list(panel.data),
+            "layout": panel.layout,
+            "byTask": panel.by_task,
+            "ends": panel.named_at_ends,
+        }
         for section in sections
         for chart in section.charts()
         for i, panel in enumerate(chart.panels)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dualscope.core.canonical import fingerprint
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
@@ -47,6 +48,11 @@ class ReportedRun:
             raise InputError(f"{place}: no cell of this run is finished, so there is nothing to report yet")
         describe_learners(self.run)
         self.name = name or str(folder).rstrip("/").rpartition("/")[2]
+
+    @property
+    def results(self) -> str:
+        """What names these results: a hash of the ids of all cells, which hold all that determines their numbers."""
+        return fingerprint(sorted(self.all_cells))[:10]
 
     @property
     def computed_on(self) -> str:

@@ -11,7 +11,7 @@ from dualscope.core.rows import COLUMNS
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.findings.ranking import sentences
 from dualscope.report import write_report
-from dualscope.report.charts.chart import Chart, Matrix, Note, Section
+from dualscope.report.charts.chart import Chart, Listing, Matrix, Section
 from dualscope.report.charts.choice_curves import _panel
 from dualscope.report.data import Data
 from dualscope.report.sections import hypotheses_section as hypotheses
@@ -61,8 +61,15 @@ def section(run: Path) -> Section:
     return found
 
 
+def said_of(section: Section) -> str:
+    """What the section says of a run with one task."""
+    (listing,) = [item for item in section.items if isinstance(item, Listing)]
+    ((_, words),) = listing.lines
+    return words
+
+
 def test_words_name_the_best_what_is_left_and_what_the_controls_take_away(section: Section) -> None:
-    (words,) = [item.text for item in section.items if isinstance(item, Note)]
+    words = said_of(section)
     assert words.startswith("sst2: task-vector explains most, 0.6")
     assert "40% of what the context does to the predictions is left unexplained" in words
     assert "keeps 0.2" in words
@@ -76,8 +83,7 @@ def words_of(folder: Path, shares: dict[LearnerSpec, float], **settings: Any) ->
     """What the section says of a run with one task."""
     found = hypotheses.section(Data([make_run(folder, tasks=["sst2"], seeds=5, explained=shares, **settings)]))
     assert found is not None
-    (words,) = [item.text for item in found.items if isinstance(item, Note)]
-    return words
+    return said_of(found)
 
 
 def test_where_no_hypothesis_explains_anything_no_control_takes_it_away(tmp_path: Path) -> None:
@@ -106,7 +112,7 @@ def test_one_seed_and_no_controls(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", tasks=["sst2"], seeds=1, explained={VECTOR: 0.6, KERNEL: 0.3})
     found = hypotheses.section(Data([folder]))
     assert found is not None
-    (words,) = [item.text for item in found.items if isinstance(item, Note)]
+    words = said_of(found)
     assert "task-vector explains most" in words
     assert "nder" not in words  # under nothing, and no other demonstrations
 

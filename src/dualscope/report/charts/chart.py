@@ -25,6 +25,8 @@ class Panel:
     """The task it is about: the page's filter hides it with that task."""
     by_task: bool = False
     """Whether each point belongs to the task that its trace's `ids` name: the filter then takes points out."""
+    named_at_ends: bool = False
+    """Whether every line's name stands at its right end, in the line's colour."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Chart:
     """Names whose definitions the caption links to."""
     wide: bool = False
     """Whether its panels take the whole width, one under the other."""
+    folded: bool = False
+    """Whether it waits behind its title, on the screen and on paper."""
+    named: bool = False
+    """Whether the marks carry their names or the caption says what they are: there is no legend then."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class Listing:
     title: str
     lines: tuple[tuple[str, str], ...]
     """Each with a small head: a label, an id."""
+    prose: bool = False
+    """Whether they are sentences of ours, not text as it was found."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,11 @@ class Section:
     about: str = ""
     parts: tuple[Section, ...] = ()
     """Sections that follow it, and stand under it in the navigation."""
+    folded: bool = False
+    """Whether it waits behind its title: what a first reading does not need."""
+    unmeasured: str = ""
+    """What is missing in these runs and how to measure it. A section of nothing else is not shown; the provenance
+    says it."""
 
     def charts(self) -> list[Chart]:
         found: list[Chart] = []

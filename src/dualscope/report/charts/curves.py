@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dualscope.report.charts.by_layer import Key, Line
@@ -99,7 +100,7 @@ def line_panel(traces: list[dict[str, Any]], task: str, title: str, span: tuple[
     }
     if span:
         layout["yaxis"]["range"] = list(span)
-    return Panel(traces, layout, title, 300, task=task)
+    return Panel(traces, layout, title, 280, task=task, named_at_ends=True)
 
 
 def _tick(traces: list[dict[str, Any]]) -> int:
@@ -122,6 +123,17 @@ def line_span(groups: Iterable[list[dict[str, Any]]]) -> tuple[float, float] | N
     low, high = min(*ends, 0.0), max(*ends, 0.0)
     pad = 0.05 * (high - low or 1.0)
     return low - pad, high + pad
+
+
+def on_one_scale(panels: Sequence[Panel]) -> list[Panel]:
+    """Panels that are compared have one y axis."""
+    span = line_span(list(panel.data) for panel in panels)
+    if span is None:
+        return list(panels)
+    return [
+        replace(panel, layout={**panel.layout, "yaxis": {**panel.layout["yaxis"], "range": list(span)}})
+        for panel in panels
+    ]
 
 
 def line_rows(

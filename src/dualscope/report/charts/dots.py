@@ -23,20 +23,49 @@ class Series:
     symbol: str
     rows: dict[str, Number] = field(default_factory=dict)
     """By task."""
+    beside: dict[str, str] = field(default_factory=dict)
+    """By task, what stands above the mark."""
+    bars: bool = True
+    """Whether its intervals are drawn; the table has them anyway."""
+
+    def name_beside(self, tasks: Sequence[str], middle: float) -> dict[str, Any]:
+        """The name beside the first task's mark, in the mark's colour: on the side where there is more room."""
+        task = next(task for task in tasks if task in self.rows)
+        number = self.rows[task]
+        ends = [end for end in (number.value, number.low, number.high) if end is not None and end == end]
+        left = (number.value or 0.0) > middle
+        return {
+            "type": "scatter",
+            "mode": "text",
+            "orientation": "h",
+            "name": "",
+            "x": [short(min(ends) if left else max(ends))],
+            "y": [plain(task)],
+            "ids": [plain(task)],
+            "text": [f"{plain(self.name)}   " if left else f"   {plain(self.name)}"],
+            "textposition": "middle left" if left else "middle right",
+            "textfont": {"color": self.colour, "size": 11},
+            "offsetgroup": self.name,
+            "cliponaxis": False,
+            "hoverinfo": "skip",
+        }
 
     def trace(self, tasks: Sequence[str]) -> dict[str, Any]:
         here = [task for task in tasks if task in self.rows]
         values = [short(self.rows[task].value) for task in here]
         lows, highs = [self.rows[task].low for task in here], [self.rows[task].high for task in here]
+        text = {"text": [plain(self.beside.get(task, "")) for task in here], "textposition": "top center"}
         return {
             "type": "scatter",
-            "mode": "markers",
+            "mode": "markers+text" if self.beside else "markers",
             "orientation": "h",
             "name": plain(self.name),
+            "offsetgroup": self.name,
+            **({**text, "textfont": {"color": self.colour, "size": 11}, "cliponaxis": False} if self.beside else {}),
             "x": values,
             "y": [plain(task) for task in here],
             "ids": [plain(task) for task in here],
-            "error_x": {**whiskers(values, lows, highs), "color": self.colour},
+            **({"error_x": {**whiskers(values, lows, highs), "color": self.colour}} if self.bars else {}),
             "marker": {
                 "color": self.colour,
                 "symbol": self.symbol,
@@ -90,12 +119,16 @@ def dots(
     title: str = "",
     span: tuple[float, float] | None = None,
     zero: bool = True,
+    named: bool = False,
+    together: bool = False,
 ) -> Panel:
-    """A row a task; the dots of a task stand one under the other."""
-    lines = max(1, len(series))
+    """A row a task; the dots of a task stand one under the other, or ``together`` on one line.
+
+    ``named``: each series is named beside its first dot.
+    """
+    lines = 1 if together else max(1, len(series))
     layout: dict[str, Any] = {
-        "scattermode": "group",
-        "scattergap": 0.25,
+        **({} if together else {"scattermode": "group", "scattergap": 0.25}),
         "xaxis": {"title": {"text": axis}, "zeroline": zero},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [plain(t) for t in reversed(tasks)]},
     }
@@ -103,7 +136,10 @@ def dots(
         layout["xaxis"]["range"] = list(span)
     height = 76 + len(tasks) * max(44, 13 * lines)
     # plotly puts the first of a group lowest; people read from the top
-    return Panel([s.trace(tasks) for s in reversed(series)], layout, title, height, by_task=True)
+    traces = [s.trace(tasks) for s in reversed(series)]
+    middle = sum(span or (0.0, 1.0)) / 2
+    traces += [s.name_beside(tasks, middle) for s in reversed(series) if s.rows] if named else []
+    return Panel(traces, layout, title, height, by_task=True)
 
 
 def panels_of(
@@ -112,11 +148,12 @@ def panels_of(
     axis: str,
     floor: float | None = 0.0,
     zero: bool = True,
+    named: bool = False,
 ) -> tuple[Panel, ...]:
     """A panel a subject that has any series, all with one range; titled where there are several subjects."""
     span = span_of(groups, floor)
     return tuple(
-        dots(series, subject.tasks, axis, subject.name if len(subjects) > 1 else "", span, zero)
+        dots(series, subject.tasks, axis, subject.name if len(subjects) > 1 else "", span, zero, named)
         for series, subject in zip(groups, subjects, strict=True)
         if series
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualscope.report.charts.chart import Panel
+from dualscope.report.charts.heat_map import DIVERGING
 
 ENDS = "dualscope_ends"  # where axes keep the ends of their lines, and the names that are to stand there
 STYLE = Path(__file__).parents[1] / "templates" / "style.css"
@@ -154,7 +155,12 @@ def _reach(trace: dict[str, Any], key: str) -> np.ndarray | None:
 
 def _heatmap(axes: Any, trace: dict[str, Any]) -> None:
     grid = np.array([_numbers(row) for row in trace["z"]])
-    image = axes.imshow(grid, origin="lower", aspect="auto", cmap="cividis", vmin=trace["zmin"], vmax=trace["zmax"])
+    scale: Any = "cividis"
+    if trace["colorscale"] == DIVERGING:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        scale = LinearSegmentedColormap.from_list("diverging", [(at, colour(name)) for at, name in DIVERGING])
+    image = axes.imshow(grid, origin="lower", aspect="auto", cmap=scale, vmin=trace["zmin"], vmax=trace["zmax"])
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
     raised = (re.sub(r"^10<sup>(.*)</sup>$", r"$10^{\1}$", text) for text in trace["colorbar"]["ticktext"])
     bar.set_ticks(trace["colorbar"]["tickvals"], labels=list(raised))
@@ -172,11 +178,20 @@ def _rows(axes: Any, panel: Panel, letters: int) -> set[str]:
         names = list(dict.fromkeys(y for trace in panel.data for y in trace["y"]))[::-1]
     place = {name: i for i, name in enumerate(names)}
     grouped = panel.layout.get("scattermode") == "group"
-    step = 0.75 / max(1, len(panel.data))
+    lines = list(dict.fromkeys(trace.get("offsetgroup", number) for number, trace in enumerate(panel.data)))
+    step = 0.75 / max(1, len(lines)) if grouped else 0.0
     left = np.zeros(len(names))
+    said = {_text(name) for name in names}
     for index, trace in enumerate(panel.data):
         at = np.array([place[y] for y in trace["y"]], float)
-        values, shade, name = _numbers(trace["x"]), colour(trace["marker"]["color"]), _text(trace["name"])
+        moved = at + (lines.index(trace.get("offsetgroup", index)) - (len(lines) - 1) / 2) * step
+        values, name = _numbers(trace["x"]), _text(trace["name"])
+        if "text" in trace.get("mode", ""):
+            _name_marks(axes, values, moved, trace)
+        if trace.get("mode") == "text":
+            said.add(_text(trace["offsetgroup"]))
+            continue
+        shade = colour(trace["marker"]["color"])
         if trace["type"] == "bar":
             hatch = "////" if trace["marker"].get("pattern", {}).get("shape") else None
             start = left[at.astype(int)]
@@ -185,7 +200,6 @@ def _rows(axes: Any, panel: Panel, letters: int) -> set[str]:
             continue
         symbol = str(trace["marker"].get("symbol", "circle"))
         hollow = symbol.endswith("-open")
-        moved = at + (index - (len(panel.data) - 1) / 2) * step if grouped else at
         axes.errorbar(
             values,
             moved,
@@ -200,7 +214,24 @@ def _rows(axes: Any, panel: Panel, letters: int) -> set[str]:
     axes.set_yticks(range(len(names)), [_wrapped(name, letters) for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.axvline(0, color=colour("@axis"), linewidth=0.6, zorder=0)
-    return {_text(name) for name in names}
+    return said
+
+
+def _name_marks(axes: Any, values: np.ndarray, at: np.ndarray, trace: dict[str, Any]) -> None:
+    """Names beside marks, or above them."""
+    above, left = (word in trace["textposition"] for word in ("top", "left"))
+    for x, y, text in zip(values, at, trace["text"], strict=True):
+        if text.strip():
+            axes.annotate(
+                _text(text.strip()),
+                (x, y),
+                xytext=(0, 4) if above else (-4 if left else 4, 0),
+                textcoords="offset points",
+                ha="center" if above else "right" if left else "left",
+                va="bottom" if above else "center",
+                color=colour(trace["textfont"]["color"]),
+                fontsize="smaller",
+            )
 
 
 def _columns(axes: Any, panel: Panel) -> None:

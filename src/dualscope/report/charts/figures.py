@@ -83,11 +83,10 @@ def is_figure(name: str) -> bool:
 
 def charts_of(data: Data) -> Iterator[Chart]:
     """Every chart of a page, in its order."""
-    from dualscope.report.sections import SECTIONS
+    from dualscope.report.sections import sections_of
 
-    for make in SECTIONS:
-        section = make(data)
-        yield from section.charts() if section is not None else ()
+    for section in sections_of(data):
+        yield from section.charts()
 
 
 def chart_named(data: Data, name: str) -> Chart:

@@ -7,6 +7,8 @@ from typing import Any
 
 from dualscope.report.charts.chart import Panel, plain
 
+DIVERGING = [[0.0, "@vermilion"], [0.5, "@paper"], [1.0, "@blue"]]
+
 
 def heat_map(
     values: Sequence[Sequence[float | None]],
@@ -16,13 +18,18 @@ def heat_map(
     column_title: str,
     title: str,
     task: str | None = None,
+    diverging: bool = False,
 ) -> Panel:
-    """Rows from below to above, each with its name."""
+    """Rows from below to above, each with its name. ``diverging``: 0 is paper, positive blue, negative orange."""
     finite = [value for line in values for value in line if value is not None]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if diverging:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
     ticks = [round(low + i * (high - low) / 4, 3) for i in range(5)]
     data = {
         **coloured(values, low, high, {tick: f"{tick:.3g}" for tick in ticks}, "%{y}, %{x}: %{z:.3f}"),
+        **({"colorscale": DIVERGING} if diverging else {}),
         "x": list(columns),
         "y": [plain(name) for name in rows],
     }

@@ -1,8 +1,9 @@
 """The sections of the page, in the order in which they are read."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from dualscope.report.charts.chart import Section
+from dualscope.report.charts.chart import Note, Section
 from dualscope.report.data import Data
 from dualscope.report.sections import accuracy_section as accuracy
 from dualscope.report.sections import alpha_section as alpha
@@ -29,22 +30,33 @@ SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     response.section,
     verdict.section,
     compared.section,
+    layers.section,
     hypotheses.section,
     accuracy.section,
+    sweeps.section,
+    specifications.section,
+    heads.section,
+    plugin_metrics.section,
+    regression.section,
     prediction.section,
     similarity.section,
-    layers.section,
     controls.section,
-    specifications.section,
     alpha.section,
     gradients.section,
-    heads.section,
     kendall.section,
-    plugin_metrics.section,
-    sweeps.section,
     queries.section,
     published.section,
-    regression.section,
     provenance.section,
 )
 """Each makes its section from the data; None where it has nothing to do with these runs."""
+
+
+def sections_of(data: Data) -> list[Section]:
+    """Those that have something to show; the provenance, which comes last, says what the others would need."""
+    made = [section for make in SECTIONS if (section := make(data)) is not None]
+    missing = [section.unmeasured for section in made if section.unmeasured]
+    shown = [section for section in made if section.items]
+    if missing:
+        note = Note(f"Not in these runs: {'; '.join(missing)}.")
+        shown[-1] = replace(shown[-1], items=(note, *shown[-1].items))
+    return shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dualscope.report.charts.chart import Chart, Item, Note, Section
+from dualscope.report.charts.chart import Chart, Item, Section
 from dualscope.report.charts.curves import curves, line_panel, line_rows, line_span
 from dualscope.report.charts.dots import panels_of, published_of, series_of
 from dualscope.report.data import Data
@@ -18,9 +18,10 @@ def section(data: Data) -> Section | None:
         return None
     items: list[Item] = [_accuracies(data), _gaps(data)]
     exits = _early_exit(data)
-    items.append(exits or Note("Early-exit accuracy (accuracy_at_layer) was not measured.", "missing"))
+    items += [exits] if exits is not None else []
     about = "Before asking how alike two ways to learn are: do they learn at all?"
-    return Section("accuracy", "Accuracy", tuple(items), about)
+    unmeasured = "" if exits is not None else "early-exit accuracy (`accuracy_at_layer`)"
+    return Section("accuracy", "Accuracy", tuple(items), about, unmeasured=unmeasured)
 
 
 def shown(subject: Subject) -> list[str]:
@@ -34,7 +35,7 @@ def _accuracies(data: Data) -> Chart:
         series_of(subject, "accuracy", shown(subject)) + published_of(subject, "accuracy", shown(subject))
         for subject in data.subjects
     ]
-    panels = panels_of(groups, data.subjects, "accuracy")
+    panels = panels_of(groups, data.subjects, "accuracy", named=True)
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         for task in subject.tasks:
@@ -48,13 +49,13 @@ def _accuracies(data: Data) -> Chart:
     return Chart(
         "accuracies",
         "Accuracy by task",
-        "The share of queries that each learner predicts correctly on the trained model, with 95 % "
-        "intervals over seeds and queries. The table has every learner and variant.",
-        "ICL and GD should both stand to the right of zero-shot; where one does not, it learned nothing "
-        "there, and likeness on that task means nothing.",
+        "The share of queries answered correctly on the trained model, with 95 % intervals. The table has every "
+        "variant.",
+        "Where a learner is not to the right of zero-shot it learned nothing, and its likeness means nothing.",
         panels,
         table,
         ("accuracy",),
+        named=True,
     )
 
 
@@ -84,6 +85,7 @@ def _gaps(data: Data) -> Table:
         [*columns, "(ICL − learner) / zero-shot"],
         rows,
         title="What was gained, and the gap between ICL and each gradient learner relative to zero-shot",
+        folded=True,
     )
 
 
@@ -115,6 +117,7 @@ def _early_exit(data: Data) -> Chart | None:
         panels,
         Table.build(["model", "task", "learner", "variant", "layer", "accuracy"], rows),
         ("accuracy_at_layer",),
+        folded=True,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.report.charts.chart import Chart, Item, Note, Section
+from dualscope.report.charts.chart import Chart, Item, Section
 from dualscope.report.charts.dots import Series, panels_of
 from dualscope.report.data import Data
 from dualscope.report.published import publications
@@ -36,13 +36,12 @@ def section(data: Data) -> Section | None:
                 ("alpha",),
             )
         )
-    else:
-        items.append(Note("alpha was not measured: it needs gd and a second gradient learner.", "missing"))
     about = (
         "Plain GD and layer-causal GD (LCGD: every layer learns from its own loss) see the same demonstrations; "
         "alpha says whether they do the same."
     )
-    return Section("alpha", "GD against layer-causal GD", tuple(items), about)
+    missing = "" if items else "`alpha`, which needs gd and a second gradient learner"
+    return Section("alpha", "GD against layer-causal GD", tuple(items), about, folded=True, unmeasured=missing)
 
 
 def _published() -> str:

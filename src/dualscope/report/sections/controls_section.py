@@ -6,7 +6,7 @@ from itertools import product
 
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import SNR_THRESHOLD
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short
+from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short
 from dualscope.report.charts.curves import curve, line_panel, line_rows, line_span
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
@@ -39,18 +39,24 @@ CEILINGS = tuple(IN_CONTEXT.under(control).label for control in ("redraw", "reor
 def section(data: Data) -> Section | None:
     if not data.subjects:
         return None
-    items: list[Item] = [_everything(data), *_to_nulls(data), _shares(data), _histograms(data), _noise(data)]
-    mass = _mass(data)
-    if mass is not None:
-        items.append(mass)
+    wanted = {
+        "controls": _everything(data),
+        "a ceiling (in-context/redraw or in-context/reorder)": _shares(data),
+        "predicted labels": _histograms(data),
+        "signal to noise": _noise(data),
+    }
+    items: list[Item] = [item for item in wanted.values() if item is not None]
+    items[1:1] = _to_nulls(data)
+    items += filter(None, [_mass(data)])
+    missing = "; ".join(name for name, item in wanted.items() if item is None)
     about = (
         "Any two changes are a little alike. Here is what everything that is not the claim scores on the "
         "same measures, and how far each number is above rounding."
     )
-    return Section("controls", "Controls, ceilings, noise", tuple(items), about)
+    return Section("controls", "Controls, ceilings, noise", tuple(items), about, folded=True, unmeasured=missing)
 
 
-def _everything(data: Data) -> Item:
+def _everything(data: Data) -> Item | None:
     rows: list[list[Entry]] = []
     measured = {row["metric"] for subject in data.subjects for row in subject.rows}
     metrics = [name for name in CHANGES if name in measured]
@@ -61,7 +67,7 @@ def _everything(data: Data) -> Item:
                 if any(found):
                     rows.append([subject.name, task, learner, *(Number.of(row) for row in found)])
     if not rows:
-        return Note("No control was measured.", "missing")
+        return None
     title = "Every learner and control against in-context learning, on the trained model"
     return Table.build(["model", "task", "learner or control", *metrics], rows, title=title)
 
@@ -89,7 +95,7 @@ def _to_nulls(data: Data) -> list[Item]:
     return [Table.build(columns, rows, title=title)] if rows else []
 
 
-def _shares(data: Data) -> Item:
+def _shares(data: Data) -> Item | None:
     """Every similarity as a share of what in-context learning scores against itself, drawn or ordered anew."""
     rows: list[list[Entry]] = []
     for subject in data.subjects:
@@ -103,7 +109,7 @@ def _shares(data: Data) -> Item:
                     shares = [Number(value["value"] / top["value"] if top and top["value"] else None) for top in tops]
                     rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
     if not rows:
-        return Note("No ceiling was measured: in-context/redraw or in-context/reorder would give one.", "missing")
+        return None
     columns = ["model", "task", "learner", "metric", "value", *(f"share of {top}" for top in CEILINGS)]
     title = "Every similarity as a share of its ceiling: in-context learning against itself"
     return Table.build(columns, rows, title=title)
@@ -118,7 +124,7 @@ def _nulls(subject: Subject, task: str, learner: str, metric: str) -> list[str]:
     ]
 
 
-def _histograms(data: Data) -> Item:
+def _histograms(data: Data) -> Item | None:
     """Predicted labels: a learner that always says the same is no learner."""
     panels: list[Panel] = []
     rows: list[list[Entry]] = []
@@ -155,7 +161,7 @@ def _histograms(data: Data) -> Item:
                 title = f"{task} · {subject.name}" if data.side_by_side else task
                 panels.append(Panel(traces, layout, title, 230, task=task))
     if not panels:
-        return Note("Histograms of predicted labels were not measured.", "missing")
+        return None
     return Chart(
         "predicted",
         "What is predicted",
@@ -175,7 +181,7 @@ _NOISE = {
 }
 
 
-def _noise(data: Data) -> Item:
+def _noise(data: Data) -> Item | None:
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         lines = data.lines(subject)
@@ -189,7 +195,7 @@ def _noise(data: Data) -> Item:
                 weakest = min((v for v in line.values if v == v), default=None)
                 rows.append([subject.name, task, learner, what, Number(weakest, digits=1), said])
     if not rows:
-        return Note("Signal to noise was not measured.", "missing")
+        return None
     columns = [
         "model",
         "task",

@@ -6,7 +6,7 @@ import math
 
 import pyarrow.compute as pc
 
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, short, slug
+from dualscope.report.charts.chart import Chart, Item, Panel, Section, Tabs, short, slug
 from dualscope.report.charts.heat_map import coloured
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
@@ -33,10 +33,9 @@ def section(data: Data) -> Section | None:
         made.append((task, _chart(data, task, own)))
     if made:
         items.append(Tabs("gradient-tabs", "Gradient norms of", tuple(made)))
-    else:
-        items.append(Note("No gradient norms were logged: no gradient learner was run.", "missing"))
     about = "How hard each demonstration pulls at each layer's keys and values, step by step."
-    return Section("gradients", "Gradient norms", tuple(items), about)
+    missing = "" if made else "gradient norms: no gradient learner was run"
+    return Section("gradients", "Gradient norms", tuple(items), about, folded=True, unmeasured=missing)
 
 
 def _chosen(subject: Subject, task: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dualscope.report.charts.by_layer import Reach, combine, mean
-from dualscope.report.charts.chart import Chart, Panel, Section, Tabs, short
+from dualscope.report.charts.chart import Chart, Panel, Section, Tabs, short, slug
 from dualscope.report.charts.heat_map import heat_map
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
@@ -27,46 +27,69 @@ METRICS = {
         "carries the task need not be one of them.",
     ),
 }
+ALIKE = (
+    "Changes as under the learner",
+    "The cosine between the changes of a head's attention scores in context and under the learner, mean over queries "
+    "and seeds: blue heads change alike, orange ones the opposite way.",
+    "If in-context learning were this learner, the heads that carry the task would be blue here.",
+)
+SIGNED = ("indirect_effect", "sim_am_delta")  # 0 is the middle of their colours
 Heads = dict[tuple[int, int], Reach]
 """By layer and head: the mean over seeds and its interval."""
 
 
 def section(data: Data) -> Section | None:
-    made = [(words[0], chart) for name, words in METRICS.items() if (chart := _chart(data, name)) is not None]
+    made = [(words[0], chart) for name, words in METRICS.items() if (chart := _chart(data, name, words)) is not None]
+    learners = dict.fromkeys(name for subject in data.subjects for name in subject.gradient_learners)
+    for learner in learners:
+        words = (f"Changes as under {learner}", *ALIKE[1:])
+        if (chart := _chart(data, "sim_am_delta", words, learner)) is not None:
+            made.append((words[0], chart))
     if not made:
         return None
-    about = "What single heads do in in-context learning: no learner is compared."
+    about = "What single heads do in in-context learning, and whether they change as under a learner."
     return Section("heads", "Single heads", (Tabs("heads-tabs", "A head", tuple(made)),), about)
 
 
-def _chart(data: Data, metric: str) -> Chart | None:
+def _chart(data: Data, metric: str, words: tuple[str, str, str], learner: str | None = None) -> Chart | None:
     panels: list[Panel] = []
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         for task in subject.tasks:
             for variant in subject.variants:
-                found = heads_of(subject, task, variant, metric)
+                found = heads_of(subject, task, variant, metric, learner)
                 if found and variant == subject.variants[0]:  # the others are in the table
                     title = f"{task} · {subject.name}" if data.side_by_side else task
-                    panels.append(_panel(found, title, task))
+                    panels.append(_panel(found, title, task, metric in SIGNED))
                 rows += [
                     [subject.name, task, variant, str(layer), str(head), Number(*reach)]
                     for (layer, head), reach in sorted(found.items(), key=lambda item: -item[1][0])
                 ]
     if not panels:
         return None
-    title, shows, reads = METRICS[metric]
+    title, shows, reads = words
     columns = ["model", "task", "variant", "layer", "head", metric]
-    return Chart(f"heads-{metric}", title, shows, reads, tuple(panels), Table.build(columns, rows), (metric,))
+    return Chart(
+        "-".join(filter(None, ("heads", metric, learner and slug(learner)))),
+        title,
+        shows,
+        reads,
+        tuple(panels),
+        Table.build(columns, rows),
+        (metric,),
+    )
 
 
-def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
-    """Of in-context learning in the setting that charts show; several cells of a seed are one seed."""
+def heads_of(subject: Subject, task: str, variant: str, metric: str, learner: str | None = None) -> Heads:
+    """Of in-context learning, or a learner beside it, in the setting that charts show; several cells of a seed are one
+    seed.
+    """
     from dualscope.metrics import bounds_of
 
     found: dict[tuple[int, int], dict[int, list[Reach]]] = {}
     for name, cell in subject.cells.items():
-        if (cell.role, cell.episode.task, cell.episode.model.variant) == ("reference", task, variant):
+        own = cell.role == "reference" if learner is None else cell.learning.label == learner
+        if own and (cell.episode.task, cell.episode.model.variant) == (task, variant):
             for row in subject.source.heads(name, metric):
                 reach = [math.nan if end is None else end for end in (row["value"], row["low"], row["high"])]
                 layer, head = row["layer"], row["head"]
@@ -78,7 +101,7 @@ def heads_of(subject: Subject, task: str, variant: str, metric: str) -> Heads:
     return {head: combine([mean(cells) for cells in seeds.values()], bounds) for head, seeds in found.items()}
 
 
-def _panel(found: Heads, title: str, task: str) -> Panel:
+def _panel(found: Heads, title: str, task: str, signed: bool) -> Panel:
     layers, heads = (range(1 + max(place)) for place in zip(*found, strict=True))
     grid = [[short(found[layer, head][0]) for head in heads] for layer in layers]
-    return heat_map(grid, list(map(str, layers)), list(map(str, heads)), "layer", "head", title, task)
+    return heat_map(grid, list(map(str, layers)), list(map(str, heads)), "layer", "head", title, task, signed)

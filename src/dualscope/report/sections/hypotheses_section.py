@@ -8,12 +8,14 @@ from dualscope.core.words import Control
 from dualscope.findings.ranking import NULLS, Ranking, Standing, rankings
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts import choice_curves as choices
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.chart import Chart, Item, Listing, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.curves import on_one_scale
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 
 MARKS: dict[Control, str] = {"random-labels": "x", "other-task": "cross", "random-update": "triangle-up"}
+GLYPHS = {"x": "✕", "cross": "✚", "triangle-up": "▲"}
 LEAST = -0.5  # shares below are drawn at the edge; the table has them as they are
 
 
@@ -21,20 +23,19 @@ def section(data: Data) -> Section | None:
     found = [(subject, rankings(subject.rows)) for subject in data.subjects]
     if not any(len(ranking.hypotheses) + len(ranking.empty) > 1 for _, ranked in found for ranking in ranked):
         return None
-    words = [
-        Note(" ".join([f"{subject.name}." if data.side_by_side else "", *ranking.words()]).strip())
+    words = tuple(
+        (subject.name if data.side_by_side else "", " ".join(ranking.words()))
         for subject, ranked in found
         for ranking in ranked
         if ranking.task != ALL_TASKS and (ranking.hypotheses or ranking.empty)
-    ]
-    items: list[Item] = [*words, _ranked(data, found), *_nulls(data), _everything(found)]
+    )
+    said = Listing("Every task in a few sentences", words, prose=True)
+    items: list[Item] = [_ranked(data, found), said, *_nulls(data), _everything(found)]
     shots = _by_shots(data)
     items += [*([shots] if shots is not None else []), *choices.items(data)]
     about = (
-        "The share of what the context does to the label probabilities that each hypothesis does too, beyond what a "
-        "temperature and class biases do: 1 is all of it, 0 is what zero-shot has, below 0 is further from in-context "
-        "learning than doing nothing. Of a run it is a ratio of sums over the seeds, and every seed's value stands "
-        "beside it."
+        "The share of what the context does to the label probabilities that each hypothesis does too, beyond a "
+        "temperature and class biases: 1 is all of it, 0 none, below 0 is worse than doing nothing."
     )
     return Section("hypotheses", "What explains it best?", tuple(items), about)
 
@@ -65,12 +66,9 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
     return Chart(
         "explained",
         "Explained share, best first",
-        "A bar for each hypothesis with its interval over seeds, and a dot for each seed; the marks on it are the same "
-        "learner under its own controls; the diamonds are ceilings: fitted on in-context learning itself, or "
-        "in-context learning from other demonstrations.",
-        "A bar counts for what it has above its own marks. What is missing up to 1 is explained by nobody here; a "
-        "ceiling below 1 says how much another draw, or the best change of that kind, would miss too. Shares below "
-        f"{LEAST} are drawn at that edge; the numbers behind it have them as they are.",
+        f"A bar a hypothesis with its interval; ○ every seed; the same learner under its controls: {_controls_key()}. "
+        f"◆ is a ceiling. Shares below {LEAST} are drawn at that edge.",
+        "A bar counts for what it has above its own controls. A ceiling below 1 says what another draw would miss too.",
         tuple(panels),
         Table.build(
             [
@@ -80,8 +78,12 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
             rows,
         ),
         ("explained", "explained_mismatched"),
-        wide=True,
+        named=True,
     )
+
+
+def _controls_key() -> str:
+    return ", ".join(f"{GLYPHS[mark]} {control}" for control, mark in MARKS.items())
 
 
 def _nulls(data: Data) -> list[Table]:
@@ -98,7 +100,7 @@ def _nulls(data: Data) -> list[Table]:
     ]
     columns = ["model", "task", "answers", "explained", "explained_raw (calibration counts)"]
     title = "Answers that know nothing of what the demonstrations say"
-    return [Table.build(columns, rows, title=title)] if rows else []
+    return [Table.build(columns, rows, title=title, folded=True)] if rows else []
 
 
 def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
@@ -119,13 +121,13 @@ def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
             "x": values,
             "y": [plain(one.label) for one in bars],
             "marker": {"color": "@blue"},
-            "error_x": {**whiskers(values, *_ends(bars)), "color": "@axis"},
+            "error_x": {**whiskers(values, *_ends(bars)), "color": "@ink"},
             "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
         }
     ]
     dots = [(reach(value), plain(one.label)) for one in bars if len(one.each) > 1 for value in one.each]
     if dots:
-        traces.append(_marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@axis", 6))
+        traces.append(_marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@ink", 6))
     tops = ranking.ceilings
     if tops:
         tall = [reach(one.explained["value"]) for one in tops]
@@ -189,7 +191,7 @@ def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
         "explained, next token", "top 10 shared", "sim_aou",
     ]  # fmt: skip
     title = "Predictions and attention outputs side by side (sim_aou of what acts at one layer: of the layers above)"
-    return Table.build(columns, rows, title=title)
+    return Table.build(columns, rows, title=title, folded=True)
 
 
 def _by_shots(data: Data) -> Chart | None:
@@ -202,7 +204,7 @@ def _by_shots(data: Data) -> Chart | None:
             row
             for row in subject.all_rows
             if (row["metric"], row["reference"], row["variant"]) == ("explained", "in-context", "trained")
-            and row["role"] == "hypothesis"
+            and (row["role"] == "hypothesis" or row["control"] in NULLS)
             and row["task"] != ALL_TASKS
             and subject.in_setting({**row, "shots": shown})  # all but the shots as in the other charts
         ]
@@ -222,22 +224,26 @@ def _by_shots(data: Data) -> Chart | None:
                         "name": plain(label),
                         "x": [row["shots"] for row in mine],
                         "y": y,
-                        "line": {"color": subject.colour(label)},
+                        "line": {"color": subject.colour(label), "dash": "dot" if mine[0]["control"] else "solid"},
                         "marker": {"color": subject.colour(label)},
-                        "error_y": whiskers(y, [r["low"] for r in mine], [r["high"] for r in mine]),
+                        "error_y": {
+                            **whiskers(y, [r["low"] for r in mine], [r["high"] for r in mine]),
+                            "color": subject.colour(label),
+                        },
                     }
                 )
                 rows += [[subject.name, task, label, str(row["shots"]), Number.of(row)] for row in mine]
             if traces:
                 title = f"{task} · {subject.name}" if data.side_by_side else task
                 layout = {"xaxis": {"title": {"text": "shots"}}, "yaxis": {"title": {"text": "explained"}}}
-                panels.append(Panel(traces, layout, title, 300, task=task))
+                panels.append(Panel(traces, layout, title, 300, task=task, named_at_ends=True))
     if not panels:
         return None
+    panels = on_one_scale(panels)
     return Chart(
         "explained-by-shots",
         "Explained share by number of demonstrations",
-        "The explained share of each hypothesis against the number of demonstrations.",
+        "The explained share of each hypothesis against the number of demonstrations; dotted: under its controls.",
         "A mechanism explains as much with many demonstrations as with few.",
         tuple(panels),
         Table.build(["model", "task", "hypothesis", "shots", "explained"], rows),

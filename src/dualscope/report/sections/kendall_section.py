@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualscope.report.charts.chart import Chart, Item, Note, Section
+from dualscope.report.charts.chart import Chart, Item, Section
 from dualscope.report.charts.dots import Series, panels_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.published import publications
@@ -33,15 +33,9 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     if any(groups):
         items.append(_chart(data, groups))
-    else:
-        items.append(
-            Note(
-                "Kendall's tau was not measured: it is on request (`metrics: [default, kendall]` in a study).",
-                "missing",
-            )
-        )
     about = "ICL attends to demonstration tokens; the dual of a gradient step does too. Do they rank them alike?"
-    return Section("kendall", "Attention to demonstrations", tuple(items), about)
+    missing = "" if items else "Kendall's tau (`metrics: [default, kendall]` in a study)"
+    return Section("kendall", "Attention to demonstrations", tuple(items), about, folded=True, unmeasured=missing)
 
 
 def _series(subject: Subject) -> list[Series]:

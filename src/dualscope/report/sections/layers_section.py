@@ -10,7 +10,7 @@ from dualscope.findings.answer import PRIMARY
 from dualscope.findings.titles import described, learner_title, metric_title
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.by_layer import Key, Line
-from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
+from dualscope.report.charts.chart import Chart, Item, Section, Tabs
 from dualscope.report.charts.curves import band, curve, curves, line_panel, line_rows, line_span, pick
 from dualscope.report.charts.palette import OTHERS
 from dualscope.report.data import Data
@@ -32,19 +32,16 @@ def section(data: Data) -> Section | None:
         return None
     made = [(name, chart) for name in METRICS if (chart := _chart(data, name)) is not None]
     items: list[Item] = [Tabs("layer-tabs", "Likeness by layer of", tuple(made))] if made else []
-    if not made:
-        items.append(Note("No similarity per layer is in these runs.", "missing"))
-    if not any("untrained" in subject.variants for subject in data.subjects):
-        items.append(Note("The untrained baseline is missing: no untrained variant was run.", "missing"))
     about = "The claim is about layers: each layer's attention should do what a step of gradient descent does."
-    return Section("layers", "Likeness by layer", tuple(items), about)
+    missing = "" if made else "likeness by layer"
+    return Section("layers", "Likeness by layer", tuple(items), about, unmeasured=missing)
 
 
 def _chart(data: Data, metric: str) -> Chart | None:
     from dualscope.report.published import layer_traces
 
     made = []
-    clear: list[str] = []
+    clear: list[tuple[str, tuple[str, str]]] = []
     for subject in data.subjects:
         lines = data.lines(subject)
         for task in subject.tasks:
@@ -78,12 +75,10 @@ def _chart(data: Data, metric: str) -> Chart | None:
     return Chart(
         f"layers-{metric}",
         f"{metric_title(metric)} by layer",
-        f"The cosine between {METRICS[metric]}: in-context learning against each gradient learner, mean over queries "
-        "and seeds. Bars: 95 %, from the spread over seeds and each seed's interval over queries. Dotted: the same on "
-        "untrained weights. Grey and olive: what explains in-context learning with nothing to learn from. The band is "
-        "in-context learning against itself with other demonstrations.",
-        "1 is the same direction, 0 is none in common. A layer counts for the claim only where a learner's line is "
-        "clear of every other line of the panel but another learner's. " + " ".join(clear),
+        f"The cosine between {METRICS[metric]}, with 95 % intervals; dotted on untrained weights; grey and olive: "
+        "nothing to learn from. The band is in-context learning against itself with other demonstrations.",
+        "A layer counts for the claim only where a learner's line is clear of every other line but another learner's. "
+        + _clear_words(clear),
         panels,
         Table.build(["model", "task", "learner", "variant", "layer", metric], rows),
         (metric,),
@@ -128,8 +123,8 @@ def _nulls(subject: Subject) -> list[str]:
 
 def _clear(
     data: Data, subject: Subject, lines: Mapping[Key, Line], task: str, controls: Sequence[Line]
-) -> Iterator[str]:
-    """For each learner: the layers where its interval is above every control's line; and the verdict beside it."""
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each learner on this task; the layers where its interval is above every control's line, and the verdict."""
     answers = {(a["task"], a["learner"]): a for v in subject.verdicts()[:1] for a in v["answers"]}
     for learner in subject.gradient_learners:
         own = pick(lines, task, "trained", learner, PRIMARY, (IN_CONTEXT.label,))
@@ -144,5 +139,15 @@ def _clear(
             if low > max((o[layer] for o in others if o.get(layer, math.nan) == o.get(layer)), default=0.0)
         ]
         where = f"in layer{'s' * (len(free) > 1)} {', '.join(free)}" if free else "in no layer"
-        who = f"{subject.name}, {task}" if data.side_by_side else task
-        yield f"{who}: `{learner}` is clear of them {where}; over all layers it is {answer['answer']}."
+        who = f"`{learner}` on {task}" + (f" ({subject.name})" if data.side_by_side else "")
+        yield who, (where, answer["answer"])
+
+
+def _clear_words(found: Sequence[tuple[str, tuple[str, str]]]) -> str:
+    """Learners of the same layers and verdict in one sentence."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for who, said in found:
+        alike.setdefault(said, []).append(who)
+    return " ".join(
+        f"Clear {where}, and over all layers {answer}: {', '.join(names)}." for (where, answer), names in alike.items()
+    )

@@ -44,8 +44,6 @@ def section(data: Data) -> Section | None:
         return None
     made = [(name, chart) for name in METRICS if (chart := _chart(data, name)) is not None]
     items: list[Item] = [Tabs("prediction-tabs", "Agreement of predictions", tuple(made))] if made else []
-    if not made:
-        items.append(Note("No learner's predictions were compared with in-context learning's.", "missing"))
     measured = {row["metric"] for subject in data.subjects for row in subject.rows}
     empty = [name for name in METRICS if name in measured and name not in dict(made)]
     if empty:
@@ -54,7 +52,7 @@ def section(data: Data) -> Section | None:
     if partition is not None:
         items.append(partition)
     about = "If ICL were gradient descent, both would change the same predictions, and to the same labels."
-    return Section("prediction", "Agreement of predictions", tuple(items), about)
+    return Section("prediction", "Agreement of predictions", tuple(items), about, folded=True)
 
 
 def _series(subject: Subject, metric: str) -> list[Series]:

@@ -29,7 +29,7 @@ def section(data: Data) -> Section | None:
             items.append(_text(f"{head}the experiment", yaml.safe_dump(source.regression_settings)))
         items += _demonstrations(source, head)
     about = "Everything that is needed to repeat these numbers is in the run folders; this is what they say."
-    return Section("provenance", "Provenance", tuple(items), about)
+    return Section("provenance", "Provenance", tuple(items), about, folded=True)
 
 
 def _versions(data: Data) -> Table:

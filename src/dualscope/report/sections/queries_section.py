@@ -41,15 +41,14 @@ def section(data: Data) -> Section | None:
             told += len(found["gold"])
             sets.append(found)
     if not sets:
-        why = "No query's prediction is in these runs."
-        return Section("queries", "Query by query", (Note(why, "missing"),))
+        return Section("queries", "Query by query", (), unmeasured="the predictions of single queries")
     items: list[Item] = [Browser(tuple(sets), tuple(texts))]
     if not any(any(one) for one in texts):
         items.append(Note("The run kept no texts (`--no-texts`, or an earlier version): queries show their ids."))
     if left:
         items.append(Note(f"{left} further seeds are in the run, not on this page: it holds {MOST:,} queries."))
     about = "What was asked, the right label, and each learner's answer with its probabilities, on the trained model."
-    return Section("queries", "Query by query", tuple(items), about)
+    return Section("queries", "Query by query", tuple(items), about, folded=True)
 
 
 def _episodes(subject: Subject) -> dict[tuple[str, int], dict[str, str]]:

@@ -41,17 +41,16 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     for source, verdict in found:
         name = _name(source, verdict, data)
-        steps = dict.fromkeys(step for answer in verdict["answers"] if (step := next_step_of(answer)))
-        items += [Note(f"{name}: {step}." if several else f"Next: {step}.", "missing") for step in steps]
-        items.append(_scale(verdict, name if several else ""))
+        if steps := dict.fromkeys(step for answer in verdict["answers"] if (step := next_step_of(answer))):
+            items.append(Note(f"{name if several else 'Next'}: {'; '.join(steps)}.", "missing"))
+        items.append(_scale(source, verdict, name if several else ""))
         items.append(_table(verdict, name if several else ""))
         items += filter(None, (_shares(source, verdict, name if several else ""), _confusion(verdict)))
         items += _geometry(source, verdict, name if several else "")
     items += [item for source in data.sources for item in _influence(source)]
     about = (
-        "What the demonstrations say is changed, and nothing else: their labels are permuted in twelve ways. What a "
-        "context does whatever its labels say is the same in every draw and cancels. 0 is chance; the diamond is what "
-        "we would see if in-context learning were that learner, planted in the model."
+        "The demonstrations' labels are permuted, and nothing else changes. What a context does whatever its labels "
+        "say is the same in every draw, and cancels."
     )
     return Section("response", "Do they learn the same?", tuple(items), about)
 
@@ -72,17 +71,20 @@ def _name(source: ReportedRun, verdict: Document, data: Data) -> str:
     return f"{run}{setting.model.name}{variant}, {setting.in_words}"
 
 
-def _tasks(verdict: Document) -> list[str]:
-    return list(dict.fromkeys(answer["task"] for answer in verdict["answers"]))
+def _tasks(source: ReportedRun, verdict: Document) -> list[str]:
+    """In the order of the study, as in every other section."""
+    judged = {answer["task"] for answer in verdict["answers"]}
+    order = dict.fromkeys(cell.episode.task for cell in source.response_cells.values())
+    return [task for task in order if task in judged]
 
 
 def _title(answer: Document) -> str:
     return learner_title(LearnerSpec.from_facts(answer["learning"]))
 
 
-def _scale(verdict: Document, name: str) -> Chart:
+def _scale(source: ReportedRun, verdict: Document, name: str) -> Chart:
     panels, rows = [], list[list[Entry]]()
-    for task in _tasks(verdict):
+    for task in _tasks(source, verdict):
         for where, words in (("answers", "what the model answers"), ("inside", "inside the model")):
             own = [a for a in verdict["answers"] if (a["task"], a["where"]) == (task, where)]
             if own:
@@ -92,15 +94,14 @@ def _scale(verdict: Document, name: str) -> Chart:
     return Chart(
         f"response-scale{'-' + name if name else ''}",
         "When the labels change, who moves alike?" + (f" ({name})" if name else ""),
-        "Each learner's response beside in-context learning's: the dot with its interval over seeds, every seed as a "
-        "thin line, and a diamond where it would lie if in-context learning were that learner. The grey band is what "
-        "draws that are paired at random give.",
-        "A dot at its diamond is alike; one in the band is chance. Learners may lie beyond ICL in another order, which "
-        "shows how reproducible in-context learning's own response is.",
+        "● is the learner's response as a correlation with in-context learning's, with its interval over seeds; "
+        "❘ every seed; ◇ where ● would lie if in-context learning were that learner; grey is chance.",
+        "A dot at its diamond is alike; one in the grey is chance. ■ says how well in-context learning agrees with "
+        "itself when its demonstrations change places.",
         tuple(panels),
         Table.build(columns, rows),
         ("response_answers", "response_aou"),
-        wide=True,
+        named=True,
     )
 
 
@@ -142,7 +143,7 @@ def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
         "fillcolor": "@grey", "opacity": 0.16, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
     layout = {
-        "xaxis": {"title": {"text": "response, as a correlation with in-context learning's"}, "range": [-0.35, 1.05]},
+        "xaxis": {"title": {"text": "response"}, "range": [-0.35, 1.05]},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [AGAIN, *reversed(names)]},
         "showlegend": False,
         "shapes": [band],
@@ -182,7 +183,7 @@ def _table(verdict: Document, name: str) -> Table:
     ]
     columns = ["task", "learner", "part", "answer", "response", "if it were", "p (Holm)", "why"]
     title = "Every answer" + (f" ({name})" if name else "")
-    return Table.build(columns, rows, title=title, folded=len(rows) > 12)
+    return Table.build(columns, rows, title=title, folded=len(rows) > 8)
 
 
 def _confusion(verdict: Document) -> Table | None:
@@ -218,7 +219,7 @@ def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Ite
 def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
     """How much of what a context does to each layer depends on the labels."""
     panels, rows = [], list[list[Entry]]()
-    for task in _tasks(verdict):
+    for task in _tasks(source, verdict):
         by_layer: dict[int, list[float]] = {}
         for one, cell in _cells(source, verdict):
             if cell.episode.task == task and cell.learning == IN_CONTEXT:
@@ -238,12 +239,13 @@ def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
     return Chart(
         f"response-shares{'-' + name if name else ''}",
         "How much of it is learning?",
-        "Of what the context does to each layer's attention output, the part that depends on which label stands where "
-        "(above), and the part that any labels would do: the task is recognised (below).",
-        "A layer that is all below the line recognises; likeness there says nothing about learning.",
+        "Of what the context does to each layer's attention output: green depends on which label stands where; grey "
+        "any labels would do.",
+        "A layer that is all grey recognises the task; likeness there says nothing about learning.",
         tuple(panels),
         Table.build(["task", "layer", "learned_share_aou"], rows, folded=True),
         ("learned_share", "learned_share_aou"),
+        named=True,
     )
 
 
@@ -259,17 +261,14 @@ def _area(layers: Sequence[int], learned: Sequence[float], task: str) -> Panel:
 
     n = len(layers)
     traces = [band("recognised", "@grey", [0.0] * n, line), band("learned", "@green", line, [1.0] * n)]
-    layout = {
-        "xaxis": {"title": {"text": "layer"}},
-        "yaxis": {"title": {"text": "share of what the context does"}, "range": [0, 1]},
-    }
-    return Panel(traces, layout, task, 260, task=task)
+    layout = {"xaxis": {"title": {"text": "layer"}}, "yaxis": {"title": {"text": "share"}, "range": [0, 1]}}
+    return Panel(traces, layout, task, 220, task=task)
 
 
 def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
     """Layers of ICL by layers of a learner: how alike they arrange the draws, whatever the directions."""
     panels, rows = [], list[list[Entry]]()
-    for task in _tasks(verdict):
+    for task in _tasks(source, verdict):
         grams: dict[LearnerSpec, dict[int, tuple[np.ndarray, Any]]] = {}
         for one, cell in _cells(source, verdict):
             if cell.episode.task == task and cell.learning.control is None:
@@ -290,7 +289,9 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
             values = [[short(float(value)) for value in line] for line in matrix]
             down, across = (list(map(str, range(side))) for side in matrix.shape)
             title = f"{task}: {learner_title(learning)}"
-            panels.append(heat_map(values, down, across, "layer of ICL", f"layer of {learning.label}", title, task))
+            panels.append(
+                heat_map(values, down, across, "layer of ICL", f"layer of {learning.label}", title, task, True)
+            )
             rows += [
                 [task, learning.label, str(i), str(j), Number(float(matrix[i, j]))]
                 for i in range(matrix.shape[0])
@@ -311,6 +312,7 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
             tuple(panels),
             Table.build(["task", "learner", "layer of ICL", "layer", "geometry"], rows, folded=True),
             ("response_geometry",),
+            folded=True,
         )
     ]
 
@@ -329,7 +331,7 @@ def _influence(source: ReportedRun) -> list[Chart]:
         columns = [str(i + 1) for i in range(values.shape[1])]
         grid = [[short(float(value)) for value in line] for line in values]
         title = f"{task}: {label}, seed {cells[name].episode.seed}"
-        panels.append(heat_map(grid, queries, columns, "query", "demonstration", title, task))
+        panels.append(heat_map(grid, queries, columns, "query", "demonstration", title, task, True))
         rows += [
             [model, task, label, query, column, Number(float(value))]
             for query, line in zip(queries, values, strict=True)

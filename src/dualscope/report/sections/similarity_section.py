@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualscope.findings.titles import metric_title
-from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs
+from dualscope.report.charts.chart import Chart, Item, Section, Tabs
 from dualscope.report.charts.dots import Series, panels_of, published_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
@@ -27,15 +27,9 @@ def section(data: Data) -> Section | None:
     marks = {id(subject): Marks(subject) for subject in data.subjects}
     made = [(name, chart) for name in METRICS if (chart := _chart(data, name, marks)) is not None]
     items: list[Item] = [Tabs("similarity-tabs", "Likeness of", tuple(made))] if made else []
-    if not made:
-        items.append(Note("No gradient learner was compared with in-context learning.", "missing"))
-    for subject in data.subjects:
-        if "untrained" not in subject.variants:
-            items.append(
-                Note(f"{subject.name}: the untrained baseline is missing; no untrained variant was run.", "missing")
-            )
     about = "One number for each task and learner: the mean over layers and queries, with the baselines beside it."
-    return Section("similarity", "Likeness of the changes", tuple(items), about)
+    missing = "" if made else "likeness: no gradient learner was run"
+    return Section("similarity", "Likeness of the changes", tuple(items), about, folded=True, unmeasured=missing)
 
 
 def _series(subject: Subject, metric: str) -> list[Series]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pyarrow.compute as pc
 
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short, whiskers, with_interval
+from dualscope.report.charts.chart import Chart, Item, Panel, Section, Tabs, plain, short, whiskers, with_interval
+from dualscope.report.charts.curves import on_one_scale
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
 from dualscope.report.subject import LabelledRow, Subject
@@ -91,16 +92,15 @@ def section(data: Data) -> Section | None:
         absent.append("order of the demonstrations")
     else:
         items.append(order)
-    if absent:
-        items.append(Note(f"Not varied in these runs: {', '.join(absent)}.", "text"))
     about = "The same numbers along what the study varies, everything else as in the other charts."
-    return Section("axes", "What it depends on", tuple(items), about)
+    missing = f"what likeness does along what was not varied: {', '.join(absent)}" if absent else ""
+    return Section("axes", "What it depends on", tuple(items), about, unmeasured=missing)
 
 
 def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], list[tuple[Any, LabelledRow]]]:
     """By task and learner, along the axis; empty where the axis has one point."""
     found: dict[tuple[str, str], dict[Any, LabelledRow]] = {}
-    shown = [*subject.gradient_learners, *(["in-context"] if metric == "accuracy" else [])]
+    shown = [*_with_controls(subject), *(["in-context"] if metric == "accuracy" else [])]
     for row in subject.all_rows:
         if row["metric"] != metric or row["variant"] != "trained" or row["task"] == ALL_TASKS:
             continue
@@ -119,6 +119,17 @@ def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], 
     }
 
 
+def _with_controls(subject: Subject) -> list[str]:
+    """Learners under test, each under its controls, and what teaches nothing."""
+    tested = {subject.learnings[name].name for name in subject.gradient_learners}
+    return [
+        name
+        for name, learning in subject.learnings.items()
+        if name in subject.gradient_learners
+        or (subject.role(name) == "null" and (learning.name in tested or not learning.control))
+    ]
+
+
 def _chart(data: Data, axis: Axis, metric: str) -> Chart | None:
     panels: list[Panel] = []
     rows: list[list[Entry]] = []
@@ -135,9 +146,9 @@ def _chart(data: Data, axis: Axis, metric: str) -> Chart | None:
     return Chart(
         f"axis-{axis.name}-{metric}",
         f"{metric} against {axis.title}",
-        f"{metric} on the trained model, by task, with 95 % intervals over seeds and queries.",
+        f"{metric} on the trained model, by task, with 95 % intervals over seeds and queries; dotted: its controls.",
         axis.reads,
-        tuple(panels),
+        tuple(on_one_scale(panels)),
         Table.build(["model", "task", "learner", axis.title, metric], rows),
         (metric,),
     )
@@ -152,6 +163,7 @@ def _panel(
 ) -> Panel:
     data = []
     for learner, found in points.items():
+        shade, is_control = palette.colour(learner), found[0][1]["role"] == "null"
         values = [short(row["value"]) for _, row in found]
         bars = whiskers(values, [row["low"] for _, row in found], [row["high"] for _, row in found])
         data.append(
@@ -161,9 +173,9 @@ def _panel(
                 "name": plain(learner),
                 "x": [place for place, _ in found],
                 "y": values,
-                "error_y": {**bars, "color": palette.colour(learner), "thickness": 1},
-                "line": {"color": palette.colour(learner), "width": 2},
-                "marker": {"color": palette.colour(learner), "symbol": palette.mark(learner), "size": 6},
+                "error_y": {**bars, "color": shade, "thickness": 1},
+                "line": {"color": shade, **({"dash": "dot", "width": 1.3} if is_control else {"width": 2})},
+                "marker": {"color": shade, "symbol": palette.mark(learner), "size": 4 if is_control else 6},
                 "customdata": with_interval(
                     values, [row["low"] for _, row in found], [row["high"] for _, row in found]
                 ),
@@ -174,11 +186,8 @@ def _panel(
     if axis.name == "shots":
         ticks = sorted({place for found in points.values() for place, _ in found})
         kind = {"type": "log", "tickvals": ticks, "ticktext": [str(t) for t in ticks]}
-    layout = {
-        "xaxis": {"title": {"text": axis.title}, "zeroline": False, **kind},
-        "yaxis": {"zeroline": True, "rangemode": "tozero"},
-    }
-    return Panel(data, layout, title, 290, task=task)
+    layout = {"xaxis": {"title": {"text": axis.title}, "zeroline": False, **kind}, "yaxis": {"zeroline": True}}
+    return Panel(data, layout, title, 290, task=task, named_at_ends=True)
 
 
 def _orders(data: Data) -> Chart | None:

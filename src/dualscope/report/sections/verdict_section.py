@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dualscope.core.spec import PLAIN, EpisodeSpec, LearnerSpec
@@ -11,7 +12,6 @@ from dualscope.findings.titles import learner_title
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, Panel, Section
 from dualscope.report.charts.dots import Series, dots, span_of
-from dualscope.report.charts.palette import OTHERS
 from dualscope.report.data import Data
 from dualscope.report.reported_run import Document
 from dualscope.report.subject import Subject
@@ -21,14 +21,10 @@ KINDS = {"above the controls": "yes", "not above": "no", "inconclusive": "unclea
 DENIED = ("not above", "not testable")
 WORDS = {word: "not above the controls" if word == "not above" else word for word in KINDS}
 EMBEDDED = (
-    "The embedded model was trained to learn in context, on synthetic tasks of the kind that it is measured "
-    "on. Its verdict shows what this tool does; it says nothing about large language models."
+    "The embedded model was trained on synthetic tasks of the kind that it is measured on. This verdict shows what the "
+    "tool does, and says nothing about large language models."
 )
-STRONG = (
-    "This verdict is about the strong claim: layer by layer, the context changes attention as gradient "
-    "descent would. The shallow claim, that both learn the same function or that some transformer can be "
-    "built to descend, is another matter and is kept apart: {where}."
-)
+STRONG = "This is the strong claim: layer by layer, attention changes as under descent. The shallow claim: {where}."
 
 
 def section(data: Data) -> Section | None:
@@ -46,8 +42,8 @@ def section(data: Data) -> Section | None:
     chart = _chart(data)
     items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
     about = (
-        "The papers' measure: does a learner change the attention outputs as the whole context does? Each learner "
-        "under test against every control that decides, on the trained model. Hardly any of that change is learning."
+        "The papers' measure: does a learner change the attention outputs as the whole context does? Hardly any of "
+        "that change is learning."
     )
     return Section("verdict", "Likeness of the whole change", tuple(items), about)
 
@@ -64,7 +60,7 @@ def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
         worse = [a["task"] for a in answers if a["learner"] == learner and untrained_beats(a)]
         if worse:
             remarks.append(f"Untrained beats trained for {learner} on {', '.join(worse)}.")
-        remarks += _no_nulls([a for a in answers if a["learner"] == learner])
+    remarks += _no_nulls(answers)
     seeds = min((a["value"]["seeds"] for a in answers), default=0)
     return Judgement(
         subject.name,
@@ -80,17 +76,24 @@ def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
 
 
 def _no_nulls(answers: Sequence[Document]) -> list[str]:
-    """Controls of a learner that teach something, and so do not decide where they do."""
-    found: dict[str, list[str]] = {}
+    """Controls that teach something, and so do not decide where they do: a sentence for each list of tasks."""
+    tasks: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         for comparison in answer["comparisons"]:
             if comparison["teaches"]:
-                found.setdefault(comparison["control"], []).append(answer["task"])
-    return [
-        f"Not a null here: {control} of {answers[0]['learner']} beats zero-shot and chance on {', '.join(tasks)}, and "
-        "does not decide there."
-        for control, tasks in found.items()
-    ]
+                tasks.setdefault((comparison["control"], answer["learner"]), []).append(answer["task"])
+    learners: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for (control, learner), where in tasks.items():
+        learners.setdefault(tuple(where), {}).setdefault(control, []).append(learner)
+    found = []
+    for where, controls in learners.items():
+        who = "; ".join(f"{control} of {', '.join(own)}" for control, own in controls.items())
+        verbs = ("beats", "does") if sum(map(len, controls.values())) == 1 else ("beat", "do")
+        found.append(
+            f"Not a null here: {who} {verbs[0]} zero-shot and chance on {', '.join(where)}, and {verbs[1]} not decide "
+            "there."
+        )
+    return found
 
 
 def is_embedded(subject: Subject) -> bool:
@@ -193,20 +196,19 @@ def _chart(data: Data) -> Chart | None:
     span = span_of([series for _, _, series in made], floor=0.0)
     for subject, learner, series in made:
         title = f"{learner} · {subject.name}" if data.side_by_side else learner
-        panels.append(dots(series, subject.tasks, PRIMARY, title, span))
+        panels.append(dots(series, subject.tasks, PRIMARY, title, span, together=True))
         for one in series:
             rows += [[subject.name, task, learner, one.name, number] for task, number in one.rows.items()]
     return Chart(
         "controls-beside",
         "Likeness beside its controls",
-        f"{PRIMARY} of each gradient learner with in-context learning (filled), and what its controls score: "
-        "the untrained model, a random update of the same size, other queries' updates, contexts that teach "
-        "nothing. The ceiling is ICL against ICL with other demonstrations.",
-        "The claim needs the filled dot clear to the right of every control; how far it is from the ceiling "
-        "is how much of ICL's own consistency it reaches.",
+        f"{PRIMARY} of a learner (●) and of each of its controls (❘, the strongest by its name). ◇ is the ceiling: ICL "
+        "against ICL with other demonstrations.",
+        "The claim needs the dot clear to the right of every control.",
         tuple(panels),
         Table.build(["model", "task", "learner", "what", PRIMARY], rows),
         (PRIMARY, "sim_aou_mismatched", "sim_aou_to_null"),
+        named=True,
     )
 
 
@@ -214,25 +216,38 @@ def _series(subject: Subject, answers: Sequence[Document]) -> list[Series]:
     learner = answers[0]["learner"]
     found = [Series(learner, subject.colour(learner), "circle", {a["task"]: Number.of(a["value"]) for a in answers})]
     names = list(dict.fromkeys(c["control"] for a in answers for c in a["comparisons"] if c["decides"]))
-    for index, name in enumerate(names):
-        rows = {
-            a["task"]: Number.of(c["control_value"]) for a in answers for c in a["comparisons"] if c["control"] == name
+    controls = {
+        name: {
+            a["task"]: Number.of(c["control_value"])
+            for a in answers
+            for c in a["comparisons"]
+            if c["control"] == name and c["decides"]
         }
-        symbol = "circle-open" if name == "untrained" else f"{OTHERS[index % len(OTHERS)]}-open"
-        found.append(Series(name, subject.colour(learner) if name == "untrained" else "@grey", symbol, rows))
+        for name in names
+    }
+    for name, rows in controls.items():
+        strongest = {task: name for task in rows if name == _strongest(controls, task)}
+        found.append(Series(name, "@grey", "line-ns-open", rows, strongest, bars=False))
     ceiling = {t: Number.of(row) for t in subject.tasks if (row := subject.get(t, CEILING.label, PRIMARY))}
     if ceiling:
         found.append(Series("ceiling", "@green", "diamond", ceiling))
     return found
 
 
+def _strongest(controls: Mapping[str, Mapping[str, Number]], task: str) -> str | None:
+    """The control of the highest value on a task."""
+    known = [(rows[task].value, name) for name, rows in controls.items() if task in rows]
+    values = [(value, name) for value, name in known if value is not None and math.isfinite(value)]
+    return max(values)[1] if values else None
+
+
 def _shallow(data: Data) -> Note:
     parts = []
     if any(learning.name == "probe" for subject in data.subjects for learning in subject.learnings.values()):
-        parts.append("the probe's accuracy is in the section on accuracy")
+        parts.append("the probe")
     if any(source.has_regression for source in data.sources):
-        parts.append("in-context regression has its own section")
-    parts.append("`dualscope theory` checks the exact identities, `dualscope regression` the small transformers")
+        parts.append("in-context regression below")
+    parts.append("`dualscope theory`, `dualscope regression`")
     return Note(STRONG.format(where="; ".join(parts)))
 
 

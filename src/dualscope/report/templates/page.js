@@ -35,7 +35,7 @@
     const off = new Set(all('[data-series][aria-pressed="false"]', box.closest("figure")).map(key => escaped(key.dataset.series)));
     drawn.add(box);
     const layout = onPaper ? { ...laidOut(spec), width: paperWidth(box) } : laidOut(spec);
-    Plots.draw(box, spec.data.filter(trace => !off.has(trace.name)).map(filtered), layout);
+    Plots.draw(box, spec.data.filter(trace => !off.has(trace.name)).map(filtered), layout, spec.ends);
   };
   const redraw = () => drawn.forEach(draw);
 
@@ -145,6 +145,17 @@
     const name = file(pressed.dataset.name) + "." + format;
     Object.assign(document.createElement("a"), { href: url, download: name }).click();
   });
+
+  // What is folded opens when it is pointed to.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const inside = target.matches("section") ? target.querySelector("details.folded") : target.closest("details");
+    for (let one = inside; one; one = one.parentElement?.closest("details")) one.open = true;
+    if (inside) target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
 
   // Where the reader is.
   const links = new Map(all(".top nav a").map(link => [link.hash.slice(1), link]));

@@ -33,8 +33,58 @@ const Plots = (() => {
     if (!result.yaxis) result.yaxis = axis({});
     return result;
   };
-  const draw = (box, data, layout) =>
-    Plotly.react(box, coloured(data), styled(layout, box), { displayModeBar: false, responsive: true });
+  // Every line's name at its right end, in its colour; names are moved apart where they would lie on each other.
+  const LETTERS = 22, TALL = 13;
+  const plain = text => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+  const escaped = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const wrapped = name => plain(name).split(" ").reduce((lines, word) => {
+    const last = lines.at(-1);
+    return last && (last + " " + word).length <= LETTERS ? [...lines.slice(0, -1), last + " " + word] : [...lines, word];
+  }, []).map(escaped);
+  const withEnds = (data, layout, box) => {
+    const ends = [];
+    for (const trace of data) {
+      const at = trace.fill || !trace.mode?.includes("lines") ? -1 : trace.y.findLastIndex(value => value !== null);
+      if (at >= 0 && trace.name && !ends.some(one => one.name === trace.name))
+        ends.push({ name: trace.name, lines: wrapped(trace.name), y: trace.y[at], color: trace.line?.color ?? trace.marker?.color });
+    }
+    const log = layout.yaxis?.type === "log", place = value => log ? Math.log10(value) : value;
+    const values = data.flatMap(({ y, error_y: bars }) => y.flatMap((value, i) =>
+      value === null ? [] : [value + (bars?.array[i] ?? 0), value - (bars?.arrayminus[i] ?? 0)])).filter(value => !log || value > 0).map(place);
+    if (!ends.length || !values.length) return layout;
+    const pad = 0.05 * (Math.max(...values) - Math.min(...values) || 1);
+    const range = layout.yaxis?.range ?? [Math.min(...values, log ? Infinity : 0) - pad, Math.max(...values) + pad];
+    const height = Math.max(60, (layout.height ?? box.clientHeight) - 56), pixel = value => (place(value) - range[0]) / (range[1] - range[0]) * height;
+    const width = Math.max(...ends.flatMap(one => one.lines.map(line => plain(line).length))) * 6.2 + 16;
+    // Boxes from the lowest up, each group around the middle of its wishes.
+    const groups = [];
+    for (const one of ends.map(end => ({ ...end, at: pixel(end.y), tall: TALL * end.lines.length })).sort((a, b) => a.at - b.at)) {
+      let own = { all: [one] };
+      const spread = group => {
+        group.tall = group.all.reduce((sum, box) => sum + box.tall, 0);
+        const middle = group.all.reduce((sum, box) => sum + box.at, 0) / group.all.length;
+        group.low = Math.min(Math.max(middle - group.tall / 2, -20), Math.max(-20, height + 8 - group.tall));
+      };
+      spread(own);
+      while (groups.length && groups.at(-1).low + groups.at(-1).tall > own.low) { own = { all: [...groups.pop().all, ...own.all] }; spread(own); }
+      groups.push(own);
+    }
+    const annotations = groups.flatMap(group => {
+      let low = group.low;
+      return group.all.map(one => {
+        const at = low + one.tall / 2;
+        low += one.tall;
+        return { text: one.lines.join("<br>"), font: { size: 11, color: one.color }, showarrow: false, align: "left",
+          xref: "paper", x: 1, xanchor: "left", xshift: 6, yref: "paper", y: 0, yanchor: "middle", yshift: at };
+      });
+    });
+    return { ...layout, yaxis: { ...layout.yaxis, range }, annotations: [...(layout.annotations ?? []), ...annotations],
+      margin: { ...layout.margin, r: Math.min(width, 0.45 * (layout.width ?? box.clientWidth)) } };
+  };
+  // On a phone there is no room beside the lines: the page's legend names them.
+  const draw = (box, data, layout, ends = false) =>
+    Plotly.react(box, coloured(data), styled(ends && (layout.width || innerWidth > 560) ? withEnds(data, layout, box) : layout, box),
+      { displayModeBar: false, responsive: true });
   // A drawn chart as a picture of its own: on paper's ground, with a title and a legend.
   const picture = (box, title) => ({
     data: box.data.map(trace => ({ ...trace, showlegend: Boolean(trace.name) })),
