@@ -13,7 +13,7 @@ from dualscope.core.spec import under_control
 from dualscope.explorer import bench_cache as desk
 from dualscope.explorer.explorer import CONTROLS, Explorer
 from dualscope.explorer.offer import Offer
-from dualscope.explorer.share import share
+from dualscope.explorer.screen_as_code import share
 from dualscope.explorer.state import State
 from dualscope.explorer.watch import Watch
 from dualscope.results.compare import Comparison

@@ -24,7 +24,7 @@ from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.guard import Guard, GuardRules, body_of
 from dualscope.explorer.jobs import Jobs, TooMany
 from dualscope.explorer.paste import pasted
-from dualscope.explorer.share import share
+from dualscope.explorer.screen_as_code import share
 from dualscope.explorer.start import drawn, recorded, start_of
 from dualscope.explorer.state import State
 from dualscope.report.page import TEMPLATES, to_json

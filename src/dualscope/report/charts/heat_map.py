@@ -7,7 +7,7 @@ from typing import Any
 
 from dualscope.report.charts.chart import Panel, plain
 
-DIVERGING = [[0.0, "@vermilion"], [0.5, "@paper"], [1.0, "@blue"]]
+DIVERGING: tuple[tuple[float, str], ...] = ((0.0, "@vermilion"), (0.5, "@paper"), (1.0, "@blue"))
 
 
 def heat_map(

@@ -211,7 +211,7 @@ def _by_shots(data: Data) -> Chart | None:
         if len({row["shots"] for row in own}) < 2:
             continue
         for task in subject.tasks:
-            traces = []
+            traces: list[dict[str, Any]] = []
             for label in dict.fromkeys(row["label"] for row in own if row["task"] == task):
                 mine = sorted(
                     (row for row in own if (row["task"], row["label"]) == (task, label)), key=lambda r: r["shots"]

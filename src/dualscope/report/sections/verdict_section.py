@@ -82,16 +82,15 @@ def _no_nulls(answers: Sequence[Document]) -> list[str]:
         for comparison in answer["comparisons"]:
             if comparison["teaches"]:
                 tasks.setdefault((comparison["control"], answer["learner"]), []).append(answer["task"])
-    learners: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    alike: dict[str, dict[str, list[str]]] = {}
     for (control, learner), where in tasks.items():
-        learners.setdefault(tuple(where), {}).setdefault(control, []).append(learner)
+        alike.setdefault(", ".join(where), {}).setdefault(control, []).append(learner)
     found = []
-    for where, controls in learners.items():
+    for named, controls in alike.items():
         who = "; ".join(f"{control} of {', '.join(own)}" for control, own in controls.items())
         verbs = ("beats", "does") if sum(map(len, controls.values())) == 1 else ("beat", "do")
         found.append(
-            f"Not a null here: {who} {verbs[0]} zero-shot and chance on {', '.join(where)}, and {verbs[1]} not decide "
-            "there."
+            f"Not a null here: {who} {verbs[0]} zero-shot and chance on {named}, and {verbs[1]} not decide there."
         )
     return found
 
