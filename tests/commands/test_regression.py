@@ -17,7 +17,7 @@ from dualscope.regression.results_folder import check_place
 
 def test_the_command_knows_every_experiment() -> None:
     assert [name.value for name in Name] == [
-        *("vonoswald", "ahn", "cheng", "mesa", "akyurek", "variants", "momentum", "garg", "newton")
+        *("vonoswald", "ahn", "cheng", "mesa", "akyurek", "variants", "momentum", "garg", "newton", "softmax-layer")
     ]
     assert {name.value for name in Name} == set(EXPERIMENTS)
 

@@ -22,6 +22,7 @@ class Name(StrEnum):
     momentum = "momentum"
     garg = "garg"
     newton = "newton"
+    softmax_layer = "softmax-layer"
 
 
 def regression(
@@ -51,7 +52,7 @@ def regression(
     functional GD, which attention for which data. mesa: autoregressive dynamics. akyurek: closed forms,
     noise and ridge. variants: regularized, augmented and negative attention. momentum: language models with
     momentum attention. garg: function classes learned in context by GPT-2 blocks. newton: layers against
-    iterations of Newton and of GD.
+    iterations of Newton and of GD. softmax-layer: one softmax layer with regularized, augmented and negative attention.
 
     Exit code 1 if the numbers do not bear out what the theory says of them (never checked with --quick).
     Stopped, the same command goes on from its last checkpoint.
