@@ -42,6 +42,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "function-vector": {"layer": 1, "which": ((0, 1), (1, 0)), "prompts": 4},
     "kernel": {"layer": 1, "temperature": 0.1},
     "task-vector": {"layer": 1, "dummies": 2},
+    "gd-layers": {"layers": (0, 2), "lr": LR},
+    "functional-gd": {"lr": LR},
+    "shallow-written": {"rate": 1.0},
 }
 # Forward-mode derivatives do not pass through tensors that are held by others.
 NO_FORWARD_MODE = ("gd-linearized",)

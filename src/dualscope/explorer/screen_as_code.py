@@ -50,6 +50,7 @@ def study_file(explorer: Explorer, state: State) -> str:
         # Held against in-context learning, as on the page.
         "controls": [{"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"],
         "lr": [state.rate],
+        "dtype": "auto",  # as the page computes
         "per_head": True,
     }
     if explorer.offer.plugins:

@@ -29,7 +29,7 @@ class Reporter:
     """
 
     def __init__(self, console: Console | None = None, quiet: bool = False, verbose: bool = False) -> None:
-        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
         self.quiet, self.verbose = quiet, verbose
         self._bars: Progress | None = None
         self._bar: TaskID | None = None
