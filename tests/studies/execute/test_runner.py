@@ -9,6 +9,7 @@ import pytest
 
 from dualscope import Run, run_study
 from dualscope.core.rows import COLUMNS
+from dualscope.core.spec import LearnerSpec
 from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import Bench, InContext, ZeroShot
@@ -92,14 +93,14 @@ def test_what_is_held_does_not_grow_with_the_rates(
     fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     held: list[int] = []
-    learned = Bench.learned
+    result_of = Bench.result
 
-    def watched(bench: Bench, *arguments: Any, **options: Any) -> Any:
-        found = learned(bench, *arguments, **options)
+    def watched(bench: Bench, learning: LearnerSpec) -> Any:
+        found = result_of(bench, learning)
         held.append(len(bench._learned))
         return found
 
-    monkeypatch.setattr(Bench, "learned", watched)
+    monkeypatch.setattr(Bench, "result", watched)
     study = fields | {"learners": ["gd", "lcgd", "gd/random-update", "null-context"], "seeds": 1}
     run_study(study | {"lr": [0.1]}, tmp_path / "one", device="cpu")
     one = max(held)
