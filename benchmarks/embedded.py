@@ -18,7 +18,7 @@ from scipy.stats import binom
 from dualscope.learners import choose_settings
 from dualscope.learners.bench import Bench
 from dualscope.models import Model
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 from dualscope.tasks import Episode, Task, catalog_names, make_lesson
 
 UNTRAINED = ("untrained", "trained-embeddings")

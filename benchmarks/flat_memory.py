@@ -17,8 +17,8 @@ import psutil
 
 from benchmarks.timing import show
 from dualscope import Study
-from dualscope.studies.execute.outcome import Event, Outcome
 from dualscope.studies.execute.runner import Runner
+from dualscope.studies.execute.work import Event, Outcome
 
 LIMIT = 30  # MB over 1,000 cells
 A_SEED = 8  # cells

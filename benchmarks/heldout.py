@@ -1,7 +1,7 @@
 """Is the embedded model's in-context learning real? Accuracy on tasks that training never showed.
 
 Training never joins two clusters of words that a held-out task joins in a class, and never gives a cluster the label
-word that it has there (``dualscope.training.heldout`` says how). This draws training sequences to confirm the split,
+word that it has there (``dualscope.training.corpus`` says how). This draws training sequences to confirm the split,
 then measures held-out tasks of 2, 3 and 4 classes at 0 to 32 shots.
 
     python -m benchmarks.heldout [--model embedded] [--sequences 500] [--seed 0] [--json FILE]

@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from dualscope.core.canonical import fingerprint
-from dualscope.core.query_columns import QueryColumn
-from dualscope.core.rows import COLUMNS
+from dualscope.core.rows import COLUMNS, QueryColumn
 from dualscope.core.spec import under_control
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
 from dualscope.studies.run_folder.packing import pack

@@ -26,8 +26,8 @@ import torch
 
 from benchmarks.timing import show
 from dualscope import Episode, Task, make_lesson
-from dualscope.models.files.source import find
-from dualscope.models.load import load_tokenizer
+from dualscope.models.loading.load import load_tokenizer
+from dualscope.models.loading.source import find
 
 FLOWS = Path(__file__).with_name("peers_flows.py")
 AGREE = 1e-3  # log-probabilities of two float32 ways

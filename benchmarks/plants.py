@@ -31,13 +31,12 @@ from dualscope.core.folder import Folder
 from dualscope.core.response_products import parts_of, plant_name, table_of
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import holm
-from dualscope.findings.response_rule import FLOOR, FOUND, IGNORED, OverSeeds, decide
-from dualscope.findings.response_test import EpisodePair, repairing_test
+from dualscope.findings.response_test import FLOOR, FOUND, IGNORED, EpisodePair, OverSeeds, decide, repairing_test
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import identify
 from dualscope.learners.response_bench import ResponseBench
-from dualscope.metrics.response.measured_response import ResponseMeter
-from dualscope.metrics.response.responses_of_draws import Responses, answer_vectors, learned_share
+from dualscope.metrics.measured_response import ResponseMeter
+from dualscope.metrics.responses_of_draws import Responses, answer_vectors, learned_share
 
 PLANTED = ("gd", "lcgd", "gd-all", "task-vector", "task-vector above")
 """What is planted. ``above``: the vector put in after the layer that ``--layer`` names, in place of the one that was

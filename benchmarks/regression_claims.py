@@ -8,9 +8,7 @@ import yaml
 
 from dualscope.regression.appearance import APPEARS
 from dualscope.regression.experiment import EXPERIMENTS
-from dualscope.regression.papers_claims import claims
-from dualscope.regression.results_folder import PROVENANCE, SETTINGS, load
-from dualscope.regression.shipped import shipped_runs
+from dualscope.regression.results_folder import PROVENANCE, SETTINGS, claims, load, shipped_runs
 
 PARTED = ("classes", "conditions", "seeds", "arms", "kinds", "sharing", "noises", "depths", "widths")
 """Settings in which the parts of an experiment may differ; the whole has all of theirs."""

@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dualscope.studies.execute.shared_gpu import PIPES, shared_gpu
+from dualscope.studies.execute.engines.local import PIPES, shared_gpu
 
 OVERHEAD = 0.8  # minutes of a job that are not training: starting, measuring
 COMPILING = 0.7  # minutes that a language model's compiler takes before its clock starts

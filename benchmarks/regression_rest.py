@@ -12,11 +12,11 @@ times as many prompts as experiments watch: on theirs, a fall is known to some h
 
 import argparse
 
-from dualscope.models.hardware import resolve
+from dualscope.models.loading.device_and_precision import resolve
 from dualscope.regression import prompt_training
 from dualscope.regression.appearance import falls
 from dualscope.regression.experiments.akyurek import Akyurek, Arm
-from dualscope.regression.problems.prompts import LinearFunctions
+from dualscope.regression.problems import LinearFunctions
 from dualscope.regression.training import Schedule, Workplace
 
 EVERY = 500  # steps a line

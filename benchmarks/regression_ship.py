@@ -21,9 +21,7 @@ from dualscope.core.folder import Folder
 from dualscope.core.rows import ExperimentRow
 from dualscope.regression import EXPERIMENTS, Experiment, Results, save
 from dualscope.regression.appearance import APPEARS
-from dualscope.regression.papers_claims import claims
-from dualscope.regression.results_folder import PROVENANCE
-from dualscope.regression.shipped import SHIPPED, shipped_runs
+from dualscope.regression.results_folder import PROVENANCE, SHIPPED, claims, shipped_runs
 from dualscope.studies.run_folder.storage import RunFolder
 
 QUICK = SHIPPED / "quick.json"

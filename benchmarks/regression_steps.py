@@ -14,12 +14,12 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from dualscope.models.hardware import resolve
+from dualscope.models.loading.device_and_precision import resolve
 from dualscope.regression.architectures.gpt2 import Size
-from dualscope.regression.problems.prompts import DecisionTrees, FunctionClass, LinearFunctions
+from dualscope.regression.problems import DecisionTrees, FunctionClass, LinearFunctions
 from dualscope.regression.prompt_training import train_on_prompts
 from dualscope.regression.training import Schedule, Workplace
-from dualscope.studies.execute.shared_gpu import shared_gpu
+from dualscope.studies.execute.engines.local import shared_gpu
 
 PROFILED = 20  # steps
 WARM = 40  # steps before the clock starts: kernels, compilers, recordings

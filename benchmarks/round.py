@@ -18,7 +18,7 @@ PARTS = {  # seconds it may take, module and its options
     "speed": (90, ["benchmarks.speed", "--shape", "1.3b", *FAST, "tf32", "--only", "queries", "training",
                    "--reference", "0"]),
     "profile": (90, ["benchmarks.profile", "--shape", "1.3b", *FAST, "tf32"]),
-    "split": (60, ["pytest", "-q", "-p", "no:cacheprovider", "tests/models/test_placement.py"]),
+    "split": (60, ["pytest", "-q", "-p", "no:cacheprovider", "tests/models/loading/test_load.py"]),
     "graphs": (60, ["pytest", "-q", "-p", "no:cacheprovider", "tests/descent/test_updates.py", "-k", "gpu"]),
     "controls": (240, ["dualscope.cli", "run", "--preset", "controls", "--variant", "trained", "--variant", "untrained",
                        "--task", "sst2", "--task", "mr", "--task", "subj", "--task", "agnews", "--seeds", "5",

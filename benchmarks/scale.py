@@ -26,9 +26,8 @@ from dualscope.learners.bench import KEPT
 from dualscope.metrics import METRICS
 from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
-from dualscope.models.footprint import FULL, TRAINED_TWICE, Demand, Footprint, Shape, footprint
-from dualscope.models.hardware import total_memory
-from dualscope.models.precision import dtype_of
+from dualscope.models.loading.device_and_precision import dtype_of, total_memory
+from dualscope.models.reading.footprint import FULL, TRAINED_TWICE, Demand, Footprint, Shape, footprint
 from dualscope.models.reading.memory import weight_bytes
 from dualscope.tasks.lesson import Lesson
 

@@ -6,7 +6,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.models import Model
-from dualscope.models.precision import dtype_of
+from dualscope.models.loading.device_and_precision import dtype_of
 
 SHAPES = {  # layers, width, heads
     "tiny": (4, 128, 4),

@@ -3,8 +3,8 @@
     python -m benchmarks.steadiness [--factors 8,4,4,8,1,1] [--draws 3] [--queries 60]
 
 For every embedded task but cb (where GD learns nothing), seeds 0 to 2 at the recorded rate: the range of accuracies
-over the draws of noise. ``--factors`` tries other sizes of the same function (see ``dualscope.training.balance``), in
-place of those that are shipped.
+over the draws of noise. ``--factors`` tries other sizes of the same function (see
+``dualscope.training.model_folder``), in place of those that are shipped.
 """
 
 import argparse
@@ -14,10 +14,10 @@ import torch
 
 from dualscope.learners import Bench
 from dualscope.models import Model
-from dualscope.models.files.source import find
-from dualscope.studies.recorded_rates import recorded_rates
+from dualscope.models.loading.source import find
+from dualscope.studies.resolve import recorded_rates
 from dualscope.tasks import Episode, Task, catalog_names, make_lesson
-from dualscope.training.balance import rebalance
+from dualscope.training.model_folder import rebalance
 
 NOISE = 1e-6
 

@@ -23,22 +23,19 @@ def metrics() -> str:
     from dualscope.metrics.catalog import FAMILIES
 
     titles = {
-        "prediction": "Predictions",
+        "prediction": "Predictions, and who changed what",
         "explained": "What is explained of in-context learning",
-        "partition": "Who changed what",
         "attention_output": "Attention outputs",
         "specified": "Attention outputs, computed in other ways",
         "attention_map": "Attention maps",
         "demonstrations": "Attention to demonstrations",
-        "mass": "Where attention goes",
-        "single_heads": "Single heads (with `--per-head`)",
+        "single_heads": "Where attention goes, and single heads (with `--per-head`)",
         "noise": "Signal to noise",
-        "update_sizes": "The learning itself",
-        "weight_change": "Changes of weights",
+        "weight_change": "The learning itself, and changes of weights",
         "icl_update": "W_ICL and W_FT, literally",
         "replay": "Replay: what a direction causes",
         "splice": "Splices: one run's heads in another",
-        "response.definitions": "Responses (with `--intervention`)",
+        "responses_of_draws": "Responses (with `--intervention`)",
     }
     families: dict[str, list[list[str]]] = {name: [] for name in FAMILIES}
     for name in METRICS:
@@ -72,7 +69,7 @@ def options(kind: Any) -> list[str]:
 
 
 def families() -> str:
-    from dualscope.models.families import FAMILIES
+    from dualscope.models.architecture.families import FAMILIES
 
     rows = [[f"`{name}`", FAMILIES[name].positions, FAMILIES[name].adapter or ""] for name in FAMILIES]
     return table(["family", "positions", "adapter"], rows)
@@ -91,7 +88,7 @@ def tasks() -> str:
 def presets() -> str:
     import yaml
 
-    from dualscope.studies.preset import PRESETS
+    from dualscope.studies.study import PRESETS
 
     rows = [[f"`{p.stem}`", cell(yaml.safe_load(p.read_text())["about"])] for p in sorted(PRESETS.glob("*.yaml"))]
     return table(["preset", "what it is"], rows)
@@ -250,8 +247,7 @@ was trained to learn in context, like the embedded one, says nothing about large
 
 
 def likeness() -> str:
-    from dualscope.findings.answer import SMALL
-    from dualscope.findings.rule import RULE
+    from dualscope.findings.answer import RULE, SMALL
 
     quoted = "\n".join(f"> {line}\n>" for line in RULE.split("\n")).removesuffix("\n>")
     return LIKENESS.format(rule=quoted, small=SMALL)

@@ -13,11 +13,11 @@ def registries() -> list[Registry[Any]]:
     """All of them, after everything that registers itself when it is imported has been."""
     from dualscope.learners import COMBINATORS, LEARNERS
     from dualscope.metrics import METRICS
+    from dualscope.models.architecture.families import FAMILIES
     from dualscope.models.attention_kinds import KINDS
-    from dualscope.models.families import FAMILIES
     from dualscope.regression import EXPERIMENTS
     from dualscope.studies.execute.engines import ENGINES
-    from dualscope.tasks.generators import GENERATORS
+    from dualscope.tasks.sources import GENERATORS
     from dualscope.theory import IDENTITIES
     from dualscope.theory.functional import KERNELS
 

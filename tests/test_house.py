@@ -10,6 +10,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ELSEWHERE = ("docs", "hostile", "data")
 """Folders of tests that are about the whole: the documentation, and whatever strangers and machines do to it."""
 ACROSS = {
+    "commands/test_help.py": "what --help shows, over all commands",
     "commands/test_hypotheses.py": "what learners refuse, as the command line says it",
     "commands/test_local_path.py": "what is only written to this machine, over all commands",
     "commands/test_per_head.py": "rows of single heads, from the command line to the report",
@@ -17,6 +18,8 @@ ACROSS = {
     "learners/test_constructed.py": "models built so that one hypothesis is the truth",
     "models/test_pretended.py": "the second device that other tests pretend",
     "models/test_tiny.py": "the factory that other tests build on",
+    "report/test_figures.py": "figures for papers, from the command line and in Python",
+    "tasks/test_own_data.py": "one's own data, from a bad row to a task",
     "test_benchmarks.py": "what the benchmarks measure with",
     "test_house.py": "this",
     "test_package.py": "what is installed",

@@ -94,8 +94,7 @@ Exactly one of:
 
 
 def page() -> str:
-    from dualscope.studies.entries import ControlEntry, LearnerEntry, TaskEntry
-    from dualscope.studies.study import Study
+    from dualscope.studies.study import ControlEntry, LearnerEntry, Study, TaskEntry
     from dualscope.tasks.task_config import GeneratorSource, HubSource, SourceConfig, Splits, TaskConfig
 
     return PAGE.format(

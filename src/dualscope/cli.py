@@ -7,6 +7,7 @@ import errno
 import inspect
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from dualscope._start import listen
 from dualscope._version import __version__
@@ -30,18 +32,50 @@ from dualscope.commands import (
     regression,
     report,
     run,
-    share,
     theory,
     train,
     validate,
 )
 from dualscope.commands import list as listing
-from dualscope.commands.given_twice import NotesRepeatedOptions
-from dualscope.commands.plain_help import MARKUP, PlainHelp, PlainHelpGroup
 from dualscope.commands.resumable import ended_like_interrupted, exit_code, say_interrupted
+from dualscope.commands.shared_options import NotesRepeatedOptions
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.untrusted_files import printable, reason
+
+# Help that reads as it was written: a flag takes no value, and [mlflow] is no markup.
+
+
+MARKUP = re.compile(r"(?<!\\)\[(?=[a-z])")
+
+
+def mended(params: list[Any]) -> list[Any]:
+    """Options whose help shows no type where they take no value, and keeps what stands in square brackets."""
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag:
+            param.display_type_rich = _no_type  # type: ignore[method-assign]
+        if getattr(param, "help", None):
+            param.help = MARKUP.sub(r"\\[", param.help)
+    return params
+
+
+def _no_type(ctx: Any) -> None:  # noqa: ARG001
+    return None
+
+
+class PlainHelp(TyperCommand):
+    """A command with such help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return mended(super().get_params(ctx))
+
+
+class PlainHelpGroup(TyperGroup):
+    """The program with such help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return mended(super().get_params(ctx))
+
 
 app = typer.Typer(
     name="dualscope",
@@ -71,7 +105,7 @@ def _common(
 COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "report": report.report,
-    "share": share.share,
+    "share": report.share,
     "pack": pack.pack,
     "export": export.export,
     "try": attempt.attempt,

@@ -134,7 +134,7 @@ def test_plain_peft_computes_what_was_learned(learner: str, tmp_path: Path) -> N
     import subprocess
 
     pytest.importorskip("peft")
-    from dualscope.models.files.source import find
+    from dualscope.models.loading.source import find
 
     settings: dict[str, dict[str, Any]] = {
         "kv-distilled": {"lr": 3e-3, "steps": 40},

@@ -10,8 +10,8 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.models import load as loading
-from dualscope.models.head_outputs import output_projection, written_by_heads
+from dualscope.models.architecture.parts import output_projection, written_by_heads
+from dualscope.models.loading import load as loading
 from tests.models.tiny import tiny_model
 from tests.studies.conftest import write_task
 

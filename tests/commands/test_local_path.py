@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.core.errors import InputError
-from dualscope.regression.shipped import shipped_runs
+from dualscope.regression.results_folder import shipped_runs
 
 PROC = Path("/proc")  # root may write there, says the kernel, and then it does not work
 

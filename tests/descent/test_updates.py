@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dualscope.descent import cuda_graphs, delta, memory_modes, trainable
+from dualscope.descent import cuda_graphs, delta, samples, trainable
 from dualscope.descent.loop import Step, StepState, Taken
 from dualscope.descent.samples import Filled, Sample
 from dualscope.learners import Bench
@@ -46,7 +46,7 @@ def always_filled(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return take
 
-    monkeypatch.setattr(memory_modes, "is_graphable", lambda *_: True)
+    monkeypatch.setattr(samples, "is_graphable", lambda *_: True)
     monkeypatch.setattr(descend, "replayed", filled_up)
 
 
@@ -97,7 +97,7 @@ def test_filling_up_changes_nothing(
 ) -> None:
     filled = tiny_bench(family, want=WATCHED).learned(learner, LR, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(memory_modes, "is_graphable", lambda *_: False)
+        patch.setattr(samples, "is_graphable", lambda *_: False)
         plain = tiny_bench(family, want=WATCHED).learned(learner, LR, **options)
     assert_same_training(filled, plain)
 
@@ -131,7 +131,7 @@ def test_replayed_on_a_gpu(family: str, learner: str, trainings: int, monkeypatc
     model.hf.cuda()
     model = Model(model.hf, model.tokenizer)
     replayed = Bench(model, lesson, want=WATCHED).learned(learner, LR)
-    monkeypatch.setattr(memory_modes, "is_graphable", lambda *_: False)
+    monkeypatch.setattr(samples, "is_graphable", lambda *_: False)
     plain = Bench(model, lesson, want=WATCHED).learned(learner, LR)
     assert len({id(r) for r in recorded}) == trainings
     assert all(recording.graph is not None for recording in recorded)

@@ -14,7 +14,7 @@ from dualscope.explorer.watch import Watch
 from dualscope.learners.bench import Bench
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.learners.response_bench import ResponseBench
-from dualscope.metrics.response.measured_response import ResponseMeter
+from dualscope.metrics.measured_response import ResponseMeter
 from dualscope.tasks import make_lesson
 from tests.explorer.served import Served, state
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dualscope.core.query_columns import QueryColumn
+from dualscope.core.rows import QueryColumn
 from dualscope.core.spec import CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.findings.evidence import Evidence, EvidenceKey

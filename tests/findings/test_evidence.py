@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dualscope.core.query_columns import QueryColumn
+from dualscope.core.rows import QueryColumn
 from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.verdict import verdict

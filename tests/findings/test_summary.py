@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dualscope.core.query_columns import QueryColumn
-from dualscope.core.rows import COLUMNS, SummaryRow
+from dualscope.core.rows import COLUMNS, QueryColumn, SummaryRow
 from dualscope.core.spec import CellSpec, EpisodeSpec
 from dualscope.findings.summary import recalled, summarise
 from dualscope.studies.run_folder.storage import RunFolder

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dualscope.core.spec import LearnerSpec
+from dualscope.findings.answer import RULE
 from dualscope.findings.evidence import Evidence
-from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import Verdict, verdict
 from tests.findings.made import QUERIES, collected, evidence, key, put, table, who
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from dualscope.core.config_file import read_config, read_yaml
 from dualscope.core.errors import InputError
-from dualscope.models.files.digest import model_digest
-from dualscope.models.load import load_tokenizer
+from dualscope.models.loading.digest import model_digest
+from dualscope.models.loading.load import load_tokenizer
 from dualscope.studies.execute.cost import shape_of
 from dualscope.studies.plan import parse_shard
 from dualscope.studies.study import Study

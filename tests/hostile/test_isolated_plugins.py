@@ -11,7 +11,7 @@ import pytest
 
 from dualscope import Run, run_study
 from dualscope.core.errors import InputError
-from dualscope.studies.apart import Apart
+from dualscope.studies.plugins import Apart
 from tests.studies.children import finish
 from tests.studies.execute.test_surroundings import KEPT
 

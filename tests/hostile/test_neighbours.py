@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.core.folder import Folder
-from dualscope.core.owner import Owner
+from dualscope.core.folder import Folder, Owner
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import RunFolder
 

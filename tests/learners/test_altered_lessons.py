@@ -9,9 +9,8 @@ import torch
 
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
-from dualscope.learners.altered_lessons import redrawn, relabelled, reordered
-from dualscope.learners.same_length import as_long_as, of_the_same_length
-from dualscope.tasks.example import Example
+from dualscope.learners.altered_lessons import as_long_as, of_the_same_length, redrawn, relabelled, reordered
+from dualscope.tasks.mapping import Example
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
 

@@ -13,8 +13,7 @@ from dualscope.learners import Bench
 from dualscope.learners.bayes import ShownLabels, posterior_predictive
 from dualscope.models import Model
 from dualscope.tasks import Episode, Task, make_lesson
-from dualscope.tasks.synthetic.attributes import ATTRIBUTES
-from dualscope.tasks.synthetic.concepts import attribute_of, fields_in, member_of, members_of
+from dualscope.tasks.synthetic.embedded_tasks import ATTRIBUTES, attribute_of, fields_in, member_of, members_of
 from tests.learners.setting import tiny_bench
 
 

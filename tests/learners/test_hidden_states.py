@@ -8,7 +8,7 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.learners import Bench
 from dualscope.learners.hidden_states.function_vector import indirect_effects, mean_heads, shuffled
-from dualscope.models.head_outputs import output_projection, written_by_heads
+from dualscope.models.architecture.parts import output_projection, written_by_heads
 from tests.learners import plain_hypotheses as plain
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 from tests.models.oracle import watch

@@ -6,7 +6,7 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.learners import LEARNERS, Bench, Learner, Options
 from dualscope.models.model import Model
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 from dualscope.tasks import Episode, Task, make_lesson
 
 RATE = 1.0  # the one that the model's card records for this task

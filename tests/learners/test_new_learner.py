@@ -62,7 +62,7 @@ def test_it_is_shown_in_list_report_explorer_and_verdict(where: str, tmp_path: P
         return done.stdout
 
     given = [text for file in plugins for text in ("--plugin", file)]
-    assert re.search(r"blank-page +As many separators", python("-m", "dualscope", "list", "learners", *given))
+    assert re.search(r"blank-page +null +As many separators", python("-m", "dualscope", "list", "learners", *given))
     assert python("-c", OFFERED, *plugins) == "['navy']\n"
     python("-m", "dualscope", "run", *STUDY.split(), *given, "--out", str(tmp_path / "run"))
     (verdict,) = json.loads((tmp_path / "run" / "verdict.json").read_text())["verdicts"]

@@ -17,7 +17,7 @@ from dualscope.learners.nulls import unlabelled
 from dualscope.learners.plants import planted
 from dualscope.learners.response_bench import OnDraws, ResponseBench, cannot_be_planted
 from dualscope.models.model import Model
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 from tests.learners.setting import tiny_bench, tiny_task
 
 BAD: set[int] = set()

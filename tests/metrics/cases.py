@@ -10,12 +10,11 @@ import torch
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Role
 from dualscope.descent.delta import Delta
-from dualscope.descent.log import Log
+from dualscope.descent.dual_records import Log
 from dualscope.learners.learner import Learned, Result
-from dualscope.metrics.case import Case
-from dualscope.metrics.measured_rows import compute
-from dualscope.metrics.values import PerQuery
-from dualscope.models.trace import Trace
+from dualscope.metrics.case import Case, PerQuery
+from dualscope.metrics.measured import compute
+from dualscope.models.reading.trace import Trace
 
 QUERIES, LAYERS, HEADS, TOKENS, WIDTH, CLASSES = 12, 3, 2, 7, 16, 3
 

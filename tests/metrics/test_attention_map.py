@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dualscope.core.spec import LearnerSpec
-from dualscope.metrics.measured_rows import compute
+from dualscope.metrics.measured import compute
 from tests.metrics.cases import HEADS, gradient, random_case, random_trace, result
 from tests.metrics.test_attention_output import MAPS, arrays, own, values
 

@@ -11,9 +11,8 @@ import torch
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
-from dualscope.metrics.case import Case
-from dualscope.metrics.measured_rows import compute
-from dualscope.metrics.values import PerQuery
+from dualscope.metrics.case import Case, PerQuery
+from dualscope.metrics.measured import compute
 from tests.metrics.cases import (
     HEADS,
     LAYERS,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dualscope.core.rows import MetricRow
 from dualscope.learners import Learned
 from dualscope.metrics.case import Case
-from dualscope.metrics.measured_rows import measure
-from dualscope.metrics.partition import PARTITION, partition
+from dualscope.metrics.measured import measure
+from dualscope.metrics.prediction import PARTITION, partition
 from tests.metrics.cases import case_of, gradient, predicted_case, random_case, random_trace
 
 # gold 0 throughout but the last; every part of the partition occurs

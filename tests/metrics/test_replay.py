@@ -6,8 +6,8 @@ import torch
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.replay import along, read_replays
-from dualscope.metrics.response.responses_of_draws import answer_vectors
-from dualscope.models.reading.replayed import replayed
+from dualscope.metrics.responses_of_draws import answer_vectors
+from dualscope.models.reading.given_outputs import replayed
 from tests.learners.setting import tiny_bench, tiny_task
 
 FAMILIES = ["gpt2", "llama", "gemma2", "gpt_neox", "opt"]

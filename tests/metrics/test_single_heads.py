@@ -9,8 +9,8 @@ from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import Bench
 from dualscope.learners.hidden_states.function_vector import shuffled
-from dualscope.learners.hidden_states.induction import SEQUENCES, induction_scores, repeated_sequences
 from dualscope.metrics.measured import measure_cell
+from dualscope.metrics.single_heads import SEQUENCES, induction_scores, repeated_sequences
 from tests.learners import plain_hypotheses as plain
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 from tests.models.oracle import watch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dualscope.core.specification import PAPERS, SPECIFICATIONS, Specification
-from dualscope.metrics.measured_rows import measure
+from dualscope.metrics.measured import measure
 from dualscope.metrics.specified import specified
 from tests.metrics.cases import LAYERS, WIDTH, cos, random_case
 

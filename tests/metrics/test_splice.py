@@ -9,12 +9,12 @@ from torch import Tensor
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import Bench
-from dualscope.learners.hidden_states.induction import induction_scores
 from dualscope.metrics.measured import measure_cell
-from dualscope.metrics.response.responses_of_draws import answer_vectors
+from dualscope.metrics.responses_of_draws import answer_vectors
+from dualscope.metrics.single_heads import induction_scores
 from dualscope.metrics.splice import INDUCTION_SHARE, NAMES, START, _Splicer, can_be_spliced, read_splices
-from dualscope.models.head_outputs import output_projection
-from dualscope.models.reading.spliced import SplicedHeads
+from dualscope.models.architecture.parts import output_projection
+from dualscope.models.reading.given_outputs import SplicedHeads
 from tests.learners.setting import tiny_bench, tiny_task
 from tests.models.oracle import watch
 

@@ -10,11 +10,10 @@ import torch
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.learners.learner import Result
-from dualscope.metrics.measured import measure_cell
-from dualscope.metrics.measured_rows import compute
+from dualscope.metrics.measured import compute, measure_cell
 from dualscope.metrics.weight_change import similarity
-from dualscope.models.context_patch import ContextPatch
-from dualscope.models.files.low_rank import matrix
+from dualscope.models.loading.adapter import matrix
+from dualscope.models.reading.context_patch import ContextPatch
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped
 from tests.metrics.cases import gradient, random_case, random_trace
 

@@ -11,7 +11,7 @@ import yaml
 import dualscope.models
 from dualscope.learners import Bench
 from dualscope.models import Model, Trace
-from dualscope.studies.recorded_rates import recorded_rates
+from dualscope.studies.resolve import recorded_rates
 from dualscope.tasks import Episode, Task, catalog_names, make_lesson
 
 FOLDER = Path(dualscope.models.__file__).parent / "embedded"

@@ -13,19 +13,20 @@ from sklearn.linear_model import Lasso, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from dualscope.regression.baselines.fitted_network import fit_networks
-from dualscope.regression.baselines.lasso import lasso
-from dualscope.regression.baselines.neighbours import nearest
-from dualscope.regression.baselines.spectrum import (
+from dualscope.regression.baselines import (
     Spectrum,
+    boost,
+    fit_networks,
     gradient_descent,
+    grow,
+    lasso,
     least_squares,
+    nearest,
     newton,
     online_gradient_descent,
     ridge,
 )
-from dualscope.regression.baselines.trees import boost, grow
-from dualscope.regression.problems.prompts import LinearFunctions
+from dualscope.regression.problems import LinearFunctions
 
 
 def prompt(d: int = 4, points: int = 11, seed: int = 0, noise: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:

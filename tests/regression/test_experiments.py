@@ -12,17 +12,22 @@ from dualscope.core.rows import EXPERIMENT_COLUMNS
 from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
 from dualscope.regression.architectures.constructed import gd_transformer, repeat
 from dualscope.regression.architectures.transformer import Scores, Transformer, copies_of
-from dualscope.regression.baselines.dynamics import least_squares, one_step_gd
-from dualscope.regression.baselines.spectrum import Spectrum, ridge
+from dualscope.regression.baselines import Spectrum, one_step_gd, ridge, ridge_dynamics
 from dualscope.regression.comparison import alignment, half_mse, implied_weights
 from dualscope.regression.experiments.ahn import learned, relative_error
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
 from dualscope.regression.experiments.mesa import guesses
 from dualscope.regression.experiments.vonoswald import VonOswald
-from dualscope.regression.problems.function_classes import Linear, draw_for, generators
-from dualscope.regression.problems.processes import GaussianProcess, LinearDynamics
-from dualscope.regression.problems.prompts import LinearFunctions, draw_prompts
+from dualscope.regression.problems import (
+    GaussianProcess,
+    Linear,
+    LinearDynamics,
+    LinearFunctions,
+    draw_for,
+    draw_prompts,
+    generators,
+)
 from dualscope.regression.prompt_training import ALL
 from dualscope.regression.results import interval
 from dualscope.theory import functional, preconditioned
@@ -118,7 +123,7 @@ def test_mesas_one_step_is_a_causal_layer() -> None:
 
 def test_least_squares_finds_the_dynamics() -> None:
     sequences = LinearDynamics(d=3, length=12, noise=0.0).draw(4, torch.Generator().manual_seed(0))
-    error = (least_squares(sequences, 1e-6) - sequences[:, 1:]).norm(dim=-1)
+    error = (ridge_dynamics(sequences, 1e-6) - sequences[:, 1:]).norm(dim=-1)
     assert (error[:, :3] > 1e-2).any()
     assert (error[:, 8:] < 1e-2).all()
 

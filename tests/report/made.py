@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dualscope.core.query_columns import QueryColumn
-from dualscope.core.rows import COLUMNS
+from dualscope.core.rows import COLUMNS, QueryColumn
 from dualscope.core.spec import IN_CONTEXT, EpisodeSpec, LearnerSpec, under_control
 from dualscope.core.words import CONTROL_ROLES
 from dualscope.studies.run_folder.storage import RunFolder

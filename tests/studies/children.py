@@ -14,7 +14,7 @@ CONTEXT.set_forkserver_preload(
             "dualscope.studies.execute.worker",
             "dualscope.learners",
             "dualscope.metrics.measure",
-            "dualscope.models.load",
+            "dualscope.models.loading.load",
         ),
         *("dualscope.tasks", "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
         *("transformers.models.gpt2.modeling_gpt2", "transformers.models.bloom.modeling_bloom", "pandas"),

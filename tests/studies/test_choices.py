@@ -9,7 +9,7 @@ import pytest
 from dualscope import Bench, run_study
 from dualscope.choosing.halving import GRID
 from dualscope.core.canonical import canonical
-from dualscope.learners.gradient.tuned import GdTuned, TunedOptions
+from dualscope.learners.gradient.gd import GdTuned, TunedOptions
 from dualscope.studies import choices
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.run_folder.storage import RunFolder

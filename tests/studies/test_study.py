@@ -9,8 +9,7 @@ from benchmarks.error_rates import Spread, drawn, said_above
 
 from dualscope.core.errors import InputError
 from dualscope.studies.paths import anchored
-from dualscope.studies.preset import preset_names, read_preset
-from dualscope.studies.study import Study
+from dualscope.studies.study import Study, preset_names, read_preset
 
 
 def test_every_preset_is_a_study() -> None:
@@ -192,7 +191,7 @@ def test_paths_are_beside_the_study_file_or_else_in_the_working_folder(
 
 
 def test_every_variant_of_a_model_can_be_studied() -> None:
-    from dualscope.models.model_variants import ABOUT
+    from dualscope.models.loading.model_variants import ABOUT
 
     assert Study.build({"tasks": "sst2", "variants": list(ABOUT)}).variants == tuple(ABOUT)
 
@@ -204,7 +203,7 @@ def test_unknown_preset() -> None:
 
 def test_options_are_spelt_alike_everywhere() -> None:
     """In a study, beside the name or under `options`; on the command line; in `compare`."""
-    from dualscope.studies.learner_options import with_options
+    from dualscope.commands.run import with_options
 
     beside, under, plain = (
         Study.build({"tasks": ["sst2"], "learners": [entry]})

@@ -5,9 +5,8 @@ import pytest
 
 from dualscope.tasks import GENERATORS, Episode, Task, make_lesson
 from dualscope.tasks.synthetic import ATTRIBUTES, LEXICON, generate_rows
-from dualscope.tasks.synthetic.pairs import RELATIONS, write_pairs
-from dualscope.tasks.synthetic.sentences import FRAMES
-from dualscope.training.tokenizer import make_tokenizer
+from dualscope.tasks.synthetic.sentences import FRAMES, RELATIONS, write_pairs
+from dualscope.training.model_folder import make_tokenizer
 
 NAMES = [f"embedded-{attribute.name}" for attribute in ATTRIBUTES]
 

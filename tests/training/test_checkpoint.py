@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.models.files.lineage import Lineage, lineage
-from dualscope.studies.patterns import matching
+from dualscope.models.loading.digest import Lineage, lineage
+from dualscope.studies.paths import matching
 from dualscope.training.training_loop import train
 from tests.training.small import SMALL, small_train
 

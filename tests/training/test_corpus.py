@@ -5,10 +5,9 @@ import pytest
 
 from dualscope.tasks import Episode, Task, make_lesson
 from dualscope.tasks.synthetic import ATTRIBUTES, LEXICON
-from dualscope.training.corpus import BOS, EOS, Mixture, draw_batch, draw_sequence
+from dualscope.training.corpus import APART, BOS, EOS, FORBIDDEN, Mixture, draw_batch, draw_sequence
 from dualscope.training.evaluation import held_out_sequences
-from dualscope.training.heldout import APART, FORBIDDEN
-from dualscope.training.tokenizer import make_tokenizer
+from dualscope.training.model_folder import make_tokenizer
 
 
 def test_batches_are_seeded_by_step() -> None:

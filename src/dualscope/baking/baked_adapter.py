@@ -12,19 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.baking.carried_changes import CarriedChange, carried
-from dualscope.baking.fidelity import Drift, Fidelity, accuracy, agreement, drift_of, explained_share
-from dualscope.baking.fidelity_card import card_of
+from dualscope.baking.fidelity_card import Drift, Fidelity, accuracy, agreement, card_of, drift_of, explained_share
 from dualscope.baking.lora_folder import write_adapter
 from dualscope.core.errors import InputError
 from dualscope.learners import LEARNERS, Bench, Learned
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.files.low_rank import LowRank
+from dualscope.models.loading.adapter import LowRank
 from dualscope.tasks import Episode, Task, make_lesson
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 BAKED = ("kv-distilled", "gd-tuned", "static-patch")
 FIT, LEAST_FIT = 64, 6

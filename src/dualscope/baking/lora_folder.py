@@ -15,7 +15,7 @@ from torch import nn
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import flush, share
-from dualscope.models.files.adapter import CONFIG, WEIGHTS
+from dualscope.models.loading.adapter import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from dualscope.baking.carried_changes import CarriedChange

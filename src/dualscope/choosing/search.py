@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
-    from dualscope.tasks.example import Example
+    from dualscope.models.reading.trace import Trace
     from dualscope.tasks.lesson import Lesson
+    from dualscope.tasks.mapping import Example
 
 ENOUGH = 50  # spare examples; fewer choose by chance
 LEFT_OUT = 16  # demonstrations that are asked after the others, where no example is spare

@@ -14,7 +14,7 @@ from dualscope.tasks.tokens import pieces_of
 if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.episode import Episode
-    from dualscope.tasks.example import Example
+    from dualscope.tasks.mapping import Example
 
 MOST = 300  # of a bench: more than any learner asks for
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dualscope.commands.offline import OFFLINE
+from dualscope.commands.shared_options import OFFLINE
 from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:

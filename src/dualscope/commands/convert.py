@@ -2,7 +2,7 @@
 
 import typer
 
-from dualscope.commands.offline import OFFLINE
+from dualscope.commands.shared_options import OFFLINE
 
 
 def convert(
@@ -12,7 +12,7 @@ def convert(
 ) -> None:
     """Turn pickled weights, or a GGUF file, into safetensors, without running what is in them."""
     from dualscope.core.folder import local_path
-    from dualscope.models.files.conversion import convert as convert_model
+    from dualscope.models.loading.conversion import convert as convert_model
 
     written = convert_model(name, local_path("OUT", out), offline)
     typer.echo(f"wrote {', '.join(path.name for path in written)} to {out}; use it with --model {out}")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualscope.commands.offline import OFFLINE
+from dualscope.commands.shared_options import OFFLINE
 from dualscope.core.errors import InputError
 from dualscope.core.words import ADAPTER_MODES, AdapterMode
 
 if TYPE_CHECKING:
     from dualscope.models import Model
-    from dualscope.models.parity import Logits
+    from dualscope.models.reading.parity import Logits
     from dualscope.tasks.lesson import Lesson
 
 PROBE = "embedded-sst2"  # generated, so that any model can be examined without data
@@ -99,7 +99,7 @@ def _describe(model: "Model") -> None:
 
 
 def _examine(model: "Model", reference: "Logits | None") -> "tuple[list[Finding], Logits]":
-    from dualscope.models.parity import logits_of
+    from dualscope.models.reading.parity import logits_of
 
     lesson = _probe(model)
     found = logits_of(model, lesson)
@@ -191,8 +191,8 @@ def _parity(model: "Model", found: "Logits", reference: "Logits | None") -> list
 
 def _memory(model: "Model", lesson: "Lesson") -> list[Finding]:
     """What a gradient learner needs for this lesson, by part, and how many queries are read at once."""
-    from dualscope.models.footprint import TRAINED_TWICE, Demand, Shape, footprint
-    from dualscope.models.hardware import total_memory
+    from dualscope.models.loading.device_and_precision import total_memory
+    from dualscope.models.reading.footprint import TRAINED_TWICE, Demand, Shape, footprint
     from dualscope.models.reading.memory import batch_size, in_words, weight_bytes
 
     own = max(len(query) for query in lesson.queries) + 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from dualscope.commands.offline import OFFLINE
+from dualscope.commands.shared_options import OFFLINE
 from dualscope.core.errors import InputError
 
 MANY = "May be given several times."

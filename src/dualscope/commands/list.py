@@ -1,11 +1,19 @@
 """dualscope list: the names that other commands accept, with a line about each."""
 
+from __future__ import annotations
+
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from dualscope.tasks.task import Task
 
 
 class Kind(StrEnum):
@@ -82,7 +90,7 @@ Listed = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def _models() -> Listed:
-    from dualscope.models.families import BY_STRUCTURE, FAMILIES
+    from dualscope.models.architecture.families import BY_STRUCTURE, FAMILIES
 
     return ("model", "what it is"), [
         ("embedded", "the small model that comes with dualscope"),
@@ -93,7 +101,7 @@ def _models() -> Listed:
 
 
 def _variants() -> Listed:
-    from dualscope.models.model_variants import ABOUT
+    from dualscope.models.loading.model_variants import ABOUT
 
     return ("variant", "what it is"), list(ABOUT.items())
 
@@ -117,7 +125,6 @@ def _show_statistics(data: Path | None, offline: bool) -> None:
     from dualscope.core.errors import InputError
     from dualscope.tasks import Task
     from dualscope.tasks.catalog import catalog_names
-    from dualscope.tasks.task_statistics import statistics_of
 
     table = Table(box=None, pad_edge=False)
     for name in ("task", "train", "evaluation", "classes", "uniform", "majority", "words", "longest"):
@@ -173,7 +180,7 @@ def _metrics() -> Listed:
 
 def _presets() -> Listed:
     from dualscope.core.config_file import read_yaml
-    from dualscope.studies.preset import PRESETS
+    from dualscope.studies.study import PRESETS
 
     rows = [(path.stem, str(read_yaml(path)[0].get("about", ""))) for path in sorted(PRESETS.glob("*.yaml"))]
     return ("preset", "what it studies"), list(rows)
@@ -199,3 +206,46 @@ _ROWS = {
     Kind.presets: _presets,
     Kind.figures: _figures,
 }
+
+
+# What a data set is like, in a few numbers.
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sizes of both splits, and of the evaluation split what guessing is worth and how long its prompts are."""
+
+    train: int
+    evaluation: int
+    classes: int
+    majority: float  # the share of the commonest class
+    words: float  # of a prompt, on average
+    longest: int  # words
+
+    @property
+    def uniform(self) -> float:
+        """The accuracy of a uniform random guess."""
+        return 1 / self.classes
+
+
+def statistics_of(task: Task) -> Statistics:
+    """Reads both splits.
+
+    >>> from dualscope import Task
+    >>> found = statistics_of(Task.load("embedded-sst2"))
+    >>> found.classes, found.uniform, 0.5 <= found.majority < 0.6
+    (2, 0.5, True)
+    """
+    labels: Counter[int] = Counter()
+    words: list[int] = []
+    for example in task.evaluation:
+        labels[example.label] += 1
+        words.append(len(task.prompt(example).split()))
+    return Statistics(
+        train=len(task.train),
+        evaluation=len(words),
+        classes=len(task.labels),
+        majority=max(labels.values()) / len(words),
+        words=sum(words) / len(words),
+        longest=max(words),
+    )

@@ -1,17 +1,73 @@
 """dualscope run: compute a study, or what is missing of it, and say what came out."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dualscope.commands.offline import OFFLINE
 from dualscope.commands.resumable import resumable
-from dualscope.commands.run_folder_name import free_folder, holds_another, run_name
 from dualscope.commands.run_plan import show_plan
 from dualscope.commands.run_result import conclude, show_result
-from dualscope.core.errors import InputError
+from dualscope.commands.shared_options import OFFLINE
+from dualscope.core.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    from dualscope.studies.study import Study
+
+# Where a run without a name goes: after what is run, and never into another study's folder.
+
+
+SEVERAL = 3  # names; more are counted
+
+
+def run_name(base: str, models: Sequence[str], tasks: Sequence[str]) -> str:
+    """The study's or preset's name, then the models and tasks that were named on the command line.
+
+    >>> run_name("quick", [], []), run_name("", ["models/my-model"], ["sst2", "mine.yaml"])
+    ('quick', 'my-model-sst2-mine')
+    >>> run_name("", ["small=models/checkpoint-10"], [])
+    'small'
+    """
+    parts = [base, _named(models, "models"), _named(tasks, "tasks")]
+    return re.sub(r"[^\w.-]+", "-", "-".join(part for part in parts if part)).strip("-") or "run"
+
+
+def _named(names: Sequence[str], what: str) -> str:
+    if len(names) > SEVERAL:
+        return f"{len(names)}-{what}"
+    from dualscope.studies.paths import named_model
+
+    found = [called or source.rstrip("/").rsplit("/", 1)[-1] for called, source in map(named_model, names)]
+    return "-".join(re.sub(r"\.ya?ml$", "", name) for name in found)
+
+
+def free_folder(name: str, study: Study, under: str = "runs") -> str:
+    """The folder of that name, or the first numbered one that holds no other study."""
+    place, number = f"{under}/{name}", 1
+    while holds_another(place, study):
+        number += 1
+        place = f"{under}/{name}-{number}"
+    return place
+
+
+def holds_another(place: str, study: Study) -> bool:
+    """Whether a folder holds a study, and not this one as it is kept: with full paths."""
+    from dualscope.core.folder import Folder
+    from dualscope.studies.paths import anchored
+    from dualscope.studies.study import Study
+
+    if "://" in place:
+        return False
+    kept = Study.build(anchored(study.model_dump(), Path.cwd())).dump()
+    try:
+        return Folder(place).read("study.yaml").decode() != kept
+    except (OSError, UnicodeDecodeError):
+        return False
+
 
 MANY = "May be given several times."
 STUDIED, MEASURED = "What is studied", "How it is measured"
@@ -154,7 +210,6 @@ def run(
     """
     from dualscope.studies.execute.progress import Reporter
     from dualscope.studies.execute.runner import Runner
-    from dualscope.studies.learner_options import with_options
     from dualscope.studies.plan import parse_shard
     from dualscope.studies.study import Study
 
@@ -249,3 +304,38 @@ def _numbers(text: str | None, option: str) -> list[int] | None:
     if not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):
         raise InputError(f"{option} {text}: expected whole numbers, as in 32 or 4,8,16")
     return [int(part) for part in parts]
+
+
+VALUE = "value"
+
+
+def with_options(study: Study, given: Sequence[str]) -> Study:
+    """The study, its learners with these options; values as in a study file.
+
+    >>> from dualscope import Study
+    >>> study = Study.build({"tasks": ["sst2"], "learners": ["gd", "lcgd"]})
+    >>> with_options(study, ["gd.epochs=3"]).learners[0].options
+    {'epochs': 3}
+    """
+    from dualscope.core.canonical import canonical
+    from dualscope.core.config_file import parsed_yaml
+
+    entries = list(study.learners)
+    for text in given:
+        left, equals, written = text.partition("=")
+        learner, dot, name = left.partition(".")
+        if not (equals and dot and learner and name):
+            raise InputError(f"--option {text}: expected LEARNER.NAME=VALUE, as in gd.epochs=3")
+        if all(entry.learner != learner for entry in entries):
+            known = [entry.learner for entry in entries]
+            raise InputError(f"--option {text}: the study has no learner '{learner}': {suggest(learner, known)}")
+        found, _ = parsed_yaml(f"{VALUE}: {written}", f"--option {left}")
+        if found.keys() != {VALUE}:
+            raise InputError(f"--option {left}: '{written[:60]}' is more than one value")
+        value = found[VALUE]
+        canonical({name: value})  # a date or an infinite number is no setting
+        entries = [
+            entry.model_copy(update={"options": {**entry.options, name: value}}) if entry.learner == learner else entry
+            for entry in entries
+        ]
+    return study.model_copy(update={"learners": tuple(entries)}) if given else study

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from dualscope.core.errors import InputError
-from dualscope.models.automatic import on_cpu
+from dualscope.models.loading.automatic_precision import on_cpu
 
 
 def show_plan(runner: Any, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def _memory_here(device: str) -> int | None:
     """Bytes of the device that would compute; None where this machine has no such device."""
     if on_cpu(device):  # without torch
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    from dualscope.models.hardware import resolve_all, total_memory
+    from dualscope.models.loading.device_and_precision import resolve_all, total_memory
 
     try:
         return total_memory(resolve_all(device)[0])

@@ -37,7 +37,7 @@ def conclude(result: Any, report: bool) -> Said:
     from dualscope.findings.responses import response_verdicts
     from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
-    from dualscope.studies.execute.outcome import Outcome, reason_for
+    from dualscope.studies.execute.work import Outcome, reason_for
 
     lost: list[Exception] = []
     every = stored_cells(result.run, result.whole)
@@ -143,7 +143,7 @@ def _show_failures(console: Console, result: Any, failures: Sequence[Mapping[str
 def _show_next(console: Console, said: Said) -> None:
     """Where there is no answer: the command that would give one."""
     from dualscope.core.command_hints import again
-    from dualscope.findings.next_options import next_steps
+    from dualscope.findings.headline import next_steps
     from dualscope.findings.summary import ALL_TASKS
 
     tasks = {row["task"] for row in said.rows}

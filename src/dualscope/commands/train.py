@@ -54,11 +54,11 @@ def train(
     if (folder / "study.yaml").exists() or (folder / "cells").exists():
         raise InputError(f"--out {out}: is a run folder; give the model a folder of its own")
     kind = _attention(attention)
-    from dualscope.models import hardware
+    from dualscope.models.loading.device_and_precision import resolve
     from dualscope.training.settings import Settings
     from dualscope.training.training_loop import train as run
 
-    place = hardware.resolve(device)
+    place = resolve(device)
     small: dict[str, Any] = (
         {"batch": 4, "length": 256, "layers": 2, "width": 64, "heads": 2} if place.type == "cpu" else {}
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dualscope.commands.offline import OFFLINE
+from dualscope.commands.shared_options import OFFLINE
 from dualscope.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def validate(
         typer.echo(f"\nlengths of {len(lengths)} queries in characters: {_spread(lengths)}")
         typer.echo("give --model to see tokens, and how many demonstrations fit")
         return
-    from dualscope.models.load import load_tokenizer
+    from dualscope.models.loading.load import load_tokenizer
 
     tokenizer, positions = load_tokenizer(model, offline)
     _show_prompts(episode, tokenizer)

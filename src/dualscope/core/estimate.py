@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from dualscope.core.shares import share_of
-from dualscope.core.statistics import Bounds, ratio
+from dualscope.core.statistics import Bounds, ratio, share_of
 
 LEVEL = 0.95
 NORMAL = 1.96  # half the width of a normal 95 % interval, in standard errors: a cell's own, over its queries

@@ -20,7 +20,7 @@ from dualscope.descent.gradients import Gradient, Outer
 from dualscope.descent.parameters import Slot, layer_of, wide
 from dualscope.descent.trainable import Weights
 from dualscope.descent.updates import Projection, beside, even_tangents
-from dualscope.models.parts import Part
+from dualscope.models.architecture.parts import Part
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

@@ -17,8 +17,8 @@ import torch
 from dualscope.descent.samples import Filled, Sample
 
 if TYPE_CHECKING:
+    from dualscope.descent.dual_records import Recorder
     from dualscope.descent.loop import Step, StepState, Taken
-    from dualscope.descent.recorder import Recorder
 
 FEWEST = 4  # steps of one width that are worth a recording
 COMMON = 128  # up to here all demonstrations are filled up to the longest; beyond, to a power of two

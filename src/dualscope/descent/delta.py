@@ -15,7 +15,7 @@ from torch import Tensor
 from dualscope.core.errors import InputError, suggest
 from dualscope.descent.parameters import Slot, is_low, layer_of, slots_of, wide
 from dualscope.descent.updates import beside, projections, shadowed
-from dualscope.models.parts import Part
+from dualscope.models.architecture.parts import Part
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

@@ -12,12 +12,12 @@ from dualscope.core.errors import InputError
 from dualscope.descent.delta import Delta
 from dualscope.descent.parameters import wide
 from dualscope.descent.updates import beside, projections
+from dualscope.models.architecture.parts import Part
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import RowIndex, Session, at
-from dualscope.models.parts import Part
 from dualscope.models.reading.batches import Batch, batches_of
-from dualscope.models.reading.mapped import room_for
 from dualscope.models.reading.memory import halving, tensor_limit
+from dualscope.models.reading.trace import room_for
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.capture.after_attention import AfterAttention, first_of
+from dualscope.models.capture.block_hooks import AfterAttention, first_of
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Slot(Protocol):
-    """A weight, a bias, or the slice of a fused one: `dualscope.models.parts.Part`, or a `Whole` parameter."""
+    """A weight, a bias, or the slice of a fused one (`dualscope.models.architecture.parts.Part`), or `Whole`."""
 
     @property
     def name(self) -> str: ...

@@ -19,8 +19,8 @@ from dualscope.core.errors import InputError
 from dualscope.descent.parameters import is_low
 
 if TYPE_CHECKING:
+    from dualscope.models.architecture.parts import Part
     from dualscope.models.model import Model
-    from dualscope.models.parts import Part
 
 Active = Callable[[], bool]
 

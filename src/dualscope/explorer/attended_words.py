@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.core.spec import LearnerSpec
-from dualscope.descent.dual import Dual
+from dualscope.descent.dual_records import Dual
 from dualscope.explorer.pieces import pieces
 from dualscope.explorer.state import State
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.learners.bench import Bench
 from dualscope.learners.learner import LEARNERS
-from dualscope.models.parity import assure
+from dualscope.models.reading.parity import assure
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson

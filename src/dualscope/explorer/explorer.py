@@ -94,7 +94,7 @@ class Explorer:
     def influence(self, state: State, watch: Watch) -> None:
         """Tell what each demonstration taught each query: in-context learning, then the learner in focus."""
         from dualscope.learners.response_bench import ResponseBench
-        from dualscope.metrics.response.measured_response import ResponseMeter
+        from dualscope.metrics.measured_response import ResponseMeter
 
         began = time.perf_counter()
         desk, _ = self._sit(state)

@@ -9,7 +9,7 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.explorer.shown_result import number
 
 if TYPE_CHECKING:
-    from dualscope.metrics.response.measured_response import ResponseMeter
+    from dualscope.metrics.measured_response import ResponseMeter
 
 
 def influence_of(meter: ResponseMeter, learning: LearnerSpec) -> dict[str, Any]:

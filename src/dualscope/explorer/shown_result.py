@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dualscope.choosing.halving import Choice
     from dualscope.learners.bench import Bench
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 LAYERED = ("sim_aou", "sim_am_delta")  # the change of attention's output, and of its scores (which have heads)
 _ENDS: tuple[Literal["value", "low", "high"], ...] = ("value", "low", "high")

@@ -8,7 +8,7 @@ from dualscope.explorer import state as caps
 from dualscope.explorer.offer import FIRST, Offer
 from dualscope.findings.response_words import MOVES
 from dualscope.tasks.episode import Episode
-from dualscope.tasks.example import Example
+from dualscope.tasks.mapping import Example
 from dualscope.tasks.task import Task
 
 SHOTS = 8
@@ -72,6 +72,6 @@ def typed(example: Example) -> dict[str, Any]:
 
 def recorded(model: str, task: Task) -> float | None:
     """The rate that the model's card has for a task."""
-    from dualscope.studies.recorded_rates import recorded_rates
+    from dualscope.studies.resolve import recorded_rates
 
     return recorded_rates([model], [task.name]).get((model, task.name))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.environment import environment
-from dualscope.export.client import client, said_by
-from dualscope.export.tracked import Tracked, TrackedStudy
+from dualscope.export.tracked import Tracked, TrackedStudy, client, said_by
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": None, "MLFLOW_TRACKING_TOKEN": None}
 STORE = "mlflow.db"

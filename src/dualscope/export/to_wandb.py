@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dualscope.core.environment import environment
-from dualscope.export.client import client, said_by
-from dualscope.export.names import by_step, project
-from dualscope.export.tracked import TrackedStudy
+from dualscope.export.tracked import TrackedStudy, by_step, client, project, said_by
 
 QUIET = {
     "WANDB_MODE": "offline",

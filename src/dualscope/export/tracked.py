@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,51 @@ import pyarrow.compute as pc
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.errors import InputError
-from dualscope.core.rows import SUMMARY_KEYS, SummaryRow
+from dualscope.core.rows import SUMMARY_KEYS, SummaryRow, column_name
 from dualscope.core.spec import EpisodeSpec, LearnerSpec
-from dualscope.export.names import Curve, metric_name
+from dualscope.core.untrusted_files import reason
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report import write_report
 from dualscope.report.reported_run import ReportedRun
+
+# What trackers have in common: which names they accept, and that what shares a step is logged together.
+
+
+Curve = tuple[tuple[int, float], ...]
+"""(step, value), in order."""
+
+
+def metric_name(metric: str, reference: str | None, own: str | None) -> str:
+    """A metric's name, with its reference where that is another one than the cell's own.
+
+    >>> metric_name("alpha", "gd[epochs=3]", "in-context"), metric_name("sim_aou", "in-context", "in-context")
+    ('alpha_gd_epochs_3', 'sim_aou')
+    """
+    name = column_name(metric, reference, own)
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).rstrip("_")
+
+
+def project(name: str) -> str:
+    """A project's name.
+
+    >>> project("runs/my study: 1")
+    'runs-my-study-1'
+    """
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.")[:100] or "dualscope"
+
+
+def by_step(curves: Mapping[str, Curve]) -> dict[int, dict[str, float]]:
+    """Curves by step.
+
+    >>> by_step({"a": ((0, 0.1), (1, 0.2)), "b": ((1, 0.3),)})
+    {0: {'a': 0.1}, 1: {'a': 0.2, 'b': 0.3}}
+    """
+    found: dict[int, dict[str, float]] = {}
+    for name, curve in curves.items():
+        for step, value in curve:
+            found.setdefault(step, {})[name] = value
+    return dict(sorted(found.items()))
+
 
 Param = str | int | float
 FILES = ("study.yaml", "provenance.json", "summary.csv", "verdict.json")
@@ -191,3 +233,34 @@ def _files(source: ReportedRun, scratch: Path) -> list[Path]:
     else:
         write_report([str(source.run.folder)], page)
     return [*found, page]
+
+
+# A tracker's own client: imported when it is asked for, with nothing set that would send anything anywhere.
+
+
+def client(name: str) -> Any:
+    """The module, or one sentence that says how to get it.
+
+    >>> client("mlflowx")
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: --to mlflowx needs its client: pip install 'dualscope[mlflowx]'
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] != name:
+            raise InputError(
+                f"--to {name}: its client is installed, and lacks {error.name}: pip install 'dualscope[{name}]'"
+            ) from None
+        raise InputError(f"--to {name} needs its client: pip install 'dualscope[{name}]'") from None
+
+
+@contextmanager
+def said_by(name: str) -> Iterator[None]:
+    """What a client complains about (a store of another version, a full disk) is told as its own words."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"--to {name}: its client says: {reason(error)}") from error

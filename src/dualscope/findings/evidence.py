@@ -10,10 +10,9 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.core.estimate import Estimate
-from dualscope.core.query_columns import QueryColumn
-from dualscope.core.shares import SHARES
+from dualscope.core.rows import QueryColumn
 from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
-from dualscope.core.statistics import ratio
+from dualscope.core.statistics import SHARES, ratio
 from dualscope.core.words import Role
 
 if TYPE_CHECKING:

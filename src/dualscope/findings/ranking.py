@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import IN_CONTEXT, EpisodeSpec, LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control
-from dualscope.findings.answer import each_text
+from dualscope.findings.answer import described, each_text
 from dualscope.findings.summary import ALL_TASKS
-from dualscope.findings.titles import described
 
 NULLS: tuple[Control, ...] = tuple(name for name, role in CONTROL_ROLES.items() if role == "null")
 BESIDE = (

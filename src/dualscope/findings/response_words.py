@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dualscope.findings.answer import short
-from dualscope.findings.titles import learner_title
+from dualscope.findings.answer import learner_title, short
 
 if TYPE_CHECKING:
     from dualscope.findings.responses import ResponseAnswer

@@ -16,19 +16,22 @@ from dualscope.core.rows import Row
 from dualscope.core.spec import IN_CONTEXT, PLAIN, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.statistics import holm
 from dualscope.core.words import Family, Level, Role
-from dualscope.findings.response_rule import (
+from dualscope.findings.response_test import (
     FLOOR,
     FOUND,
     IGNORED,
+    REPAIRINGS,
     SEEDS,
     Decision,
+    EpisodePair,
     OverSeeds,
+    RepairingTest,
     ResponseWord,
     decide,
     fisher,
+    repairing_test,
     simultaneous,
 )
-from dualscope.findings.response_test import REPAIRINGS, EpisodePair, RepairingTest, repairing_test
 from dualscope.findings.response_words import headline, sentence
 from dualscope.studies.run_folder.storage import RunFolder
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.spec import IN_CONTEXT, CellSpec
+from dualscope.findings.answer import RULE
 from dualscope.findings.evidence import Evidence
-from dualscope.findings.rule import RULE
 from dualscope.findings.verdict import verdict
 from dualscope.studies.run_folder.storage import RunFolder
 

@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.estimate import NORMAL, Estimate
-from dualscope.core.query_columns import column_name
-from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, CellColumns, Row, SummaryRow
-from dualscope.core.shares import SHARES
+from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, CellColumns, Row, SummaryRow, column_name
 from dualscope.core.spec import CellSpec, LearnerSpec
 from dualscope.core.spreadsheet import as_text, from_text
-from dualscope.core.statistics import ratio
+from dualscope.core.statistics import SHARES, ratio
 from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"

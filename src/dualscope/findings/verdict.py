@@ -15,18 +15,18 @@ from dualscope.findings.answer import (
     ALPHA,
     EXPLAINED,
     PRIMARY,
+    RULE,
     SEEDS,
     SHOWN,
     SMALL,
     AgainstControl,
     Answer,
     Word,
+    described,
     sentences_of,
 )
 from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.findings.headline import headline, sentence
-from dualscope.findings.rule import RULE
-from dualscope.findings.titles import described
 
 CEILING = IN_CONTEXT.under("redraw")
 

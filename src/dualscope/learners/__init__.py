@@ -7,28 +7,22 @@ from dualscope.choosing.halving import Choice
 from dualscope.core.options import Options
 from dualscope.descent.delta import Delta
 from dualscope.descent.direct_effect import direct_attn_out
-from dualscope.descent.dual import Dual
-from dualscope.descent.log import Log
+from dualscope.descent.dual_records import Dual, Log
 from dualscope.learners.bench import Bench
+from dualscope.learners.ceilings.context_patches import ContextPatchLearner, StaticPatchLearner
 from dualscope.learners.ceilings.distilled import KvAligned, KvDistilled
-from dualscope.learners.ceilings.exact_patch import ContextPatchLearner
-from dualscope.learners.ceilings.static_patch import StaticPatchLearner
 from dualscope.learners.chosen_settings import choose_settings
 from dualscope.learners.controls import COMBINATORS, identify, role_of
-from dualscope.learners.dilution import Dilution
-from dualscope.learners.gradient.all_weights import GdAll
-from dualscope.learners.gradient.clipped import LcgdClipped
-from dualscope.learners.gradient.gd import Gd
-from dualscope.learners.gradient.lcgd import Lcgd
+from dualscope.learners.gradient.gd import Gd, GdAll, GdTuned
+from dualscope.learners.gradient.lcgd import Lcgd, LcgdClipped
 from dualscope.learners.gradient.linearized import GdLinearized
 from dualscope.learners.gradient.matched import GdMatched, LcgdMatched
-from dualscope.learners.gradient.tuned import GdTuned
 from dualscope.learners.hidden_states.function_vector import FunctionVector
 from dualscope.learners.hidden_states.kernel_regression import Kernel
 from dualscope.learners.hidden_states.probe import Probe
 from dualscope.learners.hidden_states.task_vector import TaskVector
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner, Result
-from dualscope.learners.nulls import NullContext, ZeroShotOffset
+from dualscope.learners.nulls import Dilution, NullContext, ZeroShotOffset
 from dualscope.learners.prompted import InContext, ZeroShot
 
 __all__ = [

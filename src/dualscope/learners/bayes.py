@@ -21,8 +21,14 @@ from dualscope.choosing.halving import Settings
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.tasks.synthetic.attributes import ATTRIBUTES, Attribute
-from dualscope.tasks.synthetic.concepts import attribute_of, fields_in, member_of, members_of
+from dualscope.tasks.synthetic.embedded_tasks import (
+    ATTRIBUTES,
+    Attribute,
+    attribute_of,
+    fields_in,
+    member_of,
+    members_of,
+)
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

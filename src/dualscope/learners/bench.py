@@ -16,18 +16,18 @@ from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners.controls import COMBINATORS, identify, role_of, settings_of
 from dualscope.learners.learner import LEARNERS, Learned, Learner, O, Reread, Result
-from dualscope.models.hardware import total_memory
-from dualscope.models.parity import assure, check_tokens
-from dualscope.models.parts import Part
-from dualscope.models.reading.other_order import other_order
+from dualscope.models.architecture.parts import Part
+from dualscope.models.loading.device_and_precision import total_memory
+from dualscope.models.reading.parity import assure, check_tokens
 from dualscope.models.reading.prefix import Prefix
-from dualscope.models.trace import Trace
+from dualscope.models.reading.read import other_order
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.choosing.halving import Choice
     from dualscope.models.model import Model
-    from dualscope.tasks.example import Example
     from dualscope.tasks.lesson import Lesson
+    from dualscope.tasks.mapping import Example
 
 REREAD_QUERIES = 10  # a few, for the signal to noise
 KEPT = 1 / 8  # of a device's memory, for the changes that learners have made

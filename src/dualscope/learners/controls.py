@@ -14,14 +14,14 @@ from dualscope.core.options import Options
 from dualscope.core.registry import Registry
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import CONTROL_ROLES, Control, Role
-from dualscope.descent.log import Log
+from dualscope.descent.dual_records import Log
 from dualscope.learners.altered_lessons import borrowed, redrawn, relabelled, reordered, without_labels
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 from dualscope.learners.plants import with_other_inputs
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
     from dualscope.tasks.lesson import Lesson
 
 Known = Learner[Any]

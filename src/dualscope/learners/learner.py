@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from dualscope.choosing.halving import GRID, RATES, Choice, Rounds, Settings
 from dualscope.choosing.search import choose
-from dualscope.core.description import Colour, Description, Mark
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
-from dualscope.core.registry import Registry
+from dualscope.core.registry import Colour, Description, Mark, Registry
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.words import Family, Role
 from dualscope.descent.changes_of_draws import DrawsChange
 from dualscope.descent.delta import Delta
-from dualscope.descent.log import Log
-from dualscope.models.footprint import TrainingDemand
-from dualscope.models.trace import Trace
+from dualscope.descent.dual_records import Log
+from dualscope.models.reading.footprint import TrainingDemand
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dualscope.core.errors import InputError
+from dualscope.learners.altered_lessons import of_the_same_length
 from dualscope.learners.nulls import unlabelled
-from dualscope.learners.same_length import of_the_same_length
 from dualscope.models.reading.prefix import encoded_together
 from dualscope.tasks.tokens import pieces_of
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.learners.learner import Change
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
-    from dualscope.tasks.example import Example
+    from dualscope.models.reading.trace import Trace
     from dualscope.tasks.lesson import Lesson
+    from dualscope.tasks.mapping import Example
 
 
 def planted(bench: Bench, change: Change) -> Trace:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dualscope.core.options import Options
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
-from dualscope.models.parity import assure
+from dualscope.models.reading.parity import assure
 from dualscope.models.reading.prefix import encoded_together
 
 if TYPE_CHECKING:

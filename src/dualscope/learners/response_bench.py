@@ -18,7 +18,7 @@ from dualscope.models.reading.memory import draws_at_once, release
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.learners.learner import LearnedDraws
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 
 @dataclass(frozen=True)

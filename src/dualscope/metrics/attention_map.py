@@ -14,11 +14,10 @@ from torch import Tensor
 
 from dualscope.core.spec import ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import COSINE
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, PerQuery, Values
 from dualscope.metrics.cosine import cosine, layer_slices, wide
 from dualscope.metrics.metric import family
-from dualscope.metrics.values import PerQuery, Values
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.learners.learner import Result

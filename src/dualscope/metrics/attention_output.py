@@ -14,11 +14,10 @@ from torch import Tensor
 
 from dualscope.core.spec import ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import COSINE, SIZE
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, PerQuery, Values
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
 from dualscope.metrics.metric import family
-from dualscope.metrics.values import PerQuery, Values
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 
 RandomDraw = Literal["gaussian", "uniform-text", "uniform-code"]
 ROUNDING = 1e-12  # of float64 sums over a width

@@ -12,22 +12,19 @@ __all__ = ["DEFAULT", "METRICS", "bounds_of", "expand", "registered_elsewhere"]
 FAMILIES = (
     "prediction",
     "explained",
-    "partition",
     "attention_output",
     "specified",
     "attention_map",
     "demonstrations",
-    "mass",
     "single_heads",
     "noise",
-    "update_sizes",
     "weight_change",
     "icl_update",
     "replay",
     "splice",
-    "response.definitions",
+    "responses_of_draws",
 )
-USERS = ("measured", "measured_rows", "measured_response")  # modules that use this catalog, and define no metric
+USERS = ("measured", "measured_response")  # modules that use this catalog, and define no metric
 for _family in FAMILIES:
     import_module(f"dualscope.metrics.{_family}")
 

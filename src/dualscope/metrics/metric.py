@@ -10,8 +10,7 @@ from torch import Tensor
 
 from dualscope.core.registry import Registry
 from dualscope.core.statistics import ANYWHERE, Bounds
-from dualscope.metrics.case import Case
-from dualscope.metrics.values import PerQuery, Values
+from dualscope.metrics.case import Case, PerQuery, Values
 
 Compute = Callable[[Case, frozenset[str]], Iterable[Values]]
 Applies = Callable[[Case], bool]

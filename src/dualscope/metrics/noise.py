@@ -17,11 +17,10 @@ from dualscope.core.statistics import SIZE, SNR_THRESHOLD
 from dualscope.learners.learner import Reread
 from dualscope.metrics.attention_map import change_undefined, seen_scores, visible
 from dualscope.metrics.attention_output import across, centered, of_heads, outputs, without
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import layer_slices, unit
 from dualscope.metrics.metric import family
-from dualscope.metrics.values import Logged, PerQuery, Values
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 
 
 @dataclass(frozen=True)

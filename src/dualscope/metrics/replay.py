@@ -14,17 +14,16 @@ import torch
 from torch import Tensor
 
 from dualscope.core.statistics import ratio
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, PerQuery, Pooled, Values
 from dualscope.metrics.metric import family
-from dualscope.metrics.response.responses_of_draws import answer_vectors
-from dualscope.metrics.values import PerQuery, Pooled, Values
-from dualscope.models.reading.replayed import replayed
+from dualscope.metrics.responses_of_draws import answer_vectors
+from dualscope.models.reading.given_outputs import replayed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from dualscope.learners.bench import Bench
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 START = "start"
 REPLAYS = ("replay_along", "replay_without", "replay_along_mismatched")

@@ -3,19 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from dualscope.core.statistics import COSINE, SHARE
 from dualscope.learners.hidden_states.function_vector import SHUFFLES, indirect_effects
-from dualscope.learners.hidden_states.induction import induction_scores
-from dualscope.metrics.case import Case
-from dualscope.metrics.metric import metric
-from dualscope.metrics.values import PerHead, Values
+from dualscope.metrics.case import Case, PerHead, PerQuery, Values
+from dualscope.metrics.metric import Applies, metric
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from dualscope.learners.bench import Bench
+    from dualscope.models.model import Model
+    from dualscope.tasks.lesson import Lesson
+
+
+# Induction: does a head, at a token that was there before, look at what followed it then? (Olsson et al. 2022)
+
+
+SEQUENCES, LONGEST = 20, 50  # how many, and the most random tokens before they are repeated
+
+
+@torch.no_grad()
+def induction_scores(model: Model, lesson: Lesson) -> Tensor:
+    """On random tokens that are repeated in part: every head's attention from the last token to the one that followed
+    its first occurrence, [sequences, layers, heads].
+    """
+    sequences, periods = repeated_sequences(model, lesson)
+    asked = replace(
+        lesson,
+        queries=sequences,
+        answers=(lesson.answers[0][:1],),
+        labels=(0,) * len(sequences),
+        query_ids=tuple(f"sequence:{i}" for i in range(len(sequences))),
+        read_at="prompt-end",
+        watched={},
+    )
+    weights = model.read(asked, want=frozenset({"attention"})).extras["attention_own"]
+    # What followed the first occurrence stands one period before what comes next, and weights end with the last token.
+    followers = weights.shape[-1] - torch.tensor(periods, device=weights.device)
+    rows = torch.arange(len(weights), device=weights.device)
+    return weights.movedim(-1, 1)[rows, followers]
+
+
+def repeated_sequences(model: Model, lesson: Lesson) -> tuple[tuple[tuple[int, ...], ...], list[int]]:
+    """Random tokens, all different, and some of them again; with how many come before the first one is repeated.
+
+    How many that is, and where it ends, are drawn anew for each: no fixed distance leads to the right place.
+    """
+    rng = np.random.default_rng([lesson.episode.seed, 11])
+    known = min(len(model.tokenizer), model.hf.get_input_embeddings().num_embeddings)
+    vocabulary = np.setdiff1d(np.arange(known), model.tokenizer.all_special_ids)
+    longest = min(LONGEST, len(vocabulary), (model.max_positions - len(lesson.bos)) // 2)
+    sequences, periods = [], []
+    for _ in range(SEQUENCES):
+        period = int(rng.integers(longest // 2 + 1, longest + 1))
+        tokens = rng.permutation(vocabulary)[:period].tolist()
+        sequences.append((*tokens, *tokens[: int(rng.integers(1, period))]))
+        periods.append(period)
+    return tuple(sequences), periods
+
 
 PROMPTS = 20  # spare examples that indirect effects are taken of, as many as a function vector asks for
 INDUCTION, EFFECT = "induction_score", "indirect_effect"
@@ -63,3 +113,38 @@ def induction_score(case: Case) -> Values:
 )
 def indirect_effect(case: Case) -> Values:
     return PerHead(EFFECT, case.heads[EFFECT])
+
+
+# Where the softmax weight of the read position goes, per head: the lambda of the split into contexts.
+
+
+def _recorded(name: str) -> Applies:
+    def applies(case: Case) -> bool:
+        has_context = not case.is_baseline and case.has_attention and not case.is_gradient
+        return has_context and name in case.trace.extras
+
+    return applies
+
+
+@metric(
+    "demo_mass",
+    "sum of softmax weights on the demonstrations",
+    "share of attention that goes to the demonstrations",
+    applies=_recorded("demo_mass"),
+    within=SHARE,
+    wants=["mass"],
+)
+def demo_mass(case: Case) -> Values:
+    return PerQuery("demo_mass", case.trace.extras["demo_mass"])
+
+
+@metric(
+    "bos_mass",
+    "softmax weight on BOS",
+    "share of attention that rests on the first token",
+    applies=_recorded("bos_mass"),
+    within=SHARE,
+    wants=["mass"],
+)
+def bos_mass(case: Case) -> Values:
+    return PerQuery("bos_mass", case.trace.extras["bos_mass"])

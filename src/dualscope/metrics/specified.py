@@ -11,10 +11,9 @@ from torch import Tensor
 from dualscope.core.specification import SPECIFICATIONS, Centring, Dimensions, LayerWeights, Specification
 from dualscope.core.statistics import COSINE
 from dualscope.metrics.attention_output import out_of_reach, outputs
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, Logged, Values
 from dualscope.metrics.cosine import layer_slices
 from dualscope.metrics.metric import family
-from dualscope.metrics.values import Logged, Values
 
 OUTLIERS = 0.01  # of a layer's dimensions, at least one
 

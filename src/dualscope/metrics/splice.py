@@ -24,19 +24,18 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import SIZE, ratio
-from dualscope.learners.hidden_states.induction import induction_scores
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, PerHead, PerQuery, Pooled, Values
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import family
-from dualscope.metrics.response.responses_of_draws import answer_vectors
-from dualscope.metrics.values import PerHead, PerQuery, Pooled, Values
-from dualscope.models.reading.spliced import HeadOutputs, NotedHeads, Places, SplicedHeads, spliced_prefix
+from dualscope.metrics.responses_of_draws import answer_vectors
+from dualscope.metrics.single_heads import induction_scores
+from dualscope.models.reading.given_outputs import HeadOutputs, NotedHeads, Places, SplicedHeads, spliced_prefix
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.learners.learner import Change, Result
     from dualscope.models.reading.prefix import Prefix
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 START = "start"
 BOTH_WAYS = (

@@ -10,15 +10,14 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from dualscope.core.statistics import COSINE
+from dualscope.core.statistics import COSINE, SIZE
 from dualscope.descent.parameters import layer_of
-from dualscope.learners.ceilings.static_patch import StaticPatch
+from dualscope.learners.ceilings.context_patches import StaticPatch
 from dualscope.learners.learner import Learned, Result
-from dualscope.metrics.case import Case
+from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import family
-from dualscope.metrics.values import Logged, PerQuery, Values
-from dualscope.models.context_patch import ContextPatch
+from dualscope.metrics.metric import family, metric
+from dualscope.models.reading.context_patch import ContextPatch
 
 ByLayer = dict[int, dict[str, Tensor]]
 
@@ -128,3 +127,39 @@ _add(
 _add(
     "sim_dw_mismatched", "mean over k != l of cos(dW_l, dW'_k)", "null of sim_dw: another layer's change", default=False
 )
+
+
+# How the learning itself went: the sizes of gradients and updates.
+
+
+@metric(
+    "grad_norm",
+    "|dL/dW_l| of each step",
+    "norm of the gradient of a layer's keys and values, per step",
+    applies=lambda case: case.learned.log.grad_norm is not None,
+    within=SIZE,
+)
+def grad_norm(case: Case) -> Values:
+    return Logged("grad_norm", torch.as_tensor(case.learned.log.grad_norm))
+
+
+@metric(
+    "update_norm",
+    "|W_l - W_l(0)| / |W_l(0)|",
+    "how far a layer's keys and values moved, relative to the weights",
+    applies=lambda case: case.learned.log.update_norm is not None,
+    within=SIZE,
+)
+def update_norm(case: Case) -> Values:
+    return Logged("update_norm", torch.as_tensor(case.learned.log.update_norm))
+
+
+@metric(
+    "clipped_steps",
+    "number of steps",
+    "how many steps the clip cut",
+    applies=lambda case: case.learned.log.clipped_steps is not None,
+    within=SIZE,
+)
+def clipped_steps(case: Case) -> Values:
+    return Logged("clipped_steps", torch.as_tensor(case.learned.log.clipped_steps))

@@ -1,4 +1,4 @@
+from .architecture.parts import Part as Part
 from .model import Model as Model
-from .parts import Part as Part
 from .reading.prefix import Prefix as Prefix
-from .trace import Trace as Trace
+from .reading.trace import Trace as Trace

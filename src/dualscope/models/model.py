@@ -13,16 +13,15 @@ from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
 from dualscope.core.words import AdapterMode
-from dualscope.models import precision as precisions
-from dualscope.models.capture.activation_edits import ActivationEdit
-from dualscope.models.capture.activations import stepwise, without_jvp
+from dualscope.models.architecture.families import Family, family_of, max_positions
+from dualscope.models.architecture.parts import Part, Qkv, parts_of, read_out
+from dualscope.models.capture.block_hooks import ActivationEdit
+from dualscope.models.capture.hooks import stepwise, without_jvp
 from dualscope.models.capture.session import Session
-from dualscope.models.families import Family, family_of, max_positions
-from dualscope.models.files.digest import digest_of_files, digest_of_module
-from dualscope.models.parts import Part, Qkv, parts_of
+from dualscope.models.loading import device_and_precision as precisions
+from dualscope.models.loading.digest import digest_of_files, digest_of_module
 from dualscope.models.reading.prefix import Prefix, Prefixes, encoded
-from dualscope.models.readout import read_out
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
@@ -62,7 +61,7 @@ class Model:
         self.precision = precision or precisions.name_of(self.dtype)
         self.family: Family = family_of(hf)
         self.counters: Counter[str] = Counter()
-        self.in_other_order = False  # see dualscope.models.reading.other_order
+        self.in_other_order = False  # see dualscope.models.reading.read
         self.interventions: list[ActivationEdit] = []  # see `intervened`
         self._digest, self._files = digest, files
         self._accepts = set(inspect.signature(hf.forward).parameters)
@@ -105,7 +104,7 @@ class Model:
         adapter: str | None = None,
         adapter_mode: AdapterMode = "merged",
     ) -> "Model":
-        """Load ``embedded``, a folder, a GGUF file, or a hub name (``name@revision``); see ``dualscope.models.load``.
+        """Load ``embedded``, a folder, a GGUF file, or a hub name (``name@revision``): `dualscope.models.loading`.
 
         >>> model = Model.load("embedded", device="cpu")
         >>> model.n_layers, model.width, model.max_positions
@@ -114,7 +113,7 @@ class Model:
         Raises:
             InputError: Not found, pickled, quantised, an architecture that is refused, or no such variant or device.
         """
-        from dualscope.models.load import load
+        from dualscope.models.loading.load import load
 
         return load(name, device, dtype, variant, init_seed, offline, adapter, adapter_mode)
 

@@ -1,13 +1,13 @@
 """In-context regression with small transformers: do trained layers compute gradient descent?
 
-problems/          linear functions, Gaussian processes, linear dynamics, classes of functions, shifts
-architectures/     linear attention and GPT-2 blocks, one copy a seed; gradient descent written as their weights
-training, recording, spectral   one loop for all copies, with checkpoints; steps as CUDA graphs; orthogonal steps
-prompt_training    GPT-2 blocks on prompts of pairs, with a curriculum
-baselines/         least squares, lasso, neighbours, trees, networks, Newton's iteration
-comparison, probes, landscape, appearance   what is measured
-results, folder, shipped   tidy rows, tables and checks; a run folder; what comes with the package
-experiments/       the experiments
+problems            linear functions, classes of functions, Gaussian processes, linear dynamics, shifts
+architectures/      linear attention and GPT-2 blocks, one copy a seed; gradient descent written as their weights
+training, spectral  one loop for all copies, with checkpoints and CUDA graphs; orthogonal steps
+prompt_training     GPT-2 blocks on prompts of pairs, with a curriculum
+baselines           least squares, lasso, neighbours, trees, networks, Newton's iteration
+comparison, probes, appearance   what is measured
+results, results_folder   tidy rows, tables and checks; a run folder, and the runs that come with the package
+experiments/        the experiments
 """
 
 from typing import Any

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dualscope.regression.problems.function_classes import TaskBatch, generators
-from dualscope.regression.problems.prompts import Prompts
+from dualscope.regression.problems import Prompts, TaskBatch, generators
 
 Predict = Callable[[Tensor], Tensor]  # tokens [copies, tasks, n + 1, d + 1] -> [copies, tasks]
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dualscope.core import options
 from dualscope.core.registry import Registry
-from dualscope.models.hardware import resolve
+from dualscope.models.loading.device_and_precision import resolve
 from dualscope.regression.results import Results
 from dualscope.regression.training import Advance, Workplace, silent
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, pair_tokens
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.prompts import FunctionClass, Prompts, draw_prompts
+from dualscope.regression.problems import FunctionClass, Prompts, draw_prompts, generators
 from dualscope.regression.training import Schedule, Training, Workplace, drawn_ahead, train
 
 ALL, LONGEST = "squared error, all lengths", "squared error, longest prompt"

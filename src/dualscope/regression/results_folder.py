@@ -1,6 +1,7 @@
 """An experiment's results in a run folder: ``regression.parquet``, ``regression.yaml``, ``provenance.json``."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,17 +9,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.rows import EXPERIMENT_COLUMNS
 from dualscope.core.untrusted_files import reading
-from dualscope.regression.papers_claims import claims
 from dualscope.regression.results import Results
 from dualscope.studies.provenance import software
 from dualscope.studies.run_folder.storage import RunFolder
 
 if TYPE_CHECKING:
     from dualscope.regression.experiment import Experiment
+
+
+CLAIMS = Path(__file__).parent / "experiments" / "claims.yaml"
+
+
+@cache
+def claims() -> dict[str, str]:
+    """experiment -> the paper and its claim.
+
+    >>> claims()["ahn"]
+    'Ahn et al. 2023: a trained linear layer is a step of GD with the best preconditioner'
+    """
+    found: dict[str, str] = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+    return found
+
 
 ROWS, SETTINGS, PROVENANCE = "regression.parquet", "regression.yaml", "provenance.json"
 _WORDS = ("experiment", "panel", "series", "metric", "x_name")
@@ -104,3 +120,14 @@ def load(place: str | Path) -> pa.Table:
         raise InputError(f"{place}: no {ROWS} there; give what `dualscope regression --out` wrote")
     with reading(path):
         return pq.read_table(pa.BufferReader(Folder(place).read(ROWS)))
+
+
+SHIPPED = Path(__file__).parent / "shipped_results"
+
+
+def shipped_runs() -> dict[str, Path]:
+    """experiment -> its run folder, of the full size."""
+    found = {path.parent.name: path.parent for path in sorted(SHIPPED.glob("*/regression.parquet"))}
+    if not found:
+        raise InputError(f"this installation has no shipped regression results; run `{called('regression')}` instead")
+    return found

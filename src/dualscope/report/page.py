@@ -16,13 +16,13 @@ from dualscope._version import __version__
 from dualscope.core.errors import InputError
 from dualscope.core.folder import open_regular
 from dualscope.core.untrusted_files import reason
-from dualscope.findings.titles import metric_title
+from dualscope.findings.answer import metric_title
 from dualscope.report.charts.chart import Browser, Chart, Judgement, Listing, Matrix, Note, Section, Tabs
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 from dualscope.report.glossary import glossary
 from dualscope.report.table import Badge, Number, Table
-from dualscope.studies.execute.outcome import is_full_disk
+from dualscope.studies.execute.work import is_full_disk
 
 FEW = 3  # names in a title; the line below it has them all
 TEMPLATES = Path(__file__).parent / "templates"

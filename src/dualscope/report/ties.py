@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from dualscope.core.estimate import Estimate
-from dualscope.core.query_columns import QueryColumn
+from dualscope.core.rows import QueryColumn
 from dualscope.core.spec import LearnerSpec
 from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.report.subject import Subject

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +17,18 @@ from dualscope.core.errors import InputError, suggest
 from dualscope.core.response_products import plant_name
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec, companions
-from dualscope.findings.answer import short
-from dualscope.findings.titles import metric_title
-from dualscope.results.own_examples import Shown, own_episode
+from dualscope.findings.answer import metric_title, short
+from dualscope.report.charts.new_figure import new_figure
 from dualscope.results.progress_bar import steps
-from dualscope.results.what_was_asked import as_model, check_keywords, learners_of, rate, whole
-from dualscope.studies.recorded_rates import recorded_rates
+from dualscope.results.what_was_asked import Shown, as_model, check_keywords, learners_of, own_episode, rate, whole
+from dualscope.studies.resolve import recorded_rates
 from dualscope.tasks import Episode, Lesson, Task, make_lesson
-from dualscope.tasks.frames import rows_of
+from dualscope.tasks.sources import rows_of
 
 if TYPE_CHECKING:
     from dualscope.learners import Bench, Learned
     from dualscope.models import Model, Trace
+
 
 SHOWN = (
     *("accuracy", "sim_aou", "sim_am_delta", "jaccard"),
@@ -122,8 +123,6 @@ class Comparison:
 
     def plot(self, metric: str = "sim_aou") -> Any:
         """A metric layer by layer, one line a learner, as a matplotlib figure."""
-        from dualscope.results.plot import layer_chart
-
         return layer_chart(self.layers(metric), metric)
 
     def _repr_html_(self) -> str:
@@ -300,7 +299,7 @@ def _responses(
 ) -> list[ComparedRow]:
     """The rows of every learner's response to an intervention, with the plants of those that can be planted."""
     from dualscope.learners.response_bench import ResponseBench, cannot_be_planted
-    from dualscope.metrics.response.measured_response import ResponseMeter
+    from dualscope.metrics.measured_response import ResponseMeter
 
     meter = ResponseMeter(ResponseBench(bench, kind, draws))
     hypotheses = [learning for learning, role in roles.items() if role == "hypothesis"]
@@ -324,3 +323,15 @@ def _cell(value: float | None) -> str:
 def _has_source(model: Model) -> bool:
     """Whether a model was loaded by a name that has files, rather than built in memory."""
     return model.name == "embedded" or Path(model.name).is_dir()
+
+
+def layer_chart(lines: Mapping[str, np.ndarray], metric: str) -> Any:
+    """One line a learner, [layers] each."""
+    figure = new_figure(6, 3.2)
+    axes = figure.subplots()
+    for name, values in lines.items():
+        axes.plot(range(len(values)), values, marker="o", label=name)
+    axes.set(xlabel="layer", ylabel=metric, title=metric_title(metric))
+    axes.axhline(0, color="0.7", linewidth=0.6)
+    axes.legend(frameon=False)
+    return figure

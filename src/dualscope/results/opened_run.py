@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import EpisodeSpec
-from dualscope.findings.titles import metric_title
+from dualscope.findings.answer import metric_title
 from dualscope.report.charts.figures import PAGE, figure_of, is_figure
 from dualscope.report.charts.new_figure import new_figure
 from dualscope.report.data import Data

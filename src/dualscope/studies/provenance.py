@@ -13,7 +13,7 @@ from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.canonical import fingerprint
-from dualscope.core.description import ELSEWHERE, Description
+from dualscope.core.registry import ELSEWHERE, Description
 from dualscope.core.spec import EpisodeSpec
 from dualscope.core.words import Precision
 from dualscope.studies.plan import Plan

@@ -2,9 +2,9 @@
 
 from dualscope.tasks.catalog import catalog_names
 from dualscope.tasks.episode import Episode, spare
-from dualscope.tasks.example import Example
-from dualscope.tasks.generators import GENERATORS
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson, make_lesson
+from dualscope.tasks.mapping import Example
+from dualscope.tasks.sources import GENERATORS
 from dualscope.tasks.task import Task
 from dualscope.tasks.task_config import TaskConfig
 

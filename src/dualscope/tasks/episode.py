@@ -10,8 +10,7 @@ import numpy as np
 from dualscope.core.errors import InputError
 from dualscope.core.spec import EpisodeSpec
 from dualscope.core.words import Corrupt, DemoLabels
-from dualscope.tasks.example import Example
-from dualscope.tasks.mapping import Typed
+from dualscope.tasks.mapping import Example, Typed
 from dualscope.tasks.task import Task
 
 Side = Literal["icl", "gd"]

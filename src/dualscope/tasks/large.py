@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
-from dualscope.tasks.example import Example
-from dualscope.tasks.mapping import to_example, to_label
+from dualscope.tasks.mapping import Example, to_example, to_label
 from dualscope.tasks.sources import iterate
 from dualscope.tasks.task_config import TaskConfig
 

@@ -7,9 +7,22 @@ from difflib import get_close_matches
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.tasks.example import Example
 from dualscope.tasks.sources import DataRow, FileRow
 from dualscope.tasks.task_config import TaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A demonstration or a query: named texts and the index of the right label word.
+
+    >>> Example(id="train:17", fields={"sentence": "a fine film"}, label=1).id
+    'train:17'
+    """
+
+    id: str  # split and row, stable
+    fields: Mapping[str, str]  # after the field mapping: the names that the template uses
+    label: int  # index into the label words
+
 
 FEW = 5  # places that a warning names
 Typed = Example | Mapping[str, Any] | tuple[str, str | int]  # an example as a person writes it in Python

@@ -1,15 +1,23 @@
-"""Where rows come from: a local file (here), the hub (``hub.py``), a generator (``generators.py``)."""
+"""Where rows come from: a local file, the hub, a table in memory, a generator."""
+
+from __future__ import annotations
 
 import csv
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO
 
+import numpy as np
+
+from dualscope.core import network
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.registry import Registry
 from dualscope.core.untrusted_files import reason
+from dualscope.tasks.task_config import GeneratorSource, HubSource
 
 DataRow = Mapping[str, Any]  # column -> value, as the data has it
 
@@ -271,3 +279,196 @@ def _parquet(path: Path) -> Iterator[DataRow]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a whole Parquet file ({reason(error)}); is the file cut short?") from None
+
+
+class HubRows:
+    """Data files only: no loading script of a repository is ever run."""
+
+    def __init__(
+        self, config: HubSource, folder: Path, labels: tuple[str, ...], named: bool, task: str, offline: bool = False
+    ) -> None:
+        self.config = config
+        self.labels = labels  # the columns that may hold the label
+        self.named = named  # give class labels by name, not by number
+        self.task = task
+        self.offline = offline
+        local = folder / config.dataset
+        self.local = config.dataset.startswith((".", "/", "~"))
+        self.path = str(local.expanduser()) if self.local else config.dataset
+
+    def where(self, split: str) -> str:
+        config = f" ({self.config.config})" if self.config.config else ""
+        return f"{self.config.dataset}{config}, split {split}"
+
+    def file(self, split: str) -> None:
+        return None
+
+    def rows(self, split: str) -> list[DataRow]:
+        if self.local and not Path(self.path).is_dir():
+            raise InputError(f"task '{self.task}': source.hub.dataset: no such folder: {self.path}")
+        with network.offline(self.offline or self.local), _without_bars():
+            import datasets
+
+            network.silence()
+            network.plain_requests()
+            try:
+                data = datasets.load_dataset(self.path, self.config.config, split=split, revision=self.config.revision)
+            except Exception as error:
+                # `datasets` raises whatever its many layers raise (OSError, ValueError, HTTP errors): all of
+                # them mean that the data is not at hand, and the person needs to hear what to do.
+                raise InputError(self._unreachable(split, error)) from error
+        if self.named:
+            data = _named(data, self.labels)
+        return list(data)
+
+    def _unreachable(self, split: str, error: Exception) -> str:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        place = f"task '{self.task}': {self.where(split)}"
+        if self.local:
+            return f"{place}: cannot be loaded from {self.path} ({reason})"
+        how = (
+            f"run once without --offline to fetch it, or put {self.task}/{split}.jsonl (or csv, tsv, "
+            f"parquet) in a folder and give it with --data"
+        )
+        if self.offline:
+            return f"{place}: not at hand, and --offline forbids to fetch it ({reason}); {how}"
+        how = how.replace("run once without --offline to fetch it", "check the name and the connection")
+        return f"{place}: cannot be loaded ({reason}); {how}"
+
+
+def _named(data: datasets.Dataset, columns: tuple[str, ...]) -> datasets.Dataset:  # type: ignore[name-defined]  # noqa: F821
+    """Class labels as their names; -1, which stands for no label, stays."""
+    import datasets
+
+    column = next((name for name in columns if name in data.column_names), None)
+    feature = data.features.get(column)
+    if column is None or not isinstance(feature, datasets.ClassLabel):
+        return data
+    names = [feature.int2str(value) if value >= 0 else "-1" for value in data[column]]
+    return data.remove_columns(column).add_column(column, names)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    import datasets
+
+    shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+# Tables that people hold in Python: pandas, polars, Arrow, `Dataset` of datasets. None of them is imported here.
+
+
+LABELS = ("label", "labels", "class", "target", "category", "sentiment", "y")
+"""What a column of labels is usually called."""
+MOST_CLASSES = 100
+
+
+def rows_of(data: Any) -> list[DataRow] | None:
+    """The rows of a table, a mapping each; None where it is no table.
+
+    >>> import pandas, polars
+    >>> rows_of(pandas.DataFrame({"text": ["a"], "label": [1]})) == rows_of(polars.DataFrame({"text": "a", "label": 1}))
+    True
+    >>> rows_of([("a", 1)])
+    """
+    for method, arguments in (("to_dicts", ()), ("to_pylist", ()), ("to_list", ()), ("to_dict", ("records",))):
+        if hasattr(data, "columns") or hasattr(data, "column_names"):
+            take = getattr(data, method, None)
+            if take is not None:
+                return list(take(*arguments))
+    return None
+
+
+def label_words(data: Any, column: str) -> list[str] | None:
+    """The names of a `ClassLabel` column of datasets, in the order of its numbers."""
+    names = getattr(getattr(data, "features", {}).get(column), "names", None)
+    return None if names is None else [str(name).replace("_", " ") for name in names]
+
+
+def label_column(rows: Sequence[DataRow]) -> str:
+    """The column that holds the labels: by its name, else the one of few values that come again."""
+    columns = list(rows[0])
+    by_name = {str(name).casefold(): name for name in columns}
+    if found := next((by_name[name] for name in LABELS if name in by_name), None):
+        return str(found)
+    few = [name for name in columns if 2 <= len({str(row[name]) for row in rows}) <= min(MOST_CLASSES, len(rows) // 2)]
+    if len(few) == 1:
+        return str(few[0])
+    raise InputError(
+        f"which column holds the labels cannot be told ({', '.join(map(str, columns))}); say it: label='COLUMN'"
+    )
+
+
+def text_column(rows: Sequence[DataRow], label: str) -> str:
+    """The column with the longest texts."""
+    lengths: dict[str, int] = {}
+    for name in rows[0]:
+        texts = [row[name] for row in rows if isinstance(row[name], str)]
+        if name != label and texts:
+            lengths[str(name)] = sum(map(len, texts))
+    if not lengths:
+        raise InputError(f"no column of texts beside '{label}' ({', '.join(map(str, rows[0]))})")
+    return max(lengths, key=lengths.__getitem__)
+
+
+def words_in(rows: Sequence[Mapping[str, Any]], label: str) -> list[str]:
+    """The labels that are there, as words; numbers are no words."""
+    values = [row[label] for row in rows if row[label] is not None and row[label] == row[label]]
+    if not all(isinstance(value, str) for value in values):
+        raise InputError(
+            f"the labels in '{label}' are numbers: give the words they stand for, labels=['Negative', 'Positive']"
+        )
+    return sorted({value.strip() for value in values} - {""})
+
+
+# Tasks whose examples are made up: a registry of generators, and the source that calls them.
+
+
+# How many, and the randomness to use -> that many rows: the template's fields and "label".
+Generator = Callable[[int, np.random.Generator], list[dict[str, str | int]]]
+GENERATORS: Registry[Generator] = Registry("generator")
+"""Functions that make up examples, by the name that a task file gives under ``source: {generator: {name: ...}}``.
+
+>>> import numpy as np
+>>> from dualscope import GENERATORS, Task
+>>> Task.load("embedded-sst2").train[0].label in (0, 1)  # the generators that we ship are registered when one is used
+True
+>>> rows = GENERATORS["embedded-sst2"](3, np.random.default_rng(0))
+>>> len(rows), sorted(rows[0])
+(3, ['label', 'text'])
+"""
+
+
+class GeneratedRows:
+    """Both splits come from one call, so a generator that never repeats itself keeps them disjoint."""
+
+    def __init__(self, config: GeneratorSource) -> None:
+        self.config = config
+        self._rows: list[DataRow] | None = None
+
+    def where(self, split: str) -> str:
+        return f"generator '{self.config.name}', split {split}"
+
+    def file(self, split: str) -> None:
+        return None
+
+    def rows(self, split: str) -> list[DataRow]:
+        if self._rows is None:
+            self._rows = self._generate()
+        n = self.config.train
+        return self._rows[:n] if split == "train" else self._rows[n:]
+
+    def _generate(self) -> list[DataRow]:
+        if self.config.name not in GENERATORS:
+            import_module("dualscope.tasks.synthetic")  # registers the generators that we ship
+        wanted = self.config.train + self.config.evaluation
+        rows = GENERATORS[self.config.name](wanted, np.random.default_rng(self.config.seed))
+        if len(rows) != wanted:
+            raise InputError(f"generator '{self.config.name}' made {len(rows)} examples, {wanted} were asked for")
+        return list(rows)

@@ -12,12 +12,22 @@ from typing import Any
 from dualscope.core.config_file import read_config, validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.tasks.catalog import catalog_folder, catalog_names
-from dualscope.tasks.example import Example
-from dualscope.tasks.frames import label_column, label_words, rows_of, text_column, words_in
-from dualscope.tasks.generators import GeneratedRows
-from dualscope.tasks.hub import HubRows
-from dualscope.tasks.mapping import BadRow, Typed, as_row, mapped, to_examples
-from dualscope.tasks.sources import DataFolderRows, DataRow, FileRows, MemoryRows, RowSource, is_large
+from dualscope.tasks.mapping import BadRow, Example, Typed, as_row, mapped, to_examples
+from dualscope.tasks.sources import (
+    DataFolderRows,
+    DataRow,
+    FileRows,
+    GeneratedRows,
+    HubRows,
+    MemoryRows,
+    RowSource,
+    is_large,
+    label_column,
+    label_words,
+    rows_of,
+    text_column,
+    words_in,
+)
 from dualscope.tasks.task_config import Splits, TaskConfig
 
 TEMPLATE = "Sentence: {text} Label:"  # of one's own texts, where nothing else is said

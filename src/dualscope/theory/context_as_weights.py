@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.models.context_patch import patch_of
+from dualscope.models.reading.context_patch import patch_of
 from dualscope.theory.identity import TwoSides
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ def dual_of(model: "Model", lesson: "Lesson | Episode", layer: int, head: int, q
     the dual model's prediction, ``.dw_icl`` the update of the linear form, ``.mass`` the weight on the
     demonstrations.
     """
-    from dualscope.models.capture.kinds import kind_in
+    from dualscope.models.attention_kinds.install import kind_in
     from dualscope.tasks.lesson import Lesson, make_lesson
 
     if not isinstance(lesson, Lesson):

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualscope.tasks.synthetic.attributes import ATTRIBUTES
-from dualscope.tasks.synthetic.generated_words import FORMATS
-from dualscope.tasks.synthetic.lexicon import LEXICON
-from dualscope.training.corpus import LABEL_IDS, Sequence, write_batch
-from dualscope.training.heldout import Mapping, held_out_tasks
+from dualscope.tasks.synthetic.embedded_tasks import ATTRIBUTES
+from dualscope.tasks.synthetic.generated_words import FORMATS, LEXICON
+from dualscope.training.corpus import LABEL_IDS, Mapping, Sequence, held_out_tasks, write_batch
 
 SHOTS = (0, 1, 2, 4, 8, 16, 32)
 

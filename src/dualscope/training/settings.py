@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dualscope.core.errors import InputError
-from dualscope.tasks.synthetic.lexicon import LEXICON
+from dualscope.tasks.synthetic.generated_words import LEXICON
 from dualscope.training.corpus import Mixture
 
 LARGEST_SEED = 2**32 - 1

@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from dualscope.core.errors import InputError
 from dualscope.core.untrusted_files import text_of
-from dualscope.tasks.synthetic.lexicon import LEXICON
+from dualscope.tasks.synthetic.generated_words import LEXICON
 from dualscope.training.checkpoint import ignore_interrupts, load_checkpoint, load_state, save_checkpoint, uninterrupted
 from dualscope.training.corpus import draw_batch
 from dualscope.training.evaluation import evaluate

@@ -13,7 +13,7 @@ from dualscope.learners import Bench
 from dualscope.learners.ceilings import distilled
 from dualscope.learners.ceilings.distilled import DistilledOptions, KvAligned, KvDistilled, run
 from dualscope.models.model import Model
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 from dualscope.tasks import Episode, Task, make_lesson
 from dualscope.tasks.lesson import Lesson
 from tests.learners.setting import tiny_lesson, tiny_task, wrapped

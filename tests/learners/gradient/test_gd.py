@@ -6,12 +6,24 @@ from typing import Any
 import pytest
 import torch
 
+from dualscope.choosing.halving import GRID, Score, Search
+from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
 from dualscope.descent.samples import ordered
-from dualscope.learners import Bench, identify
+from dualscope.learners import LEARNERS, Bench, identify
+from dualscope.learners.gradient.gd import (
+    EPOCHS,
+    PARTS,
+    RATES_OF,
+    GdLayers,
+    GdTuned,
+    SomeLayersOptions,
+    TunedOptions,
+    layer_sets,
+)
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
 from tests.learners import oracle
-from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
+from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
 from tests.models import oracle as reading
 
 LR = 0.3
@@ -197,3 +209,98 @@ def test_an_order_of_its_own_is_another_than_the_contexts() -> None:
     assert alike is not None
     assert plain is not None
     assert all(torch.equal(alike[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_it_is_gd_on_these_layers_and_no_others(family: str) -> None:
+    bench = tiny_bench(family, shots=2, queries=2)
+    learned = bench.learned("gd-layers", LR, layers=(1, 2))
+    names = [name for name in oracle.Copy(bench.model.hf).table() if name.split(".")[1] in ("1", "2")]
+    assert learned.delta is not None
+    assert {name.split(".")[1] for name in learned.delta} == {"1", "2"}
+    assert oracle.worst(learned.delta, oracle.gd(bench.model.hf, bench.lesson, LR, names).delta()) <= 1e-9
+
+
+def test_layers_and_rate_are_chosen_together_and_kept_under_controls() -> None:
+    model = wrapped("gpt2")
+    bench = Bench(model, tiny_lesson(model, shots=3, queries=4, task=tiny_task(n=200)))
+    choice = bench.learned("gd-layers", loss="label").choice
+    assert choice is not None
+    tried = {(tuple(row["layers"]), row["lr"]) for row in choice.curve if "layers" in row}
+    assert {layers for layers, _ in tried} == set(layer_sets(3))
+    rows = [row for row in choice.curve if row.get("n") == choice.n and "layers" in row]
+    best = min(rows, key=lambda row: (-row["accuracy"], row["nll"]))
+    assert (choice.settings["layers"], choice.settings["lr"]) == (best["layers"], best["lr"])
+    own, other = (bench.learned("gd-layers", loss="label", control=c).delta for c in (None, "random-labels"))
+    assert own is not None
+    assert other is not None
+    assert set(own) == set(other)
+    assert not torch.equal(own[next(iter(own))], other[next(iter(own))])
+
+
+def test_sets_cover_all_layers_at_every_size() -> None:
+    for layers in (1, 2, 5, 6, 30):
+        sets = layer_sets(layers)
+        assert len(set(sets)) == len(sets)
+        for parts in PARTS:
+            if parts <= layers:
+                size = layers / parts
+                assert {i for one in sets if abs(len(one) - size) < 1 for i in one} == set(range(layers))
+
+
+def test_bad_input_of_some_layers() -> None:
+    bench = tiny_bench("gpt2")
+    with pytest.raises(InputError, match="has layers 0 to 2"):
+        bench.learned("gd-layers", LR, layers=(7,))
+    options = SomeLayersOptions.model_validate({"lr": 0.1})
+    assert LEARNERS["gd-layers"] is GdLayers
+    assert len(GdLayers().candidates(bench.model, options)) == len(layer_sets(3))
+
+
+def test_candidates_are_all_that_is_open() -> None:
+    found = GdTuned().candidates(wrapped("gpt2"), TunedOptions.model_validate({}))
+    assert len(found) == len({tuple(sorted(one.items())) for one in found}) == 4 * (len(GRID) + 7)
+    rates = {which: sorted({one["lr"] for one in found if one["optimiser"] == which}) for which in RATES_OF}
+    assert rates["sgd"] == list(GRID)
+    assert rates["adam"] == pytest.approx([1e-5, 3.16e-5, 1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2])
+    given = GdTuned().candidates(
+        wrapped("gpt2"), TunedOptions.model_validate({"lr": 0.5, "loss": "label", "parameters": "kv"})
+    )
+    assert [(one["lr"], one["optimiser"]) for one in given] == [(0.5, "sgd"), (0.5, "adam")]
+
+
+def test_weights_of_16_bits_learn_beside() -> None:
+    found = GdTuned().candidates(wrapped("gpt2", torch.bfloat16), TunedOptions.model_validate({}))
+    assert {one["parameters"] for one in found} == {"kv"}
+
+
+@pytest.mark.parametrize(
+    ("given", "best", "beyond"),
+    [
+        ({}, {"lr": RATES_OF["adam"][0], "epochs": 3, "optimiser": "adam"}, True),
+        ({}, {"lr": RATES_OF["adam"][-1], "epochs": 3, "optimiser": "adam"}, True),
+        ({}, {"lr": RATES_OF["adam"][-1], "epochs": 3, "optimiser": "sgd"}, False),
+        ({}, {"lr": GRID[-1], "epochs": 3, "optimiser": "sgd"}, True),
+        ({}, {"lr": 1e-3, "epochs": EPOCHS[-1], "optimiser": "sgd"}, True),
+        ({"lr": GRID[0]}, {"lr": GRID[0], "epochs": 1, "optimiser": "sgd"}, False),
+        ({"epochs": 10}, {"lr": 1e-3, "epochs": 10, "optimiser": "sgd"}, False),
+    ],
+)
+def test_at_the_edge(given: dict[str, float], best: dict[str, object], beyond: bool) -> None:
+    """The choice itself, between candidates whose scores are made up: one of them is better than all others."""
+    learner = GdTuned()
+    options = TunedOptions.model_validate({"loss": "label", "parameters": "kv", **given})
+    candidates = [dict(one) for one in learner.candidates(wrapped("gpt2"), options)]
+    search = Search(learner.rounds(options), [0])
+    while not search.is_over:
+        found = {}
+        for one in candidates:
+            settings = search.rounds.settings_of(search.number, one)
+            if search.candidates is None or canonical(one) in search.candidates:
+                right = 2 * all(settings[key] == value for key, value in best.items())
+                right += all(settings[key] == best[key] for key in ("lr", "optimiser"))
+                found[canonical(dict(settings))] = Score(right, 3.0 - right, 3)
+        search.take({0: found})
+    choice = search.choice()
+    assert {key: choice.settings[key] for key in best} == best
+    assert choice.at_edge == beyond

@@ -15,7 +15,7 @@ from dualscope.learners import Bench, Delta
 from dualscope.learners.gradient.linearized import forward_mode, two_backward_passes
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, wrapped
 from tests.models import oracle as reading

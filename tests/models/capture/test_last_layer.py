@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dualscope.models import Model
 from dualscope.models.capture import last_layer
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
 

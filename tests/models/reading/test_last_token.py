@@ -6,7 +6,7 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.models import Model
-from dualscope.models.capture.activation_edits import OnResidual
+from dualscope.models.capture.block_hooks import OnResidual
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.last_token import read_under_each
 from tests.models.lessons import random_lesson

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from dualscope.models import Model, hardware
+from dualscope.models import Model
+from dualscope.models.loading.device_and_precision import total_memory
 from dualscope.models.reading import memory, read
 from tests.models.lessons import random_lesson
 from tests.models.tiny import tiny_model
@@ -40,7 +41,7 @@ def test_estimate_counts_tied_weights_once_and_grows_with_the_context(model: Mod
 
 
 def test_total_memory_of_this_machine() -> None:
-    assert hardware.total_memory(torch.device("cpu")) > 2**28
+    assert total_memory(torch.device("cpu")) > 2**28
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import torch
 
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.experiments.akyurek import Akyurek, looked_for
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
+from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
 from dualscope.regression.prompt_training import ALL, LONGEST, all_states_of
 from dualscope.regression.results import Results
 from dualscope.regression.training import Workplace

@@ -2,9 +2,8 @@
 
 import pytest
 
-from dualscope.regression.experiments.garg import LEVEL
-from dualscope.regression.out_of_distribution import LEAST_SQUARES, SHIFTED, TRANSFORMER, judge_shifts
-from dualscope.regression.problems.shifts import SHIFTS, UNSHIFTED
+from dualscope.regression.experiments.garg import LEAST_SQUARES, LEVEL, SHIFTED, TRANSFORMER, judge_shifts
+from dualscope.regression.problems import SHIFTS, UNSHIFTED
 from dualscope.regression.results import Results
 
 

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from dualscope.regression.architectures.transformer import Transformer
-from dualscope.regression.baselines.dynamics import closed_forms
+from dualscope.regression.baselines import closed_forms
 from dualscope.regression.experiments.mesa import ANSWER, PRECONDITIONED, Mesa
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.processes import LinearDynamics
+from dualscope.regression.problems import LinearDynamics, generators
 from dualscope.regression.results import Results
 
 SEEDS = (0, 1)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dualscope.regression import Results, VonOswald, save
-from dualscope.regression.papers_claims import claims
-from dualscope.regression.shipped import shipped_runs
+from dualscope.regression.results_folder import claims, shipped_runs
 from dualscope.report.charts.chart import Chart
 from dualscope.report.data import Data
 from dualscope.report.page import write_report

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dualscope.findings.rule import RULE
+from dualscope.findings.answer import RULE
 from dualscope.report import write_report
 from dualscope.report.charts.chart import Judgement
 from dualscope.report.data import Data

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dualscope import Run, Study, run_study
 from dualscope.cli import app
-from dualscope.models.files.digest import is_here
+from dualscope.models.loading.digest import is_here
 from dualscope.studies.execute.evict import snapshot_of
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.run_folder.storage import RunFolder
@@ -117,7 +117,7 @@ def test_what_the_run_itself_fetched_goes_and_what_was_there_stays(
 
 def test_a_plan_fetches_no_weights(fields: dict[str, Any], hub: Path, tmp_path: Path) -> None:
     """Not even where other files of the model are here already, such as those of its tokenizer."""
-    from dualscope.models.load import load_tokenizer
+    from dualscope.models.loading.load import load_tokenizer
 
     load_tokenizer("owner/tiny")
     assert not is_here("owner/tiny")

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from dualscope.studies.execute.outcome import Outcome, Started
 from dualscope.studies.execute.progress import Reporter
+from dualscope.studies.execute.work import Outcome, Started
 from dualscope.studies.plugins import load_plugins, plugins_digest
 
 COLUMNS = 80

@@ -14,7 +14,7 @@ from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
 from dualscope.learners import Bench, InContext, ZeroShot
 from dualscope.learners.gradient.descend import READ_TWICE
-from dualscope.models import footprint
+from dualscope.models.reading import footprint
 from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.execute.worker import IN_FILES
@@ -70,7 +70,7 @@ def test_each_shared_trace_is_computed_once(
 
         monkeypatch.setattr(kind, "learn", counted)
     loads: Counter[str] = Counter()
-    from dualscope.models import load as loading
+    from dualscope.models.loading import load as loading
 
     load = loading.load
     monkeypatch.setattr(

@@ -12,7 +12,7 @@ KEPT = ("model", "variant", "task", "seed", "learner", "metric", "layer", "value
 HEAD = """
 import random, threading, time
 import numpy, torch
-import dualscope.models.trace, dualscope.metrics.cosine
+import dualscope.models.reading.trace, dualscope.metrics.cosine
 from dualscope import LEARNERS, Learned, Learner
 """
 LEARNER = '''

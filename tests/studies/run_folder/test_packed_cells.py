@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.core.query_columns import QueryColumn
-from dualscope.core.rows import COLUMNS
+from dualscope.core.rows import COLUMNS, QueryColumn
 from dualscope.core.spec import LearnerSpec
 from dualscope.studies.run_folder import packing
 from dualscope.studies.run_folder.packing import pack

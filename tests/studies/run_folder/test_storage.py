@@ -10,12 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dualscope import run_study
 from dualscope.core.errors import InputError
-from dualscope.core.folder import Folder
-from dualscope.core.owner import Owner, _started
+from dualscope.core.folder import Folder, Owner, _started
 from dualscope.core.rows import COLUMNS
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.storage import RunFolder
+from dualscope.studies.run_folder.storage import RunFolder, stored_texts
+from dualscope.tasks import Episode, Task
 
 ROW = {**dict.fromkeys(COLUMNS), "model": "m", "task": "t", "learner": "gd", "metric": "accuracy", "n": 3}
 PLACES = ["local", "memory://dualscope-test"]
@@ -157,3 +158,21 @@ def test_a_claim_of_a_silent_host_goes_stale(tmp_path: Path) -> None:
 def test_a_process_with_a_dead_ones_number_is_another(tmp_path: Path) -> None:
     assert replace(Owner.me(), started="1").is_dead()
     assert not Owner.me().is_dead()
+
+
+STUDY = {"tasks": ["embedded-sst2"], "learners": ["gd"], "lr": [0.1], "shots": 2, "queries": 5, "seeds": 2}
+
+
+def test_texts_are_kept_once_and_are_the_prompts(tmp_path: Path) -> None:
+    run_study(STUDY, tmp_path / "run")
+    (found,) = stored_texts(RunFolder.open(tmp_path / "run"))
+    task = Task.load("embedded-sst2")
+    episode = Episode.draw(task, shots=2, seed=1, queries=5)
+    assert found.task == "embedded-sst2"
+    assert found.labels == task.labels
+    assert found.by_query == {query.id: task.prompt(query) for query in episode.queries}
+
+
+def test_no_texts(tmp_path: Path) -> None:
+    run_study({**STUDY, "texts": False, "seeds": 1}, tmp_path / "run")
+    assert stored_texts(RunFolder.open(tmp_path / "run")) == []

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from dualscope.choosing.halving import HELD_OUT, Choice
 from dualscope.core.options import Options
-from dualscope.descent.adam import Adam
 from dualscope.descent.delta import Delta
+from dualscope.descent.loop import Adam
 from dualscope.descent.parameters import wide
 from dualscope.descent.trainable import weights_for
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.footprint import TrainingDemand
-from dualscope.models.trace import Trace
+from dualscope.models.reading.footprint import TrainingDemand
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.descent.trainable import Weights

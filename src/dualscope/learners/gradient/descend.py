@@ -4,40 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
+from torch.autograd import forward_ad
 
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import MOST_EPOCHS, Options
-from dualscope.descent.adam import Adam
 from dualscope.descent.changes_of_draws import DrawsBeside, DrawsTangent
 from dualscope.descent.cuda_graphs import replayed
-from dualscope.descent.loop import Adjust, Step, StepState, Taken, log_of, unchanged
-from dualscope.descent.memory_modes import MemoryMode, checkpointed, memory_modes
+from dualscope.descent.dual_records import Recorder
+from dualscope.descent.loop import Adam, Adjust, Step, StepState, Taken, log_of, unchanged
 from dualscope.descent.parameters import Slot, Whole
-from dualscope.descent.recorder import Recorder
-from dualscope.descent.samples import Sample, SideBySide, ordered, samples, side_by_side
+from dualscope.descent.samples import (
+    MemoryMode,
+    Sample,
+    SideBySide,
+    checkpointed,
+    memory_modes,
+    ordered,
+    samples,
+    side_by_side,
+)
 from dualscope.descent.trainable import weights_for
 from dualscope.descent.whole_weights_of_draws import WholeDraws, is_known_whole
-from dualscope.learners.gradient.tangent_read import read_along, read_draws_along
 from dualscope.learners.learner import Learned, LearnedDraws
-from dualscope.models import footprint
+from dualscope.models.architecture.parts import Part
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.parts import Part
+from dualscope.models.reading import footprint
 from dualscope.models.reading.memory import release
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
-    from dualscope.descent.log import Log
+    from dualscope.descent.dual_records import Log
     from dualscope.descent.trainable import Weights
     from dualscope.learners.bench import Bench
+    from dualscope.models.architecture.parts import Qkv
     from dualscope.models.model import Model
-    from dualscope.models.parts import Qkv
-    from dualscope.models.trace import Trace
     from dualscope.tasks.lesson import DemonstrationTokens, Lesson
+
+
+# Reading a model that is linearised in its weights.
+
+
+def linearised(value: Tensor) -> Tensor:
+    """f + J.delta, from a tensor that carries its derivative; a tensor that carries none does not change."""
+    primal, tangent = forward_ad.unpack_dual(value)
+    found: Tensor = primal if tangent is None else primal + tangent
+    return found
+
+
+@torch.no_grad()
+def read_along(weights: Weights, lesson: Lesson, zero_shot: Trace, want: frozenset[str] = frozenset()) -> Trace:
+    """The trace of f + J.delta: scores and outputs linearised, and probabilities of the linearised logits.
+
+    What metrics take differences of is the zero-shot trace that is given plus J.delta, in float64: the two passes round
+    differently, and a small tangent would be lost in that.
+    """
+    # Attention is the plain one, because fused kernels have no forward-mode derivative.
+    model = weights.model
+    with weights.along_change():
+        # Logits are linearised before the softmax over the vocabulary, which would otherwise be linearised too.
+        return _along(model.read(lesson, want=want, plain=True, logits_as=linearised), zero_shot)
+
+
+@torch.no_grad()
+def read_draws_along(weights: DrawsTangent, lesson: Lesson, zero_shot: Trace) -> list[Trace]:
+    """The same of every draw, along its own change."""
+    with weights.along_change():
+        traces = weights.model.read_draws(lesson, weights.draws, plain=True, logits_as=linearised)
+        return [_along(trace, zero_shot) for trace in traces]
+
+
+def _along(trace: Trace, zero_shot: Trace) -> Trace:
+    return replace(
+        trace.map(linearised),
+        attn_out=_plus(zero_shot.attn_out, trace.attn_out),
+        attn_scores=_plus(zero_shot.attn_scores, trace.attn_scores),
+        residual=_plus(zero_shot.residual, trace.residual),
+    )
+
+
+def _plus(start: Tensor, carrying: Tensor) -> Tensor:
+    tangent = forward_ad.unpack_dual(carrying).tangent
+    wide = torch.float32 if start.device.type == "mps" else torch.float64  # MPS has no float64
+    start = start.to(carrying.device, wide)  # it may be kept in a file
+    return start if tangent is None else start + tangent.to(wide)
+
 
 READ_TWICE = "the model is large: for the signal to noise it was read again, not trained again"
 

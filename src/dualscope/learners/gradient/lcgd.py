@@ -6,25 +6,109 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
-from dualscope.descent.gradients import Gradient
+from dualscope.descent.gradients import Gradient, dense
 from dualscope.descent.layer_losses import BlockCall, SaidBy, block_calls, visiting
-from dualscope.descent.loop import Adjust, Step, StepState, Taken, mean_gradient, stepping, take, unchanged
+from dualscope.descent.loop import Adjust, Adjusted, Step, StepState, Taken, mean_gradient, stepping, take, unchanged
+from dualscope.descent.parameters import layer_of
 from dualscope.descent.samples import Objective, Sample
 from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
-from dualscope.learners.gradient.shortcuts import Shortcut, shortcuts_of
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
-from dualscope.models.capture.after_attention import AfterAttention
+from dualscope.learners.left_out_ridge import ridge
+from dualscope.models.capture.block_hooks import AfterAttention, first_of
+from dualscope.models.capture.hooks import capturing
+from dualscope.models.capture.session import Session
+from dualscope.models.reading.batches import Batch, batches_of
+from dualscope.models.reading.memory import halving
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
+    from dualscope.tasks.lesson import Lesson
+
+
+# Shortcuts (Din et al. 2023): linear maps from each layer's residual stream to the last layer's, from spare texts.
+#
+# The unembedding is made for the last layer, and earlier ones may keep what they know in another basis. With the map
+# before it a layer's own loss asks what the layer knows, and not how it says it.
+
+
+TEXTS = 64  # spare examples, without their labels
+TOKENS = 1500  # of them at most
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """From one layer's stream to the last one's: there + (h - here) matrix^T."""
+
+    here: Tensor  # [width], the mean of this layer's stream
+    there: Tensor  # [width], that of the last layer's
+    matrix: Tensor  # [width, width]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        here, there, matrix = (tensor.to(hidden) for tensor in (self.here, self.there, self.matrix))
+        found: Tensor = there + (hidden - here) @ matrix.T
+        return found
+
+
+def shortcuts_of(bench: Bench) -> list[Shortcut]:
+    """One for every layer but the last, the same for all that is taught on a bench."""
+    home = bench.unaltered
+    return home.once("shortcuts", lambda: fitted_shortcuts(home.model, home.materials(TEXTS, "lcgd with shortcuts")))
+
+
+@torch.no_grad()
+def fitted_shortcuts(model: Model, asked: Lesson) -> list[Shortcut]:
+    """Least squares on the streams of a lesson's queries at all their tokens."""
+    streams = token_streams(model, asked)[:, :TOKENS]
+    *earlier, last = streams
+    return [_fitted(one, last) for one in earlier]
+
+
+def _fitted(inputs: Tensor, targets: Tensor) -> Shortcut:
+    here, there = inputs.mean(0), targets.mean(0)
+    x, y = inputs - here, targets - there
+    return Shortcut(here, there, y.T @ ridge(x, y) @ x)
+
+
+def token_streams(model: Model, lesson: Lesson) -> Tensor:
+    """Every layer's residual stream at every token of the queries' prompts, BOS left out: [layers, tokens, width]."""
+    found: dict[int, list[Tensor]] = {}
+
+    def run(batch: Batch) -> None:
+        layers: list[list[Tensor]] = []
+
+        def hook(_: nn.Module, __: Any, output: Any) -> None:
+            hidden = first_of(output)
+            hidden = hidden.to(model.device, torch.promote_types(hidden.dtype, torch.float32))
+            layers.append(_own_tokens(hidden, batch, lesson))
+
+        with ExitStack() as stack:
+            for block in model.blocks:
+                stack.callback(block.register_forward_hook(hook).remove)
+            stack.enter_context(capturing(model, Session()))
+            model.forward(batch.tokens, keep=1)
+        for row, query in enumerate(batch.queries):
+            found[query] = [layer[row] for layer in layers]
+
+    with model.running():
+        for batch in batches_of(model, lesson, None, None):
+            list(halving(model, batch, run))
+    by_layer = zip(*(found[query] for query in sorted(found)), strict=True)
+    return torch.stack([torch.cat(layer) for layer in by_layer])
+
+
+def _own_tokens(hidden: Tensor, batch: Batch, lesson: Lesson) -> list[Tensor]:
+    """[batch, tokens, width] -> of each query its own prompt's."""
+    ends: Sequence[int] = [batch.lead + len(lesson.queries[query]) for query in batch.queries]
+    return [row[batch.lead : end] for row, end in zip(hidden, ends, strict=True)]
+
 
 Schedule = Literal["parallel", "sequential", "greedy"]
 L = TypeVar("L", bound="LocalOptions")
@@ -278,3 +362,59 @@ def learn_greedily(
                 break
             before = total
     return taken
+
+
+# Layer-causal gradient descent with clipped gradients.
+
+
+Clip = Literal["global-l2", "linf", "elementwise"]
+
+
+class ClippedOptions(LcgdOptions):
+    clip: Clip = Field("global-l2", description="rescale by the norm over all layers, by the largest entry, or cut")
+    threshold: float = Field(12.0, gt=0, description="the largest norm (or entry) that is let through")
+
+    @model_validator(mode="after")
+    def _global_clips_are_parallel(self) -> ClippedOptions:
+        if self.schedule != "parallel" and self.clip != "elementwise":
+            raise ValueError(f"clip: {self.clip} looks at all layers at once, so it needs schedule: parallel")
+        return self
+
+
+@LEARNERS.register("lcgd-clipped")
+class LcgdClipped(Learner[ClippedOptions]):
+    """LCGD whose gradient is clipped at every step."""
+
+    title = "layer-causal gradient descent, clipped"
+    colour = "@orange"
+    options = ClippedOptions
+    family = "gradient"
+    needs_lr = True
+
+    def learn(self, bench: Bench, lr: float | None, options: ClippedOptions) -> Learned:
+        clip = clipper(options.clip, options.threshold)
+        return descend_locally(bench, self.given_lr(lr), options, clip)
+
+
+def clipper(clip: Clip, threshold: float) -> Adjust:
+    """Nothing here waits for the device: whether a step was cut is counted at the end."""
+
+    def adjust(gradient: Gradient, _step: int, norms: Tensor) -> Adjusted:
+        if clip == "elementwise":
+            cut = torch.zeros_like(norms)
+            whole = dense(gradient)
+            for name, value in whole.items():
+                layer = layer_of(name)
+                assert layer is not None
+                cut[layer] += (value.abs() > threshold).any().to(cut.device)
+            clipped: Gradient = {name: value.clamp(-threshold, threshold) for name, value in whole.items()}
+            return Adjusted(clipped, cut=True, clipped=(cut > 0).to(norms.dtype))
+        if clip == "global-l2":
+            size = norms.norm()
+        else:
+            largest = [value.abs().max().to(norms) for value in dense(gradient).values()]
+            size = torch.stack(largest).max()
+        factor = (threshold / size).clamp(max=1.0)
+        return Adjusted(gradient, factor.expand_as(norms), clipped=(factor < 1).to(norms.dtype).expand_as(norms))
+
+    return adjust

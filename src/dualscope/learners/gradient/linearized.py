@@ -15,10 +15,9 @@ from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import StepState, stepping
 from dualscope.descent.samples import Sample
 from dualscope.descent.trainable import Weights, weights_for
-from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
-from dualscope.learners.gradient.tangent_read import read_along
+from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws, read_along
 from dualscope.learners.learner import LEARNERS, Change, Learned, LearnedDraws, Learner
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

@@ -16,7 +16,7 @@ from dualscope.learners.gradient.lcgd import LocalOptions, descend_locally, desc
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
 
 if TYPE_CHECKING:
-    from dualscope.descent.log import Log
+    from dualscope.descent.dual_records import Log
     from dualscope.learners.bench import Bench
 
 

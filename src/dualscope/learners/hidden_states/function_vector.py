@@ -14,16 +14,16 @@ from torch import Tensor
 from dualscope.choosing.halving import Choice, Settings
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
-from dualscope.learners.hidden_states.steering import Steering, check_layer, steered, tried
+from dualscope.learners.hidden_states.task_vector import Steering, check_layer, steered, tried
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.models.capture.activation_edits import OnHeads
-from dualscope.models.head_outputs import written_by_heads
+from dualscope.models.architecture.parts import written_by_heads
+from dualscope.models.capture.block_hooks import OnHeads
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.capture.session import Session
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
     from dualscope.tasks.lesson import Lesson
 
 SHUFFLES = 4  # the prompts with shuffled labels come in so many contexts

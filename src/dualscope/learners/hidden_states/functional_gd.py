@@ -26,13 +26,13 @@ from torch.nn import functional as F
 from dualscope.choosing.halving import RATES, Rounds, Settings
 from dualscope.choosing.spare_examples import asking_demonstrations
 from dualscope.core.options import Options
-from dualscope.learners.hidden_states.steering import random_vector
+from dualscope.learners.hidden_states.task_vector import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.models.capture.activation_edits import put, rows_of
+from dualscope.models.architecture.parts import output_projection
+from dualscope.models.capture.block_hooks import put, rows_of
 from dualscope.models.capture.content_scores import QueriesAndKeys, content_scores
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
-from dualscope.models.head_outputs import output_projection
 from dualscope.models.reading.batches import Batch, batches_of
 from dualscope.models.reading.last_token import read_under_each
 from dualscope.models.reading.memory import halving

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from dualscope.choosing.halving import Settings
 from dualscope.choosing.spare_examples import asking_demonstrations
 from dualscope.core.options import Options
-from dualscope.learners.hidden_states.steering import check_layer
+from dualscope.learners.hidden_states.task_vector import check_layer
 from dualscope.learners.learner import LEARNERS, Learned, Learner
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 TEMPERATURES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 FLOOR = 1e-6  # what is left to classes that no demonstration speaks for: their log is a number

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dualscope.core.options import Options
-from dualscope.learners.hidden_states.steering import check_layer
+from dualscope.learners.hidden_states.task_vector import check_layer
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.models.reading.mapped import is_in_file
+from dualscope.models.reading.trace import is_in_file
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench

@@ -26,16 +26,16 @@ from dualscope.choosing.spare_examples import asking_demonstrations
 from dualscope.core.options import Options
 from dualscope.learners.hidden_states.functional_gd import RATE_GRID, added
 from dualscope.learners.hidden_states.kernel_regression import kernel_regression
-from dualscope.learners.hidden_states.steering import random_vector
+from dualscope.learners.hidden_states.task_vector import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.models.head_outputs import output_projection
+from dualscope.models.architecture.parts import output_projection
 from dualscope.models.reading.last_token import read_under_each
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.capture.session import Session
     from dualscope.models.model import Model
-    from dualscope.models.trace import Trace
+    from dualscope.models.reading.trace import Trace
 
 
 class WrittenOptions(Options):

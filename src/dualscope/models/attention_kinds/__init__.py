@@ -1,12 +1,16 @@
 """Attention kinds: interchangeable in a regression transformer and in a language model."""
 
-from dualscope.models.attention_kinds.attend import attend, causal_mask
-from dualscope.models.attention_kinds.augmented import Adapter, Augmented
-from dualscope.models.attention_kinds.install import NAME, apply, installed, restore
-from dualscope.models.attention_kinds.kind import KINDS, AttentionKind, make_kind
-from dualscope.models.attention_kinds.momentum_attention import Momentum
-from dualscope.models.attention_kinds.negative import Negative
-from dualscope.models.attention_kinds.regularized import Regularized
+from dualscope.models.attention_kinds.install import NAME, apply, attend, causal_mask, installed, restore
+from dualscope.models.attention_kinds.kinds import (
+    KINDS,
+    Adapter,
+    AttentionKind,
+    Augmented,
+    Momentum,
+    Negative,
+    Regularized,
+    make_kind,
+)
 
 __all__ = [
     "KINDS",

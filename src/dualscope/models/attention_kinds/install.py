@@ -1,4 +1,6 @@
-"""An attention kind in a Hugging Face model: switched on, recorded in its configuration, restored."""
+"""One attention function for every kind; a kind in a Hugging Face model is switched on, recorded in its configuration
+and restored.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,15 +11,15 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
-from dualscope.models.attention_kinds.attend import attend
-from dualscope.models.attention_kinds.augmented import Adapter, Augmented
-from dualscope.models.attention_kinds.kind import AttentionKind, make_kind
-from dualscope.models.capture.kernel import for_every_head, register
-from dualscope.models.families import Family, family_of
-from dualscope.models.parts import Qkv, rows_of
+from dualscope.models.architecture.families import Family, family_of
+from dualscope.models.architecture.parts import Qkv, rows_of
+from dualscope.models.attention_kinds.kinds import Adapter, AttentionKind, Augmented, make_kind, own_positions
+from dualscope.models.capture import kernel
+from dualscope.models.capture.kernel import Rules, for_every_head, register, scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
 
 NAME = "dualscope-attention-kind"
 _ADAPTERS = "dualscope_adapters"
@@ -155,3 +157,103 @@ def _channels(role: Qkv, outputs: int, family: Family, config: Any) -> Tensor:
     rows = rows_of(family.layout, role, family.heads(config))
     assert rows is not None, "a fused matrix holds keys and values"
     return every.view(rows.blocks, rows.size)[:, rows.first : rows.last].flatten()
+
+
+def attend(
+    query: Tensor,  # [..., queries, dim]
+    key: Tensor,  # [..., keys, dim]
+    value: Tensor,  # [..., keys, dim]
+    kind: AttentionKind,
+    mask: Tensor | None = None,  # additive, [..., queries, keys]; None: everybody sees everybody
+    scaling: float | None = None,
+    softcap: float | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Output [..., queries, dim], and the weights that mixed it.
+
+    >>> x = torch.eye(3)
+    >>> output, weights = attend(x, x, x, AttentionKind())
+    >>> torch.equal(output, weights)
+    True
+    """
+    rules = Rules(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
+    logits = scores(query, key, rules, distance=None)
+    queries, keys = logits.shape[-2:]
+    if mask is None:
+        visible = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
+        others = ~torch.eye(keys, dtype=torch.bool, device=query.device)
+    else:
+        mask = mask[..., :keys]
+        logits = logits + mask
+        # A mask may carry a position bias too, so "not hidden" is all that is asked of it.
+        visible = mask > torch.finfo(mask.dtype).min / 2
+        # With a cache the mask has rows for the queries at hand alone, while values are made for every key:
+        # a cached key sees the ones before it that the last query sees.
+        earlier = torch.ones(keys, keys, dtype=torch.bool, device=query.device).tril(-1)
+        others = earlier & (visible if queries == keys else visible[..., -1:, :])
+    return mixed(kind, logits, key, value, visible, others, dropout)
+
+
+def mixed(
+    kind: AttentionKind,
+    logits: Tensor,  # [..., queries, keys], hidden keys out of softmax's reach
+    key: Tensor,
+    value: Tensor,
+    visible: Tensor,  # [..., queries, keys]: may this query look at this key?
+    others: Tensor,  # [..., keys, keys]: may this token look at that other one?
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The kind's values mixed by its weights: [..., queries, dim], and these weights."""
+    weights = torch.softmax(logits, dim=-1).to(value.dtype)
+    weights = torch.nn.functional.dropout(weights, dropout, training=dropout > 0)
+    weights = kind.mix(weights, visible)
+    return weights @ kind.values(key, value, others), weights
+
+
+def causal_mask(queries: int, keys: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Additive: each query sees the keys up to where it stands.
+
+    >>> causal_mask(2, 3).exp()
+    tensor([[1., 1., 0.],
+            [1., 1., 1.]])
+    """
+    hidden = torch.arange(keys) > own_positions(queries, keys)[:, None]
+    return torch.zeros(queries, keys, dtype=dtype).masked_fill(hidden, torch.finfo(dtype).min)
+
+
+# Attention kinds while a model is captured.
+#
+# A kind mixes other values with other weights, so its output cannot be merged from two softmax parts: the shared
+# context is repeated in front of every query of the batch.
+
+
+def kind_in(module: nn.Module) -> AttentionKind | None:
+    """The kind of an attention module, where it changes more than the projections before it."""
+    kind = installed(module)
+    plain = kind is None or (type(kind).mix is AttentionKind.mix and type(kind).values is AttentionKind.values)
+    return None if plain else kind
+
+
+def attention(
+    kind: AttentionKind,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    shared: tuple[Tensor, Tensor] | None,
+    rules: kernel.Rules,
+) -> tuple[Tensor, Tensor]:
+    """Output [batch, heads, rows, head_dim] and the weights that mixed it [batch, heads, rows, keys].
+
+    ``key`` and ``value`` are [batch, kv_heads, keys, head_dim]; ``shared`` the context's, without the batch.
+    """
+    if shared is not None:
+        before = [tensor.expand(len(query), -1, -1, -1) for tensor in shared]
+        key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
+    key, value = (kernel.for_every_head(tensor, query.shape[1]) for tensor in (key, value))
+    rows, keys = query.shape[-2], key.shape[-2]
+    between = kernel.distances(keys, keys, 0, query.device)  # of every key and every key
+    within = between < rules.window if rules.window is not None else torch.ones_like(between, dtype=torch.bool)
+    seen = (within & (between >= 0))[-rows:]
+    logits = kernel.scores(query, key, rules, between[-rows:])
+    logits = logits.masked_fill(~seen, float("-inf"))
+    return mixed(kind, logits, key, value, seen, within & (between > 0))

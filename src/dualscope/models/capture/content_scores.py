@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
+from dualscope.models.architecture.parts import Qkv
 from dualscope.models.capture import kernel
-from dualscope.models.capture.activation_edits import rows_of
+from dualscope.models.capture.block_hooks import rows_of
 from dualscope.models.capture.session import RowIndex, as_rows
-from dualscope.models.parts import Qkv
 
 if TYPE_CHECKING:
+    from dualscope.models.architecture.parts import Part
     from dualscope.models.model import Model
-    from dualscope.models.parts import Part
 
 ROLES: tuple[Qkv, ...] = ("query", "key")
 _NORMS = {"query": ("q_norm", "q_layernorm", "query_layernorm"), "key": ("k_norm", "k_layernorm", "key_layernorm")}

@@ -11,17 +11,66 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.attention_kinds.kind import AttentionKind
-from dualscope.models.capture import kernel, kinds
-from dualscope.models.capture.activations import bloom_gelu, gelu_tanh
+from dualscope.models.architecture.parts import output_projection
+from dualscope.models.attention_kinds.install import attention as attention_of_kind
+from dualscope.models.attention_kinds.install import kind_in
+from dualscope.models.attention_kinds.kinds import AttentionKind
+from dualscope.models.capture import kernel
 from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.last_layer import final_rows, narrow_mlp, narrowed, widened
-from dualscope.models.capture.records import ReadRow, record_attention, record_mass, record_scores
-from dualscope.models.capture.session import RowIndex, Session, as_rows, at, scaled_at, some
-from dualscope.models.head_outputs import output_projection
+from dualscope.models.capture.session import (
+    ReadRow,
+    RowIndex,
+    Session,
+    as_rows,
+    at,
+    record_attention,
+    record_mass,
+    record_scores,
+    scaled_at,
+    some,
+)
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
+
+
+# Activations that transformers computes step by step, by torch's one kernel of the same formula.
+#
+# GPT-2's, GPT-J's and GPT-Neo's GELU is eight elementwise kernels there: a third of a reading's time on a CPU.
+
+
+gelu_tanh = partial(nn.functional.gelu, approximate="tanh")
+
+
+def bloom_gelu(x: Tensor) -> Tensor:
+    """Bloom's GELU as plain operations: transformers' own, an autograd function, has no forward-mode derivative."""
+    from transformers.models.bloom.modeling_bloom import bloom_gelu_forward
+
+    found: Tensor = bloom_gelu_forward(x)
+    return found
+
+
+def stepwise(hf: nn.Module) -> list[nn.Module]:
+    """The modules whose ``forward`` may be ``gelu_tanh``.
+
+    >>> import torch
+    >>> from transformers.activations import NewGELUActivation
+    >>> slow, x = NewGELUActivation(), torch.linspace(-6, 6, 1000, dtype=torch.float64)
+    >>> torch.allclose(gelu_tanh(x), slow(x), rtol=0, atol=1e-14), stepwise(nn.Sequential(slow, nn.ReLU()))
+    (True, [NewGELUActivation()])
+    """
+    from transformers.activations import NewGELUActivation
+
+    return [module for module in hf.modules() if type(module) is NewGELUActivation]
+
+
+def without_jvp(hf: nn.Module) -> list[nn.Module]:
+    """Bloom's, which have a backward of their own and no forward-mode derivative; ``bloom_gelu`` has both."""
+    from transformers.models.bloom.modeling_bloom import BloomGelu
+
+    return [module for module in hf.modules() if type(module) is BloomGelu]
+
 
 NAME = "dualscope"
 _TAP = "_dualscope_tap"
@@ -59,7 +108,7 @@ def attention(
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
     if session.read is not None:
         record_scores(session, layer, query, key, rules)
-    if (kind := kinds.kind_in(module)) is not None:
+    if (kind := kind_in(module)) is not None:
         out = _by_kind(kind, session, layer, query, key, value, rules)
     else:
         out = _by_parts(session, layer, query, key, value, rules, attention_mask, s_aux, rows)
@@ -112,7 +161,7 @@ def _by_kind(
 ) -> Tensor:
     prefix = session.prefix
     shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
-    out, weights = kinds.attention(kind, query, key, value, shared, rules)
+    out, weights = attention_of_kind(kind, query, key, value, shared, rules)
     if session.read is not None and "mass" in session.want:
         row = at(weights.transpose(1, 2), session.read)
         context = session.lead if prefix is None else len(prefix)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.capture.kinds import kind_in
+from dualscope.models.attention_kinds.install import kind_in
 from dualscope.models.capture.session import RowIndex, Session, some
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError
-from dualscope.models.capture.activation_edits import ActivationEdit
+from dualscope.models.capture.block_hooks import ActivationEdit
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of

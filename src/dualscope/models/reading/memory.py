@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 
 from dualscope.core.errors import is_out_of_memory
-from dualscope.models.footprint import DrawBytes, Shape, TrainingDemand, draws_that_fit, largest_tensor
-from dualscope.models.hardware import total_memory
+from dualscope.models.loading.device_and_precision import total_memory
+from dualscope.models.reading.footprint import DrawBytes, Shape, TrainingDemand, draws_that_fit, largest_tensor
 
 if TYPE_CHECKING:
     from dualscope.models.reading.batches import Batch

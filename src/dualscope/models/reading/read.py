@@ -1,24 +1,27 @@
 """Reading queries: in batches, after BOS or after a shared prefix."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of
-from dualscope.models.reading.mapped import room_for
 from dualscope.models.reading.memory import halving, tensor_limit
 from dualscope.models.reading.prefix import Prefix, Prefixes
-from dualscope.models.trace import Trace
+from dualscope.models.reading.trace import Trace, room_for
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.lesson import Lesson
+
 
 LIKELIEST, TOP = 100, 10  # next tokens whose probabilities are kept, and those that count as the top
 _MASSES = ("bos_mass", "demo_mass")
@@ -32,8 +35,8 @@ _LARGE = {"attn_out", "attn_scores", "residual", *_STACKED} - set(_MASSES)  # ma
 class Reading:
     """What is read: which queries, after what, and what is asked for."""
 
-    model: "Model"
-    lesson: "Lesson"
+    model: Model
+    lesson: Lesson
     prefix: Prefix | Prefixes | None
     want: frozenset[str]
     start: int  # position of the first token that is not the prefix's
@@ -184,7 +187,7 @@ class _Scores:
 
 
 def _continue(
-    model: "Model", batch: Batch, session: Session, label: int, tokens: tuple[int, ...]
+    model: Model, batch: Batch, session: Session, label: int, tokens: tuple[int, ...]
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (and layers' outputs) of tokens that follow the prompt of every query of the batch."""
     # Where a label has several tokens, all queries of a batch are equally long.
@@ -231,3 +234,49 @@ def _scatter(
             whole[index, ..., whole.shape[-1] - value.shape[-1] :] = value
         else:
             whole[index] = value
+
+
+# The same model with its sums taken in another order: what differs then is rounding, and nothing else.
+#
+# A second read at another batch size is often bitwise the first one, whatever rounding did to both. Here every linear
+# layer adds up its inputs in parts, the last part first, attention is the plain one (see `Model.read`), and changes
+# of weights act beside them, W x + dW x in place of (W + dW) x. All of these are the same numbers in exact
+# arithmetic.
+
+
+PARTS = 4
+LINEAR = ("Linear", "FalconLinear", "Conv1D")  # torch's, Falcon's own of the same kind, and GPT-2's, kept as [in, out]
+
+
+@contextmanager
+def other_order(model: Model) -> Iterator[None]:
+    """Inside, the model computes what it did, in another order; outside it is as before, also after an error."""
+    with ExitStack() as stack:
+        for module in _linear(model):
+            module.forward = partial(_in_parts, module)
+            stack.callback(module.__dict__.pop, "forward")
+        stack.callback(setattr, model, "in_other_order", model.in_other_order)
+        model.in_other_order = True
+        yield
+
+
+def _linear(model: Model) -> Iterator[nn.Module]:
+    """Every plain linear layer but the unembedding, behind which nothing is captured."""
+    head = model.hf.get_output_embeddings()
+    for module in model.hf.modules():
+        if type(module).__name__ in LINEAR and module is not head and "forward" not in module.__dict__:
+            yield module
+
+
+def _in_parts(module: Any, inputs: Tensor) -> Tensor:
+    # Looked up now: a change may stand in the place of the weight, and carry a derivative.
+    weight, bias = module.weight, module.bias
+    weight = weight if isinstance(module, nn.Linear) else weight.T  # [out, in]
+    width = inputs.shape[-1]
+    edges = [width * part // PARTS for part in range(PARTS + 1)]
+    rows = inputs.reshape(-1, width)
+    out = rows[:, edges[-2] :] @ weight[:, edges[-2] :].T
+    for first, last in zip(edges[-3::-1], edges[-2:0:-1], strict=True):
+        out = torch.addmm(out, rows[:, first:last], weight[:, first:last].T)
+    found: Tensor = out.view(*inputs.shape[:-1], -1)
+    return found if bias is None else found + bias

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
-from dualscope.regression.problems.function_classes import Linear, draw_for, generators
+from dualscope.regression.problems import Linear, draw_for, generators
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Schedule, Workplace, train
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner

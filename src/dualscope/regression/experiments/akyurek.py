@@ -9,21 +9,19 @@ from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, check_appeared, check_rests, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
-from dualscope.regression.baselines.neighbours import nearest
-from dualscope.regression.baselines.spectrum import (
+from dualscope.regression.baselines import (
     Filter,
     Spectrum,
     gradient_descent,
     least_squares,
+    nearest,
     online_gradient_descent,
     ridge,
 )
 from dualscope.regression.comparison import implied_weights
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
-from dualscope.regression.pooled_probe import Draw, read_by_networks
-from dualscope.regression.probes import ROWS, encoded, probed
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
+from dualscope.regression.probes import ROWS, Draw, encoded, probed, read_by_networks
+from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
 from dualscope.regression.prompt_training import (
     ALL,
     LONGEST,

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from dualscope.regression.architectures.transformer import Scores
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
-from dualscope.regression.problems.function_classes import TaskBatch, generators
-from dualscope.regression.problems.processes import GaussianProcess, Kernel, bayes
+from dualscope.regression.problems import GaussianProcess, Kernel, TaskBatch, bayes, generators
 from dualscope.regression.results import Results, shown
 from dualscope.regression.training import Workplace
 

@@ -1,22 +1,20 @@
 """Garg et al. 2022: which classes of functions can a transformer learn in context, and as well as what?"""
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, get_args
 
+import torch
 from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, check_appeared, check_rest, note_curve, note_training
-from dualscope.regression.architectures.gpt2 import Size
-from dualscope.regression.baselines.fitted_network import fit_networks
-from dualscope.regression.baselines.lasso import lasso
-from dualscope.regression.baselines.neighbours import nearest
-from dualscope.regression.baselines.spectrum import Spectrum, least_squares
-from dualscope.regression.baselines.trees import boost, grow
+from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.baselines import Spectrum, boost, fit_networks, grow, lasso, least_squares, nearest
 from dualscope.regression.comparison import errors
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
-from dualscope.regression.landscape import note_landscape
-from dualscope.regression.out_of_distribution import LEAST_SQUARES, SHIFTED, TRANSFORMER, judge_shifts, note_shifts
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.prompts import (
+from dualscope.regression.problems import (
+    FEWER_THAN_D,
+    SHIFTS,
+    UNSHIFTED,
     DecisionTrees,
     FunctionClass,
     LinearFunctions,
@@ -24,10 +22,123 @@ from dualscope.regression.problems.prompts import (
     SparseLinear,
     TwoLayerNetworks,
     draw_prompts,
+    generators,
+    stacked,
 )
 from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, fast, guesses_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace
+
+# Prompts unlike those of training: the error there, and whether it is withstood.
+
+
+TRANSFORMER, LEAST_SQUARES = "transformer", "least squares"
+SHIFTED = "shifted error"
+
+
+def note_shifts(
+    results: Results,
+    functions: LinearFunctions,
+    model: Gpt2Learner,
+    seeds: Sequence[int],
+    test: int,
+    most: int,
+    device: torch.device,
+) -> None:
+    """The error for a query after d/4 ... 2 d (at most ``most``) examples, as a share of the targets' variance in
+    that shift.
+    """
+    d, rows = functions.d, []
+    for name, shift in SHIFTS.items():
+        counts = sorted({max(1, d // 4), max(1, d // 2), d - 1, d, 2 * d})
+        counts = [k for k in counts if k <= most and (name not in FEWER_THAN_D or k < d)]
+        cells: dict[str, str] = {}
+        for k in counts:
+            prompts = stacked([shift(functions, test, k, g) for g in generators(seeds, 6, device)])
+            variance = prompts.target[..., -1].square().mean(1).cpu()
+            guesses = {
+                TRANSFORMER: guesses_of(model, prompts)[..., -1],
+                LEAST_SQUARES: Spectrum.of_last(prompts.x, prompts.y).predict(least_squares)[..., -1],
+            }
+            for learner, guess in guesses.items():
+                error = (guess - prompts.target[..., -1].cpu()).square().mean(1) / variance
+                where = {"panel": name, "x_name": "examples", "x": k}
+                cells[learner] = shown(*results.over_seeds(learner, SHIFTED, error, seeds, **where))
+        rows.append((name, str(counts[-1]), cells[TRANSFORMER], cells[LEAST_SQUARES]))
+    title = "linear: error on prompts unlike those of training, as a share of the targets' variance"
+    results.table(title, ("shift", "examples", TRANSFORMER, LEAST_SQUARES), rows)
+
+
+def judge_shifts(results: Results, level: float) -> None:
+    """A shift is withstood by a seed that has learned without it (error at most ``level``); one that has not bears
+    nothing out. Least squares' own error is said beside it: noise is a shift that no learner gets over unharmed.
+    """
+    plain = _longest(results, UNSHIFTED, TRANSFORMER)
+    for name in SHIFTS:
+        if not plain or name == UNSHIFTED or name in FEWER_THAN_D:
+            continue
+        shifted, least = (_longest(results, name, learner) for learner in (TRANSFORMER, LEAST_SQUARES))
+        borne = [seed for seed, error in shifted.items() if plain[seed] <= level and error <= 2 * plain[seed] + 0.05]
+        means = " against ".join(shown(*interval(list(of.values()))) for of in (shifted, plain))
+        results.check(
+            f"linear, {name}: error at most twice that without a shift, and 0.05",
+            f"{len(borne)} of {len(shifted)} seeds; {means}, least squares {shown(*interval(list(least.values())))}",
+            len(borne) == len(shifted),
+        )
+
+
+def _longest(results: Results, shift: str, learner: str) -> dict[int, float]:
+    """seed -> a learner's error on the longest prompts of a shift."""
+    curves = results.curves(learner, SHIFTED, shift)
+    return {seed: curve[max(curve)] for seed, curve in curves.items()}
+
+
+# The loss along a line through weight space: from where training began to where it ended, and beyond.
+
+
+PLACES = tuple(i / 10 for i in range(-5, 16))  # 0 is the start, 1 is the end
+
+
+@torch.no_grad()
+def along(
+    weights: Tensor, start: Tensor, end: Tensor, loss: Callable[[], Tensor], places: Sequence[float] = PLACES
+) -> dict[float, Tensor]:
+    """place -> loss [copies]; ``weights`` [copies, ...] is what ``loss`` reads, and is left as it was."""
+    before = weights.detach().clone()
+    found = {}
+    try:
+        for place in places:
+            weights.copy_(start + place * (end - start))
+            found[place] = loss().detach().cpu()
+    finally:
+        weights.copy_(before)
+    return found
+
+
+def note_landscape(
+    results: Results,
+    weights: Tensor,
+    start: Tensor,
+    loss: Callable[[], Tensor],
+    series: str,
+    seeds: Sequence[int],
+    panel: str = "landscape",
+) -> None:
+    """Rows of the loss on the way from ``start`` to the weights as they are, and in a random direction of that length
+    from where they ended, as a control.
+    """
+    end, begun = weights.detach().clone(), start.to(weights)
+    turned = torch.stack(
+        [torch.randn(one.shape, generator=g) for one, g in zip(end, generators(seeds, 7), strict=True)]
+    )
+    turned = turned.to(end)
+    length = (end - begun).flatten(1).norm(dim=1) / turned.flatten(1).norm(dim=1)
+    away = end - turned * length.view(-1, *[1] * (end.dim() - 1))
+    for name, origin in ((series, begun), (f"{series}, random direction", away)):
+        for place, losses in along(weights, origin, end, loss).items():
+            where = {"panel": panel, "x_name": "start 0, end 1", "x": place}
+            results.over_seeds(name, "loss along a line", losses, seeds, **where)
+
 
 FunctionName = Literal["linear", "sparse", "tree", "network"]
 LASSO = "lasso"

@@ -10,11 +10,10 @@ from torch import Tensor
 from dualscope.regression.appearance import APPEARS, arrived, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.architectures.transformer import Transformer
-from dualscope.regression.baselines.dynamics import ONE_STEP, RIDGE, closed_forms, preconditioned
+from dualscope.regression.baselines import ONE_STEP, RIDGE, closed_forms, preconditioned
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.probes import ROWS, probed
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.processes import LinearDynamics
+from dualscope.regression.problems import LinearDynamics, generators
 from dualscope.regression.prompt_training import fast
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train

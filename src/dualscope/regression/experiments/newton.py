@@ -8,17 +8,10 @@ from torch import Tensor
 
 from dualscope.regression.appearance import APPEARS, check_appeared, check_rests, first_below, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Size
-from dualscope.regression.baselines.spectrum import (
-    Spectrum,
-    gradient_descent,
-    least_squares,
-    newton,
-    online_gradient_descent,
-)
+from dualscope.regression.baselines import Spectrum, gradient_descent, least_squares, newton, online_gradient_descent
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import fit_probe, read_probe
-from dualscope.regression.problems.function_classes import generators
-from dualscope.regression.problems.prompts import LinearFunctions, Prompts, draw_prompts
+from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
 from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, states_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace

@@ -11,7 +11,7 @@ from dualscope.regression.architectures.constructed import best_eta, best_eta_ga
 from dualscope.regression.architectures.transformer import Transformer, chosen, copies_of
 from dualscope.regression.comparison import alignment, half_mse
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
-from dualscope.regression.problems.function_classes import Linear, TaskBatch, draw_for, generators
+from dualscope.regression.problems import Linear, TaskBatch, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from dualscope.core.description import COLOURS, MARKS, Colour
+from dualscope.core.registry import COLOURS, MARKS, Colour
 from dualscope.core.spec import LearnerSpec
-from dualscope.findings.titles import described
+from dualscope.findings.answer import described
 
 SPARE: tuple[Colour, ...] = ("@orange", "@purple", "@sky", "@olive", "@navy")
 PUBLISHED = "@purple"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualscope.core.description import MARKS
+from dualscope.core.registry import MARKS
 from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT
 from dualscope.findings.answer import PRIMARY

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from dualscope.core.spec import IN_CONTEXT
-from dualscope.findings.answer import PRIMARY
-from dualscope.findings.titles import described, learner_title, metric_title
+from dualscope.findings.answer import PRIMARY, described, learner_title, metric_title
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.by_layer import Key, Line
 from dualscope.report.charts.chart import Chart, Item, Section, Tabs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualscope.findings.titles import metric_title
+from dualscope.findings.answer import metric_title
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
 from dualscope.report.charts.dots import Series, panels_of, published_of, series_of
 from dualscope.report.data import Data

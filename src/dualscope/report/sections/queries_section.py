@@ -11,7 +11,7 @@ from dualscope.report.charts.chart import Browser, Item, Note, Section
 from dualscope.report.data import Data
 from dualscope.report.sections.accuracy_section import shown
 from dualscope.report.subject import Subject
-from dualscope.studies.run_folder.texts import Texts, stored_texts
+from dualscope.studies.run_folder.storage import Texts, stored_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from dualscope.core.response_products import OWN, geometry_matrix, parts_of
 from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
+from dualscope.findings.answer import learner_title
 from dualscope.findings.response_words import next_step_of
-from dualscope.findings.titles import learner_title
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
 from dualscope.report.charts.heat_map import heat_map
 from dualscope.report.charts.palette import colour

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualscope.findings.titles import metric_title
+from dualscope.findings.answer import metric_title
 from dualscope.report.charts.chart import Chart, Item, Section, Tabs
 from dualscope.report.charts.dots import Series, panels_of, published_of, series_of
 from dualscope.report.data import Data

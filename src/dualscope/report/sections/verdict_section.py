@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dualscope.core.spec import PLAIN, EpisodeSpec, LearnerSpec
-from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, short
-from dualscope.findings.titles import learner_title
+from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, learner_title, short
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, Panel, Section
 from dualscope.report.charts.dots import Series, dots, span_of

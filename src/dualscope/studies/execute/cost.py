@@ -16,9 +16,9 @@ from dualscope.core.errors import InputError
 from dualscope.core.spec import PLAIN, CellSpec, LearnerSpec, ModelSpec
 from dualscope.core.untrusted_files import json_of
 from dualscope.core.words import PLACE_SETS, Precision
-from dualscope.models.files.gguf_file import read_header
-from dualscope.models.files.source import CONFIG, find, weights_header
-from dualscope.models.footprint import TRAINED_TWICE, Demand, Footprint, Shape, TrainingDemand, footprint
+from dualscope.models.loading.gguf_file import read_header
+from dualscope.models.loading.source import CONFIG, find, weights_header
+from dualscope.models.reading.footprint import TRAINED_TWICE, Demand, Footprint, Shape, TrainingDemand, footprint
 from dualscope.studies.choices import ChoiceJob, ChoicePiece
 from dualscope.studies.execute.work import Work
 from dualscope.studies.resolve import Resolver

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from dualscope.core.canonical import fingerprint
 from dualscope.core.spec import CellSpec
 from dualscope.core.untrusted_files import reason
-from dualscope.models.files.digest import is_here
-from dualscope.models.files.source import CONFIG, find
+from dualscope.models.loading.digest import is_here
+from dualscope.models.loading.source import CONFIG, find
 from dualscope.studies.run_folder.storage import RunFolder
 
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Column
 from rich.text import Text
 
-from dualscope.studies.execute.outcome import Event, Outcome, Started, Waiting
+from dualscope.studies.execute.work import Event, Outcome, Started, Waiting
 
 PLANNING = "planning"  # said at once: data and tokenizers are read before it is known how much there is to do
 CONCLUDING = "findings and report"

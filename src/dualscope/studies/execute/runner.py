@@ -13,21 +13,18 @@ from dualscope.core.canonical import canonical
 from dualscope.core.errors import InputError
 from dualscope.core.spec import CellSpec, ModelSpec
 from dualscope.core.words import Precision
-from dualscope.models.automatic import automatic_dtype, on_cpu
-from dualscope.models.files.digest import is_here, model_digest
+from dualscope.models.loading.automatic_precision import automatic_dtype, on_cpu
+from dualscope.models.loading.digest import is_here, model_digest
 from dualscope.studies import choices, provenance
-from dualscope.studies.apart import Apart
 from dualscope.studies.execute.cost import Estimator
 from dualscope.studies.execute.engines import ENGINES
 from dualscope.studies.execute.evict import Eviction, noting_download
-from dualscope.studies.execute.outcome import Event, Outcome, Waiting
-from dualscope.studies.execute.work import Work, WorkerSetup
+from dualscope.studies.execute.work import Event, Outcome, Waiting, Work, WorkerSetup
 from dualscope.studies.execute.worker_count import fitting_jobs, suitable_jobs, suitable_threads
 from dualscope.studies.paths import anchored, named_model
-from dualscope.studies.plan import Plan
-from dualscope.studies.planner import Planner
-from dualscope.studies.recorded_rates import asks_for_recorded, recorded_rates
-from dualscope.studies.resolve import Resolver
+from dualscope.studies.plan import Plan, Planner
+from dualscope.studies.plugins import Apart
+from dualscope.studies.resolve import Resolver, asks_for_recorded, recorded_rates
 from dualscope.studies.run_folder.claims import Claims
 from dualscope.studies.run_folder.storage import RunFolder
 from dualscope.studies.study import Study

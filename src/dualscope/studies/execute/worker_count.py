@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dualscope.models.automatic import on_cpu
+from dualscope.models.loading.automatic_precision import on_cpu
 from dualscope.studies.execute.cost import shape_of
 
 SMALL = 50_000_000  # parameters: below this, two threads of one process are slower than two processes

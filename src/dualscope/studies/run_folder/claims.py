@@ -18,8 +18,7 @@ import uuid
 from datetime import datetime
 from types import TracebackType
 
-from dualscope.core.folder import ASIDE, Folder
-from dualscope.core.owner import Owner
+from dualscope.core.folder import ASIDE, Folder, Owner
 
 HEARTBEAT = 10.0
 STALE = 90.0

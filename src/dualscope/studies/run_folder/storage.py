@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from dualscope.core.canonical import fingerprint
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.folder import Folder, check_writable
 from dualscope.core.remote_folder import RemoteFolder, check_reachable
 from dualscope.core.rows import COLUMNS
-from dualscope.core.untrusted_files import reason
+from dualscope.core.untrusted_files import reading, reason
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes
-from dualscope.studies.run_folder.cells import WITH_RESPONSES, WITHOUT_QUERIES, Cells
+from dualscope.studies.run_folder.cells import MENDED, WITH_RESPONSES, WITHOUT_QUERIES, Cells
 from dualscope.studies.run_folder.claims import STALE
-from dualscope.studies.run_folder.part_files import INDEX
+from dualscope.studies.run_folder.part_files import INDEX, ROWS, Kind
 
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from dualscope.tasks import Lesson
+
 
 GIVEN_UP = "given up"  # noted where memory was short and something was done in another way, or not
 
@@ -181,8 +187,6 @@ class RunFolder(Cells):
 
     def query(self, sql: str) -> pa.Table:
         """Any SQL over ``rows`` and ``queries`` (both with the cell's id), answered by DuckDB."""
-        from dualscope.studies.run_folder.sql import answer
-
         return answer(self, sql)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -228,3 +232,96 @@ class RunFolder(Cells):
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.folder.write(name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+EMPTY: dict[Kind, pa.Schema] = {"rows": ROWS, "queries": pa.schema([("cell", pa.string()), ("query", pa.string())])}
+
+
+def answer(run: Cells, sql: str) -> pa.Table:
+    """Over the views ``rows`` and ``queries``, which are empty where there are no cells."""
+    import duckdb
+
+    with duckdb.connect() as database:
+        views: tuple[Kind, ...] = ("rows", "queries")
+        for view in views:
+            if view in sql.lower():  # what is not asked for need not be looked at
+                _offer(run, database, view)
+        try:
+            return database.sql(sql).to_arrow_table()
+        except duckdb.Error:
+            # A damaged page is found while DuckDB reads; its words are about its own pipes.
+            for cell, broken in run.unreadable(run.pack.cells - run.loose()).items():
+                raise InputError(
+                    f"{run.folder.path(broken.file)}: cannot be read ({broken.why}; cell {cell}); {MENDED}"
+                ) from None
+            raise
+
+
+def _offer(run: Cells, database: Any, view: Kind) -> None:
+    """Loose cells are read here, file by file: DuckDB would take a path with ``[1]`` in it for a pattern, and read
+    other runs. What is packed is scanned by DuckDB, which takes only the columns and rows that a query needs.
+    """
+    every, loose = run.every(), run.loose()
+    part = "cells" if view == "rows" else "queries"
+    own = [name.removesuffix(".parquet") for name in run.folder.names(part, ".parquet")]
+    sources: list[Any] = []
+    tables = {}
+    for cell in own:
+        if cell in loose:
+            with run.told(part, cell):
+                table = run.read_rows(cell) if view == "rows" else run.read_queries(cell)
+            plain = table.replace_schema_metadata(None)
+            tables[cell] = plain.append_column("cell", pa.array([cell] * table.num_rows, pa.string()))
+    if tables:
+        sources.append(pa.concat_tables(tables.values(), promote_options="default"))
+    if packed := every - tables.keys():
+        with run.told("packed"):
+            sources += run.pack.sources(view, packed)
+    for i, source in enumerate(sources or [EMPTY[view].empty_table()]):
+        database.register(f"{view}_{i}", source)
+    parts = " union all by name ".join(f"select * from {view}_{i}" for i in range(max(1, len(sources))))
+    database.execute(f"create temp view {view} as {parts}")
+
+
+# The texts of a run's queries, kept once an episode's queries, so that a report can show what was asked.
+
+
+FOLDER = "texts"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What a task's queries say, by their ids, and its label words."""
+
+    task: str
+    labels: tuple[str, ...]
+    by_query: dict[str, str]
+
+
+def store_texts(run: RunFolder, lesson: Lesson) -> None:
+    """Keep an episode's queries as they were read, label words with them; nothing where they are there already."""
+    episode = lesson.episode
+    asked = episode.asked or episode.task
+    about = {"task": episode.task.name, "labels": list(episode.task.labels)}
+    name = f"{FOLDER}/{fingerprint({**about, 'queries': list(lesson.query_ids)})}.parquet"
+    if run.folder.exists(name):
+        return
+    prompts = [asked.prompt(query).encode("utf-8", "replace").decode() for query in episode.queries]
+    table = pa.table({"query": list(lesson.query_ids), "text": prompts})
+    sink = pa.BufferOutputStream()
+    noted = table.replace_schema_metadata({"about": json.dumps(about)})
+    pq.write_table(noted, sink, compression="zstd")
+    run.folder.write(name, bytes(sink.getvalue()))
+
+
+def stored_texts(run: RunFolder) -> list[Texts]:
+    """All that a run keeps; none where it was made without (``--no-texts``)."""
+    found = []
+    for name in sorted(run.folder.names(FOLDER, ".parquet")):
+        with reading(run.folder.path(f"{FOLDER}/{name}"), "delete it; the report does without"):
+            data = pa.BufferReader(run.folder.read(f"{FOLDER}/{name}"))
+            table = pq.ParquetFile(data).read(use_threads=False)
+            about = json.loads((table.schema.metadata or {})[b"about"])
+            pairs = zip(table["query"].to_pylist(), table["text"].to_pylist(), strict=True)
+            found.append(Texts(str(about["task"]), tuple(map(str, about["labels"])), dict(pairs)))
+    return found

@@ -13,14 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dualscope import run_study
-from dualscope.core.owner import Owner
+from dualscope.core.folder import Owner
 from dualscope.studies import Study
 from dualscope.studies.execute.cost import Estimator
-from dualscope.studies.execute.engines import gpus
 from dualscope.studies.execute.engines import ray as engine
-from dualscope.studies.execute.outcome import Event, Outcome
+from dualscope.studies.execute.engines import ray as gpus
+from dualscope.studies.execute.engines.ray import MOST_ON_ONE, USABLE, Actor, gpus_for
+from dualscope.studies.execute.work import Event, Outcome, WorkerSetup
+from dualscope.studies.run_folder.storage import RunFolder
 from tests.studies.children import files
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
@@ -239,3 +244,34 @@ def test_a_dead_cluster_ends_the_run_within_a_minute(fields: dict[str, Any], tmp
     assert "the Ray cluster was lost" in reasons
     assert began < float(lines["killed"])
     assert time.time() - float(ended) < 15  # nothing waits at the end
+
+
+SIZES = st.integers(2**20, 2**42)
+
+
+@given(needed=SIZES, one=SIZES)
+def test_what_is_asked_for_is_enough_and_not_wasted(needed: int, one: int) -> None:
+    asked = gpus_for(needed, one)
+    if asked >= 1:
+        assert asked == int(asked)
+        assert needed <= asked * USABLE * one * (1 + 1e-12)
+        assert asked == 1 or needed > (asked - 1) * USABLE * one * (1 - 1e-12)
+    else:
+        sharing = round(1 / asked)
+        assert 1 < sharing <= MOST_ON_ONE
+        assert sharing * asked <= 1
+        assert sharing * needed <= USABLE * one
+
+
+@pytest.mark.parametrize(("asked", "device"), [(2.0, "cuda:0,cuda:1"), (1.0, "auto"), (0.25, "auto")])
+def test_an_actor_splits_its_model_over_all_that_it_was_given(
+    asked: float, device: str, fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No GPU is there: an actor looks at how many there are, and loads nothing yet."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    setting = WorkerSetup(str(RunFolder.create(tmp_path / "run").folder), Study.build(fields))
+    actor = Actor(setting, asked)
+    try:
+        assert actor.worker.setting.device == device
+    finally:
+        actor.life.close()

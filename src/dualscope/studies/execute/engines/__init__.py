@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from dualscope.core.registry import Registry
 
 if TYPE_CHECKING:
-    from dualscope.studies.execute.outcome import Event
-    from dualscope.studies.execute.work import Work, WorkerSetup
+    from dualscope.studies.execute.work import Event, Work, WorkerSetup
 
     Engine = Callable[[Sequence[Work], WorkerSetup, int, Callable[[Event], None]], list[Work]]
     """Does the work with so many jobs, tells what happens, and returns what other processes had claimed."""

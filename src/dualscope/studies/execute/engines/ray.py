@@ -31,10 +31,7 @@ from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.untrusted_files import reason
-from dualscope.studies.execute.engines import gpus
-from dualscope.studies.execute.engines.queue import Queue
-from dualscope.studies.execute.outcome import Event, Outcome
-from dualscope.studies.execute.work import Work, WorkerSetup
+from dualscope.studies.execute.work import Event, Outcome, Queue, Work, WorkerSetup
 from dualscope.studies.execute.worker import Worker
 from dualscope.studies.execute.worker_count import computing_with
 from dualscope.studies.run_folder.claims import Claims
@@ -49,7 +46,7 @@ class Actor:
     def __init__(self, setting: WorkerSetup, asked: float = 0.0) -> None:
         import torch
 
-        device = gpus.devices_for(asked, setting.device, torch.cuda.device_count())
+        device = devices_for(asked, setting.device, torch.cuda.device_count())
         setting = replace(setting, device=device)
         self.life = ExitStack()  # a lost actor's claims go stale
         self.life.enter_context(network.offline(setting.offline))
@@ -270,14 +267,14 @@ class _Crew:
         self.ray, self.setting = ray, setting
         with_gpus = not setting.device.startswith("cpu")
         self.gpus = float(ray.cluster_resources().get("GPU", 0)) if with_gpus else 0.0
-        self.one = gpus.smallest_gpu(ray) if self.gpus else 0
-        self.on_a_node = gpus.largest_node(ray)
+        self.one = smallest_gpu(ray) if self.gpus else 0
+        self.on_a_node = largest_node(ray)
         nodes = sum(node["Alive"] for node in ray.nodes())
         self.most = float(jobs) if jobs > 1 else math.inf if self.gpus else float(nodes)
         self.idle: list[_Member] = []
 
     def asks(self, work: Work) -> float:
-        return gpus.gpus_for(work.memory, self.one) if self.gpus else 0.0
+        return gpus_for(work.memory, self.one) if self.gpus else 0.0
 
     def hand_out(self, queue: Queue, at_work: dict[Any, tuple[_Member, Work]]) -> None:
         """As much as there is room for. Actors that wait give way to those that other models need."""
@@ -330,3 +327,67 @@ class _Crew:
 
 def _works(at_work: Mapping[Any, tuple[_Member, Work]]) -> list[Work]:
     return [work for _, work in at_work.values()]
+
+
+# How many GPUs an actor asks for: as many as its model needs, or a part of one that several share.
+
+
+USABLE = 0.9  # of a GPU's memory: the rest is its driver's, and the estimate's error
+MOST_ON_ONE = 8  # actors: each also computes
+PATIENCE = 60.0  # seconds, for a node to say what it has
+
+
+def gpus_for(needed: int, one: int) -> float:
+    """Of GPUs with ``one`` bytes each, for ``needed`` bytes; one where either is not known (0).
+
+    >>> gpus_for(200 * 2**30, 140 * 2**30), gpus_for(30 * 2**30, 140 * 2**30), gpus_for(0, 140 * 2**30)
+    (2.0, 0.25, 1.0)
+    """
+    if not needed or not one:
+        return 1.0
+    usable = USABLE * one
+    if needed > usable:
+        return float(math.ceil(needed / usable))
+    # Ray counts in ten-thousandths, and k of them must not be more than one.
+    return math.floor(1e4 / min(MOST_ON_ONE, int(usable // needed))) / 1e4
+
+
+def devices_for(asked: float, device: str, visible: int) -> str:
+    """The devices of an actor that was given so many GPUs: all of them, where its model needs several.
+
+    The weights alone may fit on one, and would then go there; what is trained and read beside them would not.
+
+    >>> devices_for(2.0, "auto", visible=2), devices_for(0.25, "auto", visible=1), devices_for(2.0, "cuda:1", visible=2)
+    ('cuda:0,cuda:1', 'auto', 'cuda:1')
+    """
+    if asked < 2 or device not in ("auto", "cuda") or visible < asked:
+        return device
+    return ",".join(f"cuda:{i}" for i in range(int(asked)))
+
+
+def smallest_gpu(ray: Any) -> int:
+    """Bytes of the cluster's smallest GPU, as its nodes say; 0 where none of them can say it."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask = ray.remote(num_cpus=0, num_gpus=1e-3, max_retries=0)(_memory_here)
+    asked = [
+        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+        for node in ray.nodes()
+        if node["Alive"] and node["Resources"].get("GPU")
+    ]
+    done, _ = ray.wait(asked, num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
+    return min((found for found in ray.get(done) if found), default=0)
+
+
+def largest_node(ray: Any) -> float:
+    """The most GPUs that one node has: an actor lives on one."""
+    return max((float(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]), default=0.0)
+
+
+def _memory_here() -> int:
+    import torch
+
+    from dualscope.models.loading.device_and_precision import total_memory
+
+    devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    return min((total_memory(device) for device in devices), default=0)

@@ -1,1 +1,0 @@
-"""How learners respond when the demonstrations say something else."""

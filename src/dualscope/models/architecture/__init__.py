@@ -1,0 +1,1 @@
+"""Where an architecture keeps its parts."""
