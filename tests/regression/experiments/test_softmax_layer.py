@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dualscope.regression.experiments.softmax_layer import ARMS, LAST, NORMAL, OneSoftmaxLayer, SoftmaxLayer
-from dualscope.regression.problems.function_classes import Linear, draw_for, generators
+from dualscope.regression.problems import Linear, draw_for, generators
 
 D, N = 3, 5
 

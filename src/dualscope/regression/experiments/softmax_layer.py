@@ -8,11 +8,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
-from dualscope.models.attention_kinds.attend import attend
-from dualscope.models.attention_kinds.augmented import Adapter, Augmented
-from dualscope.models.attention_kinds.kind import make_kind
+from dualscope.models.attention_kinds.install import attend
+from dualscope.models.attention_kinds.kinds import Adapter, Augmented, make_kind
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
-from dualscope.regression.problems.function_classes import Linear, draw_for, generators
+from dualscope.regression.problems import Linear, draw_for, generators
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Schedule, Workplace, train
 
