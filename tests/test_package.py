@@ -1,6 +1,7 @@
 """What a stranger installs: the wheel, in an environment of its own, outside the tree."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.metadata import Metadata
 
 import dualscope
 
@@ -76,6 +79,48 @@ def test_every_file_is_in_the_wheel(wheel: Path) -> None:
 )
 def test_what_the_first_day_needs_is_in_the_wheel(wheel: Path, what: str) -> None:
     assert f"dualscope/{what}" in zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_metadata_are_those_of_a_package_index(wheel: Path) -> None:
+    """What `twine check` asks: valid fields, and a description that can be shown."""
+    with zipfile.ZipFile(wheel) as packed:
+        name = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Metadata.from_email(packed.read(name), validate=True)
+    assert metadata.name == "dualscope"
+    assert str(metadata.version) == dualscope.__version__
+    assert metadata.description_content_type == "text/markdown"
+    assert (metadata.description or "").startswith("# dualscope")
+    assert metadata.license_expression == "MIT"
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors", "type"} <= citation.keys()
+    preferred = citation["preferred-citation"]
+    assert {"type", "title", "authors", "year"} <= preferred.keys()
+    assert {citation["version"], preferred["version"]} == {dualscope.__version__}
+    assert f"version = {{{dualscope.__version__}}}" in (REPOSITORY / "docs" / "citing.md").read_text(encoding="utf-8")
+
+
+def test_the_paper_cites_what_its_list_has() -> None:
+    """And has the length and the parts that the Journal of Open Source Software asks for."""
+    text = (REPOSITORY / "paper" / "paper.md").read_text(encoding="utf-8")
+    _, head, body = text.split("---\n", 2)
+    assert {"title", "tags", "authors", "affiliations", "date", "bibliography"} <= yaml.safe_load(head).keys()
+    listed = re.findall(
+        r"^@\w+\{(\w+),", (REPOSITORY / "paper" / "paper.bib").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(listed) == len(set(listed))
+    assert set(re.findall(r"@(\w+)", body)) == set(listed)
+    assert "# Statement of need" in body
+    assert 750 <= len(body.split()) <= 1250
+
+
+def test_agents_have_forty_lines() -> None:
+    lines = (REPOSITORY / "AGENTS.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 40
+    named = re.findall(r"\b(?:docs|src|tests)/[\w./-]*\w", "\n".join(lines))
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
 def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ def test_a_packed_run_goes_on(cli: Callable[..., Any], command: tuple[Any, ...],
     assert (packed.code, packed.err) == (0, "")
     assert f"{count} cells packed into 2 parts" in packed.out
     assert not list((out / "cells").iterdir())
+    card = (out / "packed" / "README.md").read_text()
+    assert f"{count} cells of one study" in card
+    assert "| `shots` | `4` |" in card
     assert "0 cells packed" in cli("pack", out).out
     (out / "summary.csv").unlink()
     (out / "verdict.json").unlink()

@@ -28,6 +28,7 @@ def pack(
     from rich.console import Console
     from rich.progress import Progress
 
+    from dualscope.studies.run_folder.dataset_card import write_card
     from dualscope.studies.run_folder.packing import pack as pack_run
     from dualscope.studies.run_folder.storage import RunFolder
 
@@ -50,4 +51,6 @@ def pack(
         typer.echo(f"note: cell {cell} stays as it is ({why}); `dualscope run` computes what is damaged again")
     if len(result.left) > FEW:
         typer.echo(f"note: and {len(result.left) - FEW} more")
+    card = write_card(target)
     typer.echo(f"run:    {target.folder}")
+    typer.echo(f"card:   {target.folder.path(card)}")
