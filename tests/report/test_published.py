@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dualscope.core.errors import InputError
 from dualscope.report.data import Data
 from dualscope.report.published import publications
 from dualscope.report.sections import layers_section as layers
@@ -83,3 +84,23 @@ def test_package_has_what_was_published(shared: Path) -> None:
         assert list(found[0].per_layer) == row["sim_am_delta"]["per_layer"]
         assert (found[0].value, found[0].std) == (row["sim_am_delta"]["mean"], row["sim_am_delta"]["std"])
     assert all(f.uncertain for f in known.figures if f.source == "revisited-untrained")
+
+
+def test_a_published_table_has_its_own_layout_with_these_runs_below(plain_run: Path) -> None:
+    data = Data([plain_run])
+    (table,) = published.tables(data, "rethinking-2")
+    assert table.columns == ("", "model", "sst2", "sst5", "mr", "subj", "agnews", "cb", "average")
+    at = next(i for i, row in enumerate(table.rows) if row[0] == "sim_aou_norm, gd")
+    line, below = table.rows[at], table.rows[at + 1]
+    assert [entry.value for entry in line[2:]] == [0.1091, 0.113, 0.219, 0.1932, 0.3053, 0.2013, 0.1901]  # type: ignore[union-attr]
+    own = data.subjects[0].get("sst2", "gd", "sim_aou_norm")
+    assert own is not None
+    assert below[0] == ""
+    assert below[2].value == own["value"]  # type: ignore[union-attr]
+    assert below[-1].value is None  # type: ignore[union-attr]  # the run has some of the tasks alone
+    assert "Rethinking 2023, Table 2: published, and here" in {one.title for one in published.tables(data)}
+
+
+def test_an_unknown_table_names_the_known(plain_run: Path) -> None:
+    with pytest.raises(InputError, match=r"--published rethinking-9: .*rethinking-1"):
+        published.tables(Data([plain_run]), "rethinking-9")

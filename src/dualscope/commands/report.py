@@ -27,6 +27,12 @@ def report(
     latex: str | None = typer.Option(
         None, metavar="FILE.tex", help="Also write the answers as a LaTeX table (booktabs), with intervals."
     ),
+    published: str | None = typer.Option(
+        None,
+        metavar="TABLE",
+        help="Print a published table with these runs' figures below each line, in place of the page: rethinking-1, "
+        "rethinking-2, rethinking-3, revisited-runs, revisited-untrained, ...",
+    ),
     shipped: Literal["regression"] | None = typer.Option(
         None, help="Also the results that come with the package: the full runs of the regression experiments."
     ),
@@ -35,6 +41,7 @@ def report(
 
     dualscope report runs/mine
     dualscope report runs/mine --figure response --width 3.3in --format pdf
+    dualscope report runs/revisited-published --published rethinking-2
     """
     from dualscope.core.folder import local_path
     from dualscope.report import write_figures, write_report
@@ -48,6 +55,9 @@ def report(
         from dualscope.regression.results_folder import shipped_runs
 
         places += [str(place) for place in shipped_runs().values()]
+    if published is not None:
+        _print_published(places, published)
+        return
     if figure is not None:
         from dualscope.report.charts.figures import inches, write_figure
 
@@ -63,6 +73,23 @@ def report(
     if folder is not None:
         for path in write_figures(places, folder):
             typer.echo(f"figure:  {path}")
+
+
+def _print_published(places: list[str], name: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dualscope.report.data import Data
+    from dualscope.report.sections.published_section import tables
+    from dualscope.report.table import Number
+
+    for table in tables(Data(places), name):
+        shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
+        for number, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if table.numeric[number] else "left", overflow="fold")
+        for row in table.rows:
+            shown.add_row(*(entry.text if isinstance(entry, Number) else str(entry) for entry in row))
+        Console().print(shown, markup=False)
 
 
 def share(

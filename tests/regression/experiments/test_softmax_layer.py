@@ -1,24 +1,32 @@
 """One softmax layer against plain loops, and its copies against each other."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from dualscope.models.attention_kinds.augmented import Adapter
 from dualscope.regression.experiments.softmax_layer import ARMS, LAST, NORMAL, OneSoftmaxLayer, SoftmaxLayer
 from dualscope.regression.problems import Linear, draw_for, generators
 
 D, N = 3, 5
 
 
-def plainly(layer: SoftmaxLayer, copy: int, tokens: Tensor, options: dict[str, object]) -> float:
+def adapter(layer: SoftmaxLayer, role: str) -> Adapter:
+    found = layer.augment[role]
+    assert isinstance(found, Adapter)
+    return found
+
+
+def plainly(layer: SoftmaxLayer, copy: int, tokens: Tensor, options: dict[str, Any]) -> float:
     """Of one copy and one task, token by token."""
 
     def project(role: str, token: Tensor) -> Tensor:
-        found = getattr(layer, role)[copy] @ token
+        found: Tensor = getattr(layer, role)[copy] @ token
         if role in layer.augment:
-            augment = layer.augment[role]
+            augment = adapter(layer, role)
             hidden = torch.relu(augment.first[copy] @ token)
             found = found + augment.c * augment.second[copy] @ hidden
         return found
@@ -30,13 +38,13 @@ def plainly(layer: SoftmaxLayer, copy: int, tokens: Tensor, options: dict[str, o
     if options["name"] == "negative":
         for i, key in enumerate(keys):
             others = sorted((j for j in range(len(keys)) if j != i), key=lambda j: float(key @ keys[j]))
-            least = [values[j] for j in others[: options["k"]]]  # type: ignore[misc]
-            mixed_values[i] = values[i] - options["beta"] * sum(least) / len(least)  # type: ignore[operator]
+            least = [values[j] for j in others[: options["k"]]]
+            mixed_values[i] = values[i] - options["beta"] * sum(least) / len(least)
     scores = [float(key @ query) / math.sqrt(len(query)) for key in keys]
     total = sum(math.exp(score) for score in scores)
     weights = [math.exp(score) / total for score in scores]
     if options["name"] == "regularized":
-        alpha = float(options["alpha"])  # type: ignore[arg-type]
+        alpha = float(options["alpha"])
         weights[-1] = weights[-1] * (1 - alpha) if options.get("form") == "dual" else weights[-1] - alpha
     mixed = sum(weight * value for weight, value in zip(weights, mixed_values, strict=True))
     return float((layer.output[copy] @ mixed)[-1])
@@ -45,8 +53,8 @@ def plainly(layer: SoftmaxLayer, copy: int, tokens: Tensor, options: dict[str, o
 @pytest.mark.parametrize("name", ARMS)
 def test_every_arm_is_what_it_says(name: str) -> None:
     layer = SoftmaxLayer(D + 1, generators((3, 8)), ARMS[name]).double()
-    for augment in layer.augment.values():
-        torch.nn.init.normal_(augment.second, generator=torch.Generator().manual_seed(4))  # it begins at 0
+    for role in layer.augment:
+        torch.nn.init.normal_(adapter(layer, role).second, generator=torch.Generator().manual_seed(4))  # it begins at 0
     batch = draw_for(Linear(D, N, inputs="normal"), 4, generators((3, 8), 1))
     with torch.no_grad():
         found = layer(batch.tokens.double())
