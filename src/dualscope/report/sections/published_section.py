@@ -72,14 +72,14 @@ def _as_published(data: Data, source: str, empty: bool) -> Table | None:
     found = False
     for name, by_task in lines.items():
         values = [Number(by_task[task].value if task in by_task else None, digits=4) for task in tasks]
-        rows.append([name, known.label, *values])
+        rows.append([name, "published", *values])
         for subject in data.subjects:
             own = [_own(subject, by_task[task]) if task in by_task else None for task in tasks]
             found = found or any(row is not None for row in own)
             rows.append(["", subject.name, *(Number.of(row, digits=4) for row in own)])
     if not (found or empty):
         return None
-    title = f"{known.short[source]}: published, and here"
+    title = f"{known.short[source]}: {known.label}, and here"
     return Table.build(["", "model", *tasks], rows, task=None, title=title)
 
 
