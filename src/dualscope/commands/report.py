@@ -87,7 +87,7 @@ def _print_published(places: list[str], name: str) -> None:
     for table in tables(Data(places), name):
         shown = Table(title=table.title, title_justify="left", box=None, pad_edge=False)
         for number, column in enumerate(table.columns):
-            shown.add_column(column, justify="right" if table.numeric[number] else "left", no_wrap=number != 1)
+            shown.add_column(column, justify="right" if table.numeric[number] else "left", no_wrap=number > 0)
         for row in table.rows:
             shown.add_row(*(replace(one, digits=3).text if isinstance(one, Number) else str(one) for one in row))
         Console().print(shown, markup=False)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.models.attention_kinds.augmented import Adapter
+from dualscope.models.attention_kinds.kinds import Adapter
 from dualscope.regression.experiments.softmax_layer import ARMS, LAST, NORMAL, OneSoftmaxLayer, SoftmaxLayer
 from dualscope.regression.problems import Linear, draw_for, generators
 
