@@ -98,7 +98,8 @@ def test_a_published_table_has_its_own_layout_with_these_runs_below(plain_run: P
     assert below[0] == ""
     assert below[2].value == own["value"]  # type: ignore[union-attr]
     assert below[-1].value is None  # type: ignore[union-attr]  # the run has some of the tasks alone
-    assert "Rethinking 2023, Table 2: fairseq 1.3B, published, and here" in {one.title for one in published.tables(data)}
+    titles = {one.title for one in published.tables(data)}
+    assert "Rethinking 2023, Table 2: fairseq 1.3B, published, and here" in titles
 
 
 def test_an_unknown_table_names_the_known(plain_run: Path) -> None:
