@@ -82,7 +82,7 @@ def test_run_as_a_study_is_pasted_and_run(visit: Visit, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    rows = Run.open(tmp_path / "runs" / "typed").table(metric="sim_aou").to_pylist()
+    rows = Run.open(tmp_path / "runs" / "typed").table(metric="sim_aou", variant="trained").to_pylist()
     for name in ("gd", "lcgd"):
         mine = [
             r for r in rows if r["learner"] == name and r["seed"] == 0 and r["layer"] is not None and r["head"] is None

@@ -11,9 +11,9 @@ import torch
 from dualscope import Episode, Model, Task, compare
 from dualscope.core.spec import under_control
 from dualscope.explorer import bench_cache as desk
-from dualscope.explorer.explorer import CONTROLS, Explorer
+from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.offer import Offer
-from dualscope.explorer.screen_as_code import share
+from dualscope.explorer.screen_as_code import CONTROLS, share
 from dualscope.explorer.state import State
 from dualscope.explorer.watch import Watch
 from dualscope.results.compare import Comparison
@@ -86,6 +86,7 @@ def test_they_agree_after_edits(explorer: Explorer) -> None:
 def test_only_the_changed_end_is_encoded(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large model's context; here every beginning is worth keeping. (In float64 it is exact: tests/models.)"""
     monkeypatch.setattr(desk, "WORTH_KEEPING", 0)
+    monkeypatch.setattr("dualscope.explorer.explorer.deciding_controls", lambda _: [])  # they read other contexts
     shown = state()["demonstrations"]
     model = explorer.model("embedded")
     computed(explorer, demonstrations=shown * 8, learners=[], focus="lcgd")
@@ -164,7 +165,7 @@ def test_run_as_a_study_gives_the_pages_numbers(explorer: Explorer, tmp_path: Pa
     (tmp_path / "typed.yaml").write_text(made["task"])
     (tmp_path / "study.yaml").write_text(made["study"].replace("seeds: 5", "seeds: 1"))
     run_study(Study.resolve(file=tmp_path / "study.yaml"), tmp_path / "run")
-    rows = Run.open(tmp_path / "run").table(metric="sim_aou").to_pylist()
+    rows = Run.open(tmp_path / "run").table(metric="sim_aou", variant="trained").to_pylist()
     told: list[dict[str, Any]] = []
     explorer.compute(given, Watch(told.append))
     pairs = [("gd", None), ("lcgd", None), *(("gd", control) for control in CONTROLS)]
@@ -255,5 +256,6 @@ def test_a_learner_that_fails_is_told_and_the_others_go_on(tmp_path: Path, forge
     explorer.compute(State.model_validate(given), Watch(told.append))
     refused = next(e for e in told if e["event"] == "refused" and e["control"] is None)
     assert words in refused["reason"]
-    assert [e["learner"] for e in told if e["event"] == "learned"] == ["zero-shot", "in-context", "gd"]
+    learned = [e["learner"] for e in told if e["event"] == "learned" and not e["control"]]
+    assert learned == ["zero-shot", "in-context", "gd"]
     assert told[-1]["event"] == "done"

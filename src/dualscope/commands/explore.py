@@ -24,6 +24,10 @@ def explore(
     plugin: list[Path] = typer.Option([], "--plugin", help=f"A Python file with your learners and metrics. {MANY}"),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps."),
     offline: bool = OFFLINE,
+    share: Path | None = typer.Option(
+        None, help="Write one screen as a page to hand on, which needs no server, and open nothing."
+    ),
+    state: Path | None = typer.Option(None, help="With --share: a screen that the page's Save wrote; else the first."),
     host: str = typer.Option(LOOPBACK, help="The address to listen on; any but this machine's own is unsafe."),
     unsafe_host: bool = typer.Option(
         False,
@@ -36,6 +40,8 @@ def explore(
     dualscope explore
 
     dualscope explore --model path/to/model --task sst2 --data path/to/data
+
+    dualscope explore --share screen.html --state dualscope-explorer.json
     """
     try:
         from dualscope.explorer.serve import listening, serve
@@ -50,7 +56,15 @@ def explore(
         )
     if not host.strip():
         raise InputError(f"--host: an empty address; leave it out for this machine alone ({LOOPBACK})")
+    if state is not None and share is None:
+        raise InputError(f"--state {state}: goes with --share; on a page that is served, press Open")
     offer = Offer.of(model, task, data, [str(file) for file in plugin], device, offline)
+    if share is not None:
+        from dualscope.explorer.explorer import Explorer
+        from dualscope.explorer.read_only_page import write_read_only_page
+
+        typer.echo(f"page:      {write_read_only_page(Explorer(offer), share, state)}")
+        return
     with listening(LOOPBACK if host == "localhost" else host, port) as place:
         if unsafe_host and not place.is_loopback:
             typer.echo(f"unsafe:    other machines can reach {place.host}, and whoever has the link can use this one")

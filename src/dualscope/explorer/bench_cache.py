@@ -27,6 +27,7 @@ class BenchCache:
     earlier: Bench | None = None  # the screen before this one
     shortened: dict[int, Bench] = field(default_factory=dict)
     recent: OrderedDict[tuple[LearnerSpec, int | None], None] = field(default_factory=OrderedDict)
+    untrained: BenchCache | None = None  # the same lesson on untrained weights
     _watched: BenchCache | None = None
 
     def bench_for(self, learning: LearnerSpec, steps: int | None) -> Bench:

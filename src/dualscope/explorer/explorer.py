@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
-from dualscope.core.words import Control
 from dualscope.explorer.attended_words import words_of
 from dualscope.explorer.bench_cache import BenchCache, same_queries
+from dualscope.explorer.deciding_controls import DecidingControl, answer_of, deciding_controls, on_untrained
 from dualscope.explorer.influence import influence_of
 from dualscope.explorer.offer import Offer
 from dualscope.explorer.pieces import unknown_words
 from dualscope.explorer.shown_result import LAYERED, band, chosen, likeness, predictions
+from dualscope.explorer.start import recorded
 from dualscope.explorer.state import State
 from dualscope.explorer.watch import Cancelled, Watch, watched
 from dualscope.tasks.episode import Episode
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
 
-CONTROLS: tuple[Control, ...] = ("redraw", "random-labels", "random-update")
 KEPT = 4  # desks of past edits
 SLOW = 2.0  # seconds
 SHOWN = 8  # unknown words that are named
@@ -77,9 +77,9 @@ class Explorer:
                 told = self._tell_of(desk, state, learning, watch)
                 if told is not None and told["seconds"] > SLOW:
                     self._took[learning.name] = told["seconds"]
-            for control in CONTROLS:
-                told = self._tell_of(desk, state, focus.under(control), watch)
-                controls += [told] if told is not None else []
+            for control in deciding_controls(focus):
+                told = self._tell_of_control(desk, state, control, watch)
+                controls += [told] if told is not None and not told["teaches"] else []
         watch.tell({"event": "band", "of": state.focus, **band(controls)})
         watch.tell({"event": "done", "seconds": time.perf_counter() - began})
 
@@ -105,6 +105,38 @@ class Explorer:
             for learning in dict.fromkeys((IN_CONTEXT, focus)):
                 _tell(watch, learning, partial(influence_of, meter, learning))
         watch.tell({"event": "done", "seconds": time.perf_counter() - began})
+
+    def rate(self, state: State, watch: Watch) -> None:
+        """Tell the rate at which the learner in focus is most accurate: the card's, or chosen on spare examples."""
+        from dualscope.learners import LEARNERS
+
+        desk, _ = self._sit(state)
+        name = state.focus if LEARNERS[state.focus].needs_lr else "gd"
+        task = self.offer.task(state.task) if state.task is not None else None
+        known = recorded(state.model, task) if task is not None and state.fits(task) else None
+        if known is not None:
+            watch.tell({"event": "rate", "rate": known, "why": f"recorded in the model's card for {state.task}"})
+            return
+        with watched(desk.bench.model, watch):
+            watch.begin(f"the rate of {name}")
+            kind = LEARNERS[name]
+            choice = kind().choose([desk.bench], kind.options())
+        on = f"{choice.n} other examples" if desk.bench.spare else "each demonstration after the others"
+        watch.tell({"event": "rate", "rate": choice.settings["lr"], "why": f"{name} is most accurate there on {on}"})
+
+    def _tell_of_control(
+        self, desk: BenchCache, state: State, control: DecidingControl, watch: Watch
+    ) -> dict[str, Any] | None:
+        def make() -> dict[str, Any]:
+            learning = control.learning
+            bench = desk.bench_for(learning, state.steps)
+            if control.untrained:
+                bench = on_untrained(desk, state.seed, state.steps, learning, self.offer.device)
+                with watched(bench.model, watch):
+                    return {"event": "learned", "control": control.name, **answer_of(control, bench, bench)}
+            return {"event": "learned", "control": control.name, **answer_of(control, bench, desk.bench)}
+
+        return _tell(watch, control.learning, make, control.name)
 
     def _sit(self, state: State) -> tuple[BenchCache, list[str]]:
         self.offer.check_learners((*state.learners, state.focus))
@@ -138,10 +170,12 @@ class Explorer:
         return _tell(watch, learning, lambda: {"event": "learned", **_answer(desk, state, learning)})
 
 
-def _tell(watch: Watch, learning: LearnerSpec, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+def _tell(
+    watch: Watch, learning: LearnerSpec, make: Callable[[], dict[str, Any]], control: str | None = None
+) -> dict[str, Any] | None:
     """One learner that cannot learn here is told, and the others go on."""
-    watch.begin(learning.label)
-    who = {"learner": learning.name, "control": learning.control}
+    watch.begin(control or learning.label)
+    who = {"learner": learning.name, "control": control or learning.control}
     try:
         found = {**who, **make()}
     except Cancelled:

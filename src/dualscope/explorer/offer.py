@@ -15,6 +15,8 @@ from dualscope.tasks.task import Task
 
 FIRST = ("gd", "lcgd", "task-vector")  # shown at first, of those that are registered
 EMBEDDED = "embedded"
+ENGLISH = Path(__file__).parent / "english" / "english-reviews.yaml"
+"""Film reviews for models that read English; the embedded one does not."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ class Offer:
         device: str = "auto",
         offline: bool = False,
     ) -> Offer:
-        """Without tasks: those of ``data``, or the embedded ones, which need no download."""
+        """Without tasks: those of ``data``, or the embedded ones, which need no download.
+
+        For a model that reads English film reviews come first, and those that were made for the embedded model follow.
+        """
         from dualscope.studies.plugins import load_plugins
 
         load_plugins(plugins)
@@ -48,7 +53,7 @@ class Offer:
             raise InputError(f"--data {data}: no such folder")
         loaded: dict[str, Task] = {}
         given: dict[str, str] = {}
-        for asked in tasks or _by_themselves(data):
+        for asked in tasks or _by_themselves(data, english=set(models) != {EMBEDDED}):
             task = Task.load(asked, data=data, offline=offline)
             if task.name in loaded:
                 raise InputError(f"--task: two tasks are called '{task.name}'; give one of them another name")
@@ -89,10 +94,11 @@ class Offer:
         ]
 
 
-def _by_themselves(data: Path | None) -> list[str]:
+def _by_themselves(data: Path | None, english: bool) -> list[str]:
     if data is None:
         made = [task for task in map(Task.load, catalog_names()) if task.is_generated]
-        return [task.name for task in sorted(made, key=lambda task: len(task.labels))]  # the plainest first
+        names = [task.name for task in sorted(made, key=lambda task: len(task.labels))]  # the plainest first
+        return [str(ENGLISH), *names] if english else names
     found = [name for name in catalog_names() if (data / name).is_dir()]
     if not found:
         raise InputError(f"--data {data}: has a folder for none of the catalog's tasks ({', '.join(catalog_names())})")

@@ -8,10 +8,12 @@ from typing import Any
 
 import yaml
 
-from dualscope.explorer.explorer import CONTROLS, Explorer
+from dualscope.explorer.deciding_controls import nulls
+from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.state import State
 
 SEEDS = 5
+CONTROLS = ("random-labels", "random-update")
 TASK, STUDY = "typed.yaml", "study.yaml"
 
 
@@ -41,14 +43,18 @@ def study_file(explorer: Explorer, state: State) -> str:
     drawable = explorer.task(state).source is not None  # without a source there is no other draw
     fields: dict[str, Any] = {
         "models": [state.model],
-        "variants": ["trained"],
+        "variants": ["trained", "untrained"],
         "tasks": [TASK],
         "seeds": SEEDS,
         "shots": len(state.demonstrations),
         "queries": len(state.queries),
-        "learners": list(state.learners),
-        # Held against in-context learning, as on the page.
-        "controls": [{"control": c, "reference": "in-context"} for c in CONTROLS if drawable or c != "redraw"],
+        "learners": [
+            *state.learners,
+            # What decides in the report is what the page's band is made of.
+            *({"learner": name, "variants": ["trained"]} for name in nulls() if name not in state.learners),
+            *([{"learner": "in-context", "control": "redraw", "variants": ["trained"]}] if drawable else []),
+        ],
+        "controls": [{"control": c, "reference": "in-context", "variants": ["trained"]} for c in CONTROLS],
         "lr": [state.rate],
         "dtype": "auto",  # as the page computes
         "per_head": True,

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from dualscope._version import __version__
 from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
 from dualscope.explorer import state as caps
@@ -24,12 +22,13 @@ from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.guard import Guard, GuardRules, body_of
 from dualscope.explorer.jobs import Jobs, TooMany
 from dualscope.explorer.paste import pasted
+from dualscope.explorer.read_only_page import PAGE, read_only_page, rendered
 from dualscope.explorer.screen_as_code import share
 from dualscope.explorer.start import drawn, recorded, start_of
 from dualscope.explorer.state import State
+from dualscope.explorer.watch import Watch
 from dualscope.report.page import TEMPLATES, to_json
 
-PAGE = Path(__file__).parent / "page"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
 
 
@@ -73,7 +72,8 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
         jobs.close()
 
     async def page(_: Request) -> Response:
-        return Response(_page(explorer), media_type="text/html; charset=utf-8")
+        text = rendered(to_json(start_of(explorer.offer)), inline=False)
+        return Response(text, media_type="text/html; charset=utf-8")
 
     async def file(request: Request) -> Response:
         found = _files().get(request.path_params["name"])
@@ -95,6 +95,20 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
     async def influence(request: Request) -> Response:
         asked = await _read(request, StateRequest)
         job = jobs.start(f"{asked.page} influence", lambda watch: explorer.influence(asked.state, watch))
+        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+
+    async def rate(request: Request) -> Response:
+        asked = await _read(request, StateRequest)
+        job = jobs.start(f"{asked.page} rate", lambda watch: explorer.rate(asked.state, watch))
+        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+
+    async def handed_on(request: Request) -> Response:
+        asked = await _read(request, StateRequest)
+
+        def work(watch: Watch) -> None:
+            watch.tell({"event": "page", "text": read_only_page(explorer, asked.state, watch)})
+
+        job = jobs.start(f"{asked.page} page", work)
         return StreamingResponse(job.lines(), media_type="application/x-ndjson")
 
     async def draw(request: Request) -> Response:
@@ -119,7 +133,7 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
             Route("/page/{name}", file),
             *(
                 Route(f"/api/{endpoint.__name__}", _talking(endpoint), methods=["POST"])
-                for endpoint in (compute, words, influence, draw, paste, shared)
+                for endpoint in (compute, words, influence, rate, handed_on, draw, paste, shared)
             ),
         ],
         lifespan=living,
@@ -171,12 +185,3 @@ def _files() -> dict[str, tuple[bytes, str]]:
     own = [path for path in (*PAGE.iterdir(), TEMPLATES / "style.css", TEMPLATES / "plots.js") if path.suffix in KINDS]
     found = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in own}
     return found | {"plotly.js": (get_plotlyjs().encode(), KINDS[".js"])}
-
-
-def _page(explorer: Explorer) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(loader=FileSystemLoader(PAGE), autoescape=True, undefined=StrictUndefined)
-    start = Markup(to_json(start_of(explorer.offer)))  # escaped for a script element by to_json
-    return environment.get_template("index.html.j2").render(start=start, version=__version__)

@@ -37,12 +37,17 @@ def predictions(trace: Trace) -> dict[str, Any]:
     return found
 
 
-def likeness(rows: Iterable[MetricRow], learning: LearnerSpec) -> dict[str, Any]:
-    """Per metric: its mean, its layers, its heads, and the line that draws the layers."""
+def likeness(
+    rows: Iterable[MetricRow], learning: LearnerSpec, names: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Per metric: its mean, its layers, its heads, and the line that draws the layers.
+
+    ``names``: what is measured in place of each metric; the metrics themselves where nothing is given.
+    """
     kept = [row for row in rows if row["step"] is None and row["reference"] == IN_CONTEXT.label]
     found: dict[str, Any] = {}
-    for metric in LAYERED:
-        own = [row for row in kept if row["metric"] == metric]
+    for metric, measured in (names or {name: name for name in LAYERED}).items():
+        own = [row for row in kept if row["metric"] == measured]
         layers = [row for row in own if row["layer"] is not None and row["head"] is None]
         if not layers:
             continue
@@ -80,6 +85,7 @@ def band(controls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for metric in LAYERED:
         lines = [one["likeness"][metric]["layers"] for one in controls if metric in one["likeness"]]
+        lines = [line for line in lines if len(line) == max(map(len, lines))]  # of all layers
         layers = list(zip(*lines, strict=True))
         seen = [[value for value in values if value is not None] for values in layers]
         ends = [(low, [end(values) if values else None for values in seen]) for low, end in ((True, min), (False, max))]

@@ -1,4 +1,6 @@
 // Requests to our own server: JSON in, JSON or lines of JSON out, with the token of this start.
+import { start } from "./store.js";
+
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const page = [...crypto.getRandomValues(new Uint8Array(12))].map(byte => byte.toString(16).padStart(2, "0")).join("");
 
@@ -23,8 +25,9 @@ async function ask(path, body, signal) {
 
 export const post = async (path, body, signal) => (await ask(path, body, signal)).json();
 
-// The events of a job, as they come.
+// The events of a job, as they come; on a page that was handed on, as they came when it was made.
 export async function* stream(path, body, signal) {
+  if (start.recorded) { yield* start.recorded[path] ?? []; return; }
   const reader = (await ask(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

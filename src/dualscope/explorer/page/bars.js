@@ -11,7 +11,7 @@ function bar(word, i, answer, right, before) {
   const logprob = answer?.logprobs[query()]?.[i];
   const was = before?.[query()]?.[i] ?? null;
   return h("div", { class: `bar${said ? " said" : ""}`, "data-share": share, title: logprob === undefined ? undefined : `mean log-probability of its tokens: ${logprob?.toFixed(4)}` },
-    h("span", { class: "name" }, word, right && h("span", { class: "tick", title: "the right answer" }, " ✓")),
+    h("span", { class: "name", title: word }, h("span", { class: "word-of" }, word), right && h("span", { class: "tick", title: "the right answer" }, "✓")),
     h("span", { class: "track" }, h("span", { class: "fill", style: { width: `${100 * (share ?? 0)}%` } }),
       was !== null && h("span", { class: "was", style: { left: `${100 * was}%` }, title: `with the labels as they were: ${percent(was)}` })),
     h("span", { class: "share" }, percent(share)));

@@ -1,6 +1,6 @@
 // An editable list of examples: demonstrations, or queries.
 import { $, fill, h } from "./dom.js";
-import { change, fieldsOf, look, on, query, start, state } from "./store.js";
+import { change, fieldsOf, look, on, query, readOnly, start, state } from "./store.js";
 
 export function examples(kind, most, noun) {
   const list = $(kind), isQueries = kind === "queries";
@@ -22,7 +22,7 @@ export function examples(kind, most, noun) {
 
   function text(one, i, field, fields) {
     const area = h("textarea", {
-      rows: 1, maxlength: start.most.text, value: one.fields[field] ?? "", spellcheck: "false",
+      rows: 1, readonly: readOnly, maxlength: start.most.text, value: one.fields[field] ?? "", spellcheck: "false",
       "aria-label": `${noun} ${i + 1}${fields.length > 1 ? `, ${field}` : ""}`, placeholder: field,
       oninput: event => {
         grow(event.target);
@@ -37,7 +37,7 @@ export function examples(kind, most, noun) {
   function entry(one, i) {
     const fields = fieldsOf(state.template), word = state.labels[one.label] ?? "?";
     const handle = h("button", {
-      type: "button", class: "grip", draggable: "true", title: "Drag, or press the arrow keys, to reorder",
+      type: "button", class: "grip", draggable: String(!readOnly), disabled: readOnly, title: "Drag, or press the arrow keys, to reorder",
       "aria-label": `Move ${noun.toLowerCase()} ${i + 1}: arrow up, arrow down`,
       ondragstart: event => { dragged = i; event.dataTransfer.effectAllowed = "move"; event.dataTransfer.setData("text/plain", String(i)); },
       ondragend: () => { dragged = null; },
@@ -50,7 +50,7 @@ export function examples(kind, most, noun) {
       },
     }, String(i + 1));
     const label = h("button", {
-      type: "button", class: `label l${one.label % 6}`,
+      type: "button", class: `label l${one.label % 6}`, disabled: readOnly,
       title: isQueries ? "The right answer: press to change it" : "Press to change the label",
       "aria-label": `${isQueries ? "Right answer" : "Label"} of ${noun.toLowerCase()} ${i + 1}: ${word}. Press to change.`,
       onclick: () => {

@@ -6,7 +6,7 @@ const values = () => state.view.layer === null ? null : answers.learned.get(stat
 
 // Alike is blue, opposite orange, nothing in common is paper.
 export const tint = value => value === null ? "transparent"
-  : `color-mix(in srgb, var(${value < 0 ? "--vermilion" : "--blue"}) ${Math.round(60 * Math.min(1, Math.abs(value)))}%, transparent)`;
+  : `color-mix(in srgb, var(${value < 0 ? "--vermilion" : "--blue"}) ${Math.round(40 * Math.min(1, Math.abs(value)))}%, transparent)`;
 
 export function heads() {
   const draw = () => {

@@ -40,7 +40,7 @@ function matrix({ learner: name, values, demonstrations, seconds, notes }, asked
 
 // Blue where the label taught the right answer, so that flipping it takes some away; orange where it taught against it.
 const tinted = (value, most) => value === null ? "transparent"
-  : `color-mix(in srgb, var(${value < 0 ? "--blue" : "--vermilion"}) ${Math.round(60 * Math.abs(value) / most)}%, transparent)`;
+  : `color-mix(in srgb, var(${value < 0 ? "--blue" : "--vermilion"}) ${Math.round(40 * Math.abs(value) / most)}%, transparent)`;
 
 function draw() {
   $("teach").textContent = asking ? "Stop" : "What did each demonstration teach?";

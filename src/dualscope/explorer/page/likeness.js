@@ -1,20 +1,22 @@
 // Likeness by layer: a line a learner, the controls of the one in focus as a band.
 import { $, fill, h } from "./dom.js";
-import { answers, change, learner, look, on, onScreen, state } from "./store.js";
+import { called } from "./saying.js";
+import { answers, change, learner, look, on, onScreen, readOnly, state } from "./store.js";
 
 const METRICS = { sim_aou: "outputs", sim_am_delta: "scores" };
 const hidden = new Set();
 let metric = "sim_aou", layers = 0;
 
+const deciding = () => [...answers.controls].filter(([, one]) => !one.teaches).map(([name]) => name);
 const names = () => onScreen().filter(name => answers.learned.get(name)?.likeness[metric] && name !== "in-context");
 
 function traces() {
   const found = [];
   for (const end of answers.band?.lines[metric] ?? []) if (!hidden.has("controls"))
     found.push({ ...end, fillcolor: end.fill ? `${Plots.css("--grey")}38` : undefined });
-  if (!hidden.has("controls")) for (const [control, answer] of answers.controls) {
+  if (!hidden.has("controls")) for (const [, answer] of answers.controls) {
     const line = answer.likeness[metric]?.line;
-    if (line) found.push({ ...line, mode: "lines", line: { color: "@grey", width: 1, dash: "dot" } });
+    if (line && !answer.teaches) found.push({ ...line, mode: "lines" });
   }
   for (const name of names()) if (!hidden.has(name)) found.push(answers.learned.get(name).likeness[metric].line);
   return found;
@@ -34,7 +36,7 @@ function legend() {
     onclick: () => { if (!hidden.delete(name)) hidden.add(name); draw(); },
   }, h("span", { class: "key", style: { background: `var(--${colour})` } }), text);
   const found = names().map(name => key(name, learner(name).colour));
-  if (answers.controls.size) found.push(key("controls", "grey", `controls of ${state.focus}: ${[...answers.controls.keys()].join(", ")}`));
+  if (answers.controls.size) found.push(key("controls", "grey", `controls of ${state.focus}: ${deciding().map(called).join(", ")}`));
   return found;
 }
 
@@ -43,7 +45,7 @@ function choice() {
   fill($("likeness-choice"),
     h("label", {}, "Change of ", h("select", { id: "metric", "aria-label": "What is compared", onchange: event => { metric = event.target.value; draw(); } },
       Object.entries(METRICS).map(([name, text]) => h("option", { value: name, selected: name === metric }, text)))),
-    h("label", {}, "in focus ", h("select", { id: "focus", "aria-label": "The learner in focus", onchange: event => change({ focus: event.target.value }) },
+    h("label", {}, "in focus ", h("select", { id: "focus", disabled: readOnly, "aria-label": "The learner in focus", onchange: event => change({ focus: event.target.value }) },
       gradient.map(name => h("option", { value: name, selected: name === state.focus }, name)))));
 }
 
@@ -55,6 +57,7 @@ export function draw() {
   const without = onScreen().filter(name => name !== "zero-shot" && name !== "in-context" && answers.learned.has(name) && !names().includes(name));
   fill($("withheld"), [
     without.length > 0 && h("span", {}, `No line for ${without.join(", ")}: not every layer's attention is changed there, so there is nothing to compare layer by layer. `),
+    ...[...answers.controls].filter(([, one]) => one.teaches).map(([name]) => h("span", {}, `Not in the band: ${called(name)}, which answers more queries right than no demonstrations do. `)),
     ...[...answers.withheld].map(([control, reason]) => h("span", {}, `No ${control}: ${reason}. `)),
   ]);
   fill($("layers"), Array.from({ length: layers }, (_, layer) => h("button", {

@@ -3,7 +3,7 @@ import { moves } from "./alike.js";
 import { $, fill, h } from "./dom.js";
 import { hint } from "./hint.js";
 import { tint } from "./heads.js";
-import { answers, change, learner, on, onScreen, screen, state } from "./store.js";
+import { answers, change, learner, on, onScreen, redraw, screen, state } from "./store.js";
 
 const HARDLY = 0.005; // of a probability, on average over the queries
 const UNIFORM = 1e-3; // mixed into probabilities, as the library's responses do
@@ -70,6 +70,26 @@ function sentence(icl, own) {
   return `When the labels change so, ${moves(state.focus, correlation(response(icl), response(own)), "1 is the same way, 0 unrelated, and -1 the opposite way")}`;
 }
 
+// How the learner in focus moved beside in-context learning; empty where the labels are as they were.
+export function movedSentence() {
+  const here = screen();
+  if (base === null || base.texts !== here.texts || same(base.labels, here.labels)) return "";
+  return sentence(moved("in-context", here), moved(state.focus, here));
+}
+// What changed labels did to in-context learning: points of the right answers' probability, and changed answers.
+export function flipped(name) {
+  const both = moved(name);
+  if (!both) return null;
+  const said = shares => shares.map(row => row.indexOf(Math.max(...row)));
+  const before = said(both.was), after = said(both.now);
+  return { points: size(both), changed: after.filter((one, i) => one !== before[i]).length };
+}
+export function correlationOf(name) {
+  const [icl, own] = [moved("in-context"), moved(name)];
+  return icl && own ? correlation(response(icl), response(own)) : null;
+}
+export const compareFromHere = () => { if (base) base = { ...base, labels: screen().labels }; };
+
 function flips(labels) {
   const all = base.labels.map((label, i) => labels[i] === label ? null : `${i + 1} (${state.labels[label]} → ${state.labels[labels[i]]})`).filter(Boolean);
   return `Changed: demonstration${all.length > 1 ? "s" : ""} ${all.join(", ")}.`;
@@ -105,7 +125,7 @@ function draw() {
 export function movements() {
   hint($("moved-table"));
   $("put-back").addEventListener("click", () => change({ demonstrations: state.demonstrations.map((one, i) => ({ ...one, label: base.labels[i] })) }));
-  $("from-here").addEventListener("click", () => { base = { ...base, labels: screen().labels }; change({}); });
+  $("from-here").addEventListener("click", () => { compareFromHere(); redraw(); });
   on("answers", events => { remember(events); draw(); });
   on("view", draw);
   on("state", draw);

@@ -2,7 +2,7 @@
 import { stream } from "./api.js";
 import { write } from "./address.js";
 import { $, debounced } from "./dom.js";
-import { answers, on, onScreen, screen, state, told } from "./store.js";
+import { answers, on, onScreen, readOnly, screen, state, told } from "./store.js";
 
 let running = null;
 
@@ -62,6 +62,7 @@ export function cancel() {
 export function runs() {
   const later = debounced(compute, 120);
   const remember = debounced(async () => {
+    if (readOnly) return;
     const fits = await write(state);
     document.documentElement.dataset.address = fits ? "whole" : "none";
     $("too-long").hidden = fits;

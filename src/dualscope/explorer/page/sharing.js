@@ -1,8 +1,8 @@
 // Nothing is a dead end: a study, code, a file.
-import { post } from "./api.js";
+import { post, stream } from "./api.js";
 import { dialog, taken } from "./dialog.js";
 import { $, h } from "./dom.js";
-import { adopt, state } from "./store.js";
+import { adopt, readOnly, state } from "./store.js";
 import { trouble } from "./running.js";
 
 const MOST = 2_000_000; // bytes of a file that is opened
@@ -11,11 +11,12 @@ const attempt = work => async event => {
   try { await work(event); } catch (error) { trouble(error.message); }
 };
 
-function save() {
-  const url = URL.createObjectURL(new Blob([JSON.stringify(state, null, 1) + "\n"], { type: "application/json" }));
-  h("a", { href: url, download: "dualscope-explorer.json" }).click();
+function download(text, type, name) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
+const save = () => download(JSON.stringify(state, null, 1) + "\n", "application/json", "dualscope-explorer.json");
 
 async function open({ target }) {
   const [file] = target.files;
@@ -42,7 +43,20 @@ async function python() {
     made.note && h("p", { class: "small" }, made.note), ...taken("explore.py", "python-code", made.python));
 }
 
+// One file with this screen and its answers, made by the server, for whoever has no dualscope.
+async function handedOn() {
+  $("page").disabled = true;
+  try {
+    for await (const event of stream("/api/handed_on", { state })) {
+      if (event.event === "failed") throw new Error(event.reason);
+      if (event.event === "page") download(event.text, "text/html", "dualscope-screen.html");
+    }
+  } finally { $("page").disabled = false; }
+}
+
 export function sharing() {
+  if (readOnly) return;
+  $("page").addEventListener("click", attempt(handedOn));
   $("save").addEventListener("click", save);
   $("open").addEventListener("click", () => $("file").click());
   $("file").addEventListener("change", attempt(open));

@@ -1,6 +1,9 @@
 // What is on the screen, and who wants to know when it changes. Answers are kept beside it until others replace them.
 export const start = JSON.parse(document.getElementById("start").textContent);
 
+// A page that was made to be handed on shows one state: its answers are in it, and nothing can be asked.
+export const readOnly = Boolean(start.recorded);
+
 const listeners = { state: [], view: [], answers: [] };
 export const on = (what, listener) => listeners[what].push(listener);
 const say = (what, detail) => listeners[what].forEach(listener => listener(detail));
@@ -18,10 +21,18 @@ export function told(event) {
     const events = heard;
     heard = [];
     say("answers", events);
+    if (events.some(one => (one.event === "failed" || one.event === "cancelled") && one.edition === edition)) waiting.splice(0).forEach(done => done());
     // An edit that was made meanwhile has not been answered yet.
-    if (events.some(one => one.event === "done" && one.edition === edition)) document.documentElement.dataset.settled = "true";
+    if (events.some(one => one.event === "done" && one.edition === edition)) {
+      document.documentElement.dataset.settled = "true";
+      waiting.splice(0).forEach(done => done());
+    }
   }, DRAWN_EVERY);
 }
+
+// Resolved when what is on the screen has been answered whole.
+const waiting = [];
+export const settled = () => document.documentElement.dataset.settled ? Promise.resolve() : new Promise(done => waiting.push(done));
 
 // What an answer is the answer to. Answers to the same texts can be compared when labels, rate and steps differ.
 export const screen = () => {
@@ -30,17 +41,65 @@ export const screen = () => {
   return { texts, labels: demonstrations.map(one => one.label), rate, steps };
 };
 
+// Every edit can be taken back. What is typed or dragged without a pause is one edit.
+const MOST_STEPS = 200, PAUSE = 700; // milliseconds
+const past = [], future = [];
+let last = { what: "", at: 0 };
+export const steps = () => ({ back: past.length, forward: future.length });
+function note(what, flows) {
+  const now = performance.now(), goesOn = flows && what === last.what && now - last.at < PAUSE;
+  last = { what, at: now };
+  if (goesOn) return;
+  past.push(state);
+  if (past.length > MOST_STEPS) past.shift();
+  future.length = 0;
+}
+function step(from, to) {
+  if (readOnly || !from.length) return;
+  to.push(state);
+  state = from.pop();
+  last = { what: "", at: 0 };
+  edition += 1;
+  say("state", { shape: true });
+  say("view");
+}
+export const undo = () => step(past, future);
+export const redo = () => step(future, past);
+
 // A change of what is computed. `shape` says that lists have other entries and are drawn again.
 export function change(patch, shape = true) {
+  if (readOnly) return;
+  note(Object.keys(patch).join(), !shape);
   state = { ...state, ...patch };
   edition += 1;
   say("state", { shape });
 }
+// The lists are drawn again; nothing else has changed.
+export const redraw = () => say("state", { shape: true });
 // A change of what is looked at: no number changes.
 export function look(patch) {
+  if (!readOnly) note("view", true);
   state = { ...state, view: { ...state.view, ...patch } };
   say("view");
 }
+
+// Every example keeps its texts under a template with other fields: a field that is new takes the text of the one whose place it has.
+export function withTemplate(template) {
+  const before = fieldsOf(state.template), after = fieldsOf(template);
+  const kept = one => {
+    const fields = { ...one.fields };
+    after.forEach((name, i) => {
+      const old = before[i];
+      if (before.includes(name) || old === undefined || after.includes(old) || (fields[name] ?? "").trim()) return;
+      fields[name] = fields[old] ?? "";
+      delete fields[old];
+    });
+    return { ...one, fields };
+  };
+  return { template, demonstrations: state.demonstrations.map(kept), queries: state.queries.map(kept) };
+}
+// Whether a template can be used as it stands, and is not one that is being typed.
+export const isWhole = template => fieldsOf(template).length > 0 && template.split("{").length === template.split("}").length;
 
 export const fieldsOf = template => [...new Set([...template.matchAll(/\{(\w+)\}/g)].map(found => found[1]))];
 export const onScreen = () => ["zero-shot", "in-context", ...state.learners];

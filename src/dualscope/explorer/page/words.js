@@ -2,7 +2,7 @@
 import { stream } from "./api.js";
 import { $, fill, h } from "./dom.js";
 import { hint } from "./hint.js";
-import { learner, on, state } from "./store.js";
+import { learner, on, query, readOnly, state } from "./store.js";
 import { trouble } from "./running.js";
 
 let asking = null, found = null;
@@ -26,8 +26,9 @@ function reading({ learner: name, title, weights }) {
 }
 
 function draw() {
-  $("tokens").hidden = !wanted();
-  if (!wanted() || !found) return;
+  const elsewhere = readOnly && !(found && found.layer === state.view.layer && found.head === state.view.head && found.query === query());
+  $("tokens").hidden = !wanted() || elsewhere;
+  if ($("tokens").hidden || !found) return;
   $("tokens-title").textContent = `Words: layer ${found.layer}, head ${found.head}, query ${found.query + 1}`;
   fill($("tokens-rows"), found.readings.map(reading), found.notes.map(note => h("p", { class: "small" }, note)));
 }
