@@ -1,10 +1,13 @@
 """The site: built without a warning, nothing fetched, no page wider than a phone; links hold elsewhere too."""
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import dualscope
 
 REPOSITORY = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
@@ -40,6 +43,28 @@ def test_python_pages_have_signatures_shapes_and_errors(site: Path) -> None:
     assert "[queries, layers, heads, tokens]" in trace  # a comment beside the field
     assert 'id="dualscope.Model.from_hf"' in trace
     assert "InputError" in trace
+
+
+CALLED = {
+    "compare": ("compare",),
+    "models": ("Model.from_hf", "Model.load", "Model.read"),
+    "tasks": ("Task.load", "Task.from_examples", "Task.from_data", "Episode.draw", "Episode.of", "make_lesson"),
+    "learners": ("Bench.learned", "choose_settings"),
+    "metrics": ("measure",),
+    "studies": ("run_study", "Run.plot"),
+}
+
+
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page, names in CALLED.items() for name in names])
+def test_parameters_of_what_people_call_stand_in_a_table(site: Path, page: str, name: str) -> None:
+    """Each parameter has a row in the built page, with its name, its default and what it does."""
+    public = getattr(dualscope, name.partition(".")[0])
+    called = getattr(public, name.partition(".")[2]) if "." in name else public
+    text = (site / "api" / f"{page}.html").read_text()
+    own = text.partition(f'id="dualscope.{name}"')[2].partition("doc-heading")[2].partition("doc-heading")[0]
+    table = own.partition('<table class="parameters">')[2].partition("</table>")[0]
+    said = {found.lstrip("*") for found in re.findall(r"<tr>\s*<td><code>(\**\w+)</code></td>\s*<td>\s*<p>\S", table)}
+    assert set(inspect.signature(called).parameters) - {"self"} <= said
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])

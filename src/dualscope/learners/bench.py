@@ -239,8 +239,13 @@ class Bench:
     def learned(self, name: str, lr: float | None = None, control: str | None = None, **options: Any) -> Learned:
         """The result of a learner, computed once for the same control, rate and options.
 
-        ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``. Learners that could choose their learning rate
-        have it among their options: ``bench.learned("probe", 0.5)``.
+        ``bench.learned("gd", 0.1, control="random-labels", epochs=2)``.
+
+        Args:
+            name: The learner's.
+            lr: Its learning rate, where it has one; of learners that could choose it themselves, too.
+            control: Under which control: ``random-labels``, ``other-task``, ...
+            **options: The learner's own.
 
         Raises:
             InputError: No such learner, control or option; a rate is needed; or there are too few spare examples.

@@ -38,6 +38,18 @@ def choose_settings(
     Of ``gd`` that is its learning rate, which studies use for every gradient learner, as the papers do; of others what
     their options leave open. Averaged over the seeds; ties go to the lower mean -log p(gold label), then to the first.
 
+    Args:
+        model: Who learns.
+        task: From whose training examples demonstrations and questions are drawn.
+        learner: Its name.
+        seeds: Which draws of demonstrations.
+        shots: How many demonstrations.
+        queries: How many training examples are asked at most.
+        balanced: Whether every class has as many demonstrations.
+        gd_demonstrations: What gradient descent is taught: the ``same`` as the context holds, or ``all``.
+        demo_labels: ``gold``, ``flipped``, ``random`` or ``abstract``.
+        **options: Options of the learner that are given, not chosen.
+
     >>> from dualscope import Model, Task, choose_settings
     >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")
     >>> choose_settings(model, task, "gd", seeds=[0], shots=4, queries=10).settings["lr"] >= 0.01

@@ -57,10 +57,17 @@ def measure(
 ) -> Measurement:
     """Every asked metric that applies to the case; one that does not apply yields no row.
 
-    `metrics` None means those that are on by default (see `expand`). With `subset` "f2t" the metrics of attention are
-    taken over the queries that both the reference and the learner turn from wrong to right (predictions: over all).
-    The table of queries holds each query's prediction, label log-probabilities and values (over layers: the mean);
-    `per_query` adds the values of every layer as lists.
+    The table of queries holds each query's prediction, label log-probabilities and values (over layers: the mean).
+
+    Args:
+        case: The traces that are compared.
+        metrics: Names; ``default`` and ``all`` stand for several. None: those that are on by default.
+        per_head: Rows for every attention head too.
+        per_query: Whether the table of queries has the values of every layer, as lists.
+        subset: ``all``, or ``f2t``: metrics of attention over the queries alone that both the reference and the learner
+            turn from wrong to right.
+        seed: Of the resampling of queries.
+        resamples: How many, for intervals over queries.
 
     >>> from dualscope.core.spec import IN_CONTEXT
     >>> from dualscope.learners.learner import Learned, Result

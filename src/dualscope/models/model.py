@@ -72,6 +72,11 @@ class Model:
     def from_hf(cls, module: nn.Module, tokenizer: Any, name: str = "module") -> "Model":
         """A module and a tokenizer that you have already: trained here, or built by hand. The module is not copied.
 
+        Args:
+            module: A causal language model of transformers.
+            tokenizer: Its tokenizer, of transformers too.
+            name: What rows and reports call the model.
+
         Raises:
             InputError: No language model of transformers, or one that has no weights yet (on the meta device).
         """
@@ -104,7 +109,17 @@ class Model:
         adapter: str | None = None,
         adapter_mode: AdapterMode = "merged",
     ) -> "Model":
-        """Load ``embedded``, a folder, a GGUF file, or a hub name (``name@revision``): `dualscope.models.loading`.
+        """Load a model with its tokenizer.
+
+        Args:
+            name: ``embedded``, a folder, a GGUF file, or a hub name (``name@revision``).
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+            dtype: ``float32``, ``float64``, ``tf32``, ``bfloat16`` or ``float16``.
+            variant: ``trained``, ``untrained``, ``trained-embeddings`` or ``shuffled``.
+            init_seed: The seed of weights that are drawn anew.
+            offline: Whether nothing may be fetched.
+            adapter: A folder with a LoRA adapter (peft).
+            adapter_mode: ``merged`` into the weights, or ``active``: a path of its own beside them.
 
         >>> model = Model.load("embedded", device="cpu")
         >>> model.n_layers, model.width, model.max_positions
@@ -290,13 +305,19 @@ class Model:
     ) -> Trace:
         """The trace of every query of a lesson: after BOS alone, or after the prefix that is given.
 
-        ``want`` asks for more: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
-        demonstrations and BOS), ``attention`` (every softmax weight), ``layer_inputs``, ``query_vectors``,
-        ``context_scores`` and ``context_products`` (from the read position to the context's tokens, as softmax sees
-        them, and k.q alone), ``heads`` (what each head hands to the output projection), ``next_tokens`` (the likeliest
-        next tokens, and the log-probabilities of those that the lesson watches). ``head_scales`` ([queries, layers,
-        heads]) multiplies each head's output at the read position, while the model runs. ``logits_as`` is
-        applied to all logits before their softmax.
+        Args:
+            lesson: The queries, in the model's own tokens.
+            prefix: The context, encoded (`Model.prefix`); None: BOS alone.
+            want: What else is noted: ``exits`` (label probabilities at every layer), ``mass`` (softmax weight on
+                demonstrations and BOS), ``attention`` (every softmax weight), ``layer_inputs``, ``query_vectors``,
+                ``context_scores`` and ``context_products`` (from the read position to the context's tokens, as softmax
+                sees them, and k.q alone), ``heads`` (what each head hands to the output projection), ``next_tokens``
+                (the likeliest next tokens, and the log-probabilities of those that the lesson watches).
+            position_offset: Without a prefix, the position of the first token after BOS.
+            batch_size: Queries at once; None: as many as memory allows.
+            plain: Whether attention is computed by the plain implementation.
+            head_scales: [queries, layers, heads], multiplies each head's output at the read position as the model runs.
+            logits_as: Is applied to all logits before their softmax.
         """
         from dualscope.models.reading.read import Reading, read
 

@@ -69,8 +69,11 @@ class Run(RunFolder):
     def plot(self, metric: str = "sim_aou", task: str | None = None, *, width: float | None = None) -> Any:
         """A figure by its name, or a metric layer by layer on trained weights, a panel a task (or this one).
 
-        ``dualscope list figures`` has the names (``response``, ...); it is the figure that ``dualscope report RUN
-        --figure`` writes. A figure of matplotlib's, ``width`` inches wide.
+        Args:
+            metric: A figure's name, as ``dualscope list figures`` has them (``response``, ...), which is then what
+                ``dualscope report RUN --figure`` writes; or a metric's name.
+            task: Of a metric, this task alone.
+            width: In inches. The result is a figure of matplotlib's.
         """
         if is_figure(metric):
             return figure_of(self._data, metric, width or PAGE)
@@ -127,10 +130,13 @@ def run_study(
 ) -> RunOutcome:
     """Run a study from Python: ``run_study({"tasks": ["sst2"], "models": ["./model"]}, "runs/mine")``.
 
-    A preset's name (``"quick"``) or the path of a study file will do as well. The same fields as in a study file, the
-    same run folder as the command line's; ``options`` are those of where and how (``device``, ``jobs``, ``engine``,
-    ``offline``, ``tell``). The same call again goes on where it was. ``progress`` shows a bar; None: in a notebook and
-    on a terminal.
+    The run folder is the same as the command line's. The same call again goes on where it was.
+
+    Args:
+        study: A `Study`, a mapping with the fields of a study file, the path of one, or a preset's name (``"quick"``).
+        out: The run folder, or an fsspec URL.
+        progress: Whether to show a bar. None: in a notebook and on a terminal.
+        **options: Where and how it is computed: ``device``, ``jobs``, ``engine``, ``offline``, ``tell``.
 
     >>> import tempfile
     >>> from dualscope import run_study

@@ -76,9 +76,18 @@ class Episode:
 
         Those that the task lists are used as they stand, whatever the seed: the first ``shots``, the first ``queries``.
 
-        ``order`` 0 keeps the demonstrations as drawn, k > 0 is the k-th seeded permutation of them, and a
-        sequence is a permutation of your own. ``queries_from`` is another task, or the same in another template, with
-        the same classes: what the demonstrations teach is then asked there.
+        Args:
+            task: Where both are drawn from.
+            shots: How many demonstrations.
+            seed: Which draw of them.
+            queries: How many are asked at most.
+            order: 0 keeps the demonstrations as drawn, k > 0 is the k-th seeded permutation of them, and a sequence is
+                a permutation of your own.
+            balanced: Whether every class has as many demonstrations.
+            demo_labels: ``gold``, ``flipped`` (the next class), ``random``, or ``abstract`` (words that mean nothing).
+            corrupt: Who sees the changed labels: ``both``, ``icl`` or ``gd``.
+            queries_from: Another task, or the same in another template, with the same classes: what the demonstrations
+                teach is then asked there.
 
         Raises:
             InputError: More shots than the split has examples, no query left, or a number or word out of range.
@@ -113,10 +122,13 @@ class Episode:
 
     @classmethod
     def of(cls, demonstrations: Sequence[Typed], queries: Sequence[Typed], *, task: Task, seed: int = 0) -> "Episode":
-        """One's own demonstrations and queries, as they stand. ``task`` has the template and the label words.
+        """One's own demonstrations and queries, as they stand.
 
-        Each is an `Example`, a mapping, or a pair of text and label, as for `Task.from_examples`. ``seed`` is that of
-        the controls: random labels, random updates.
+        Args:
+            demonstrations: `Example`s, mappings, or pairs of text and label, as for `Task.from_examples`.
+            queries: The same.
+            task: Has the template and the label words.
+            seed: That of the controls: random labels, random updates.
 
         >>> task = Task.from_examples(
         ...     [("a fine film", "good"), ("a dull plot", "bad")], labels=["bad", "good"], template="{text} It was"

@@ -159,9 +159,14 @@ def make_lesson(
 ) -> Lesson:
     """Put an episode into a model's tokens. Demonstrations are added in order until one does not fit.
 
-    ``tokenizer`` is a Hugging Face one, ``max_positions`` how many tokens its model can see. ``read_at``: the last
-    token of the prompt, or the first class's label after it, as in the published code. ``gd_demonstrations``: ``same``
-    as the context holds, or ``all``.
+    Args:
+        episode: The demonstrations and the queries.
+        tokenizer: A Hugging Face one.
+        max_positions: How many tokens its model can see.
+        read_at: ``prompt-end`` (the last token of the prompt), or ``first-label`` (the first class's label after it, as
+            in the published code).
+        gd_demonstrations: What gradient descent is taught: the ``same`` as the context holds, or ``all``.
+        gd_order: In which order: the ``same`` as the context's, or its ``own``, as in the published code.
 
     >>> from dualscope import Episode, Model, Task, make_lesson
     >>> model, task = Model.load("embedded", device="cpu"), Task.load("embedded-sst2")

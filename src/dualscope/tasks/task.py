@@ -55,8 +55,11 @@ class Task:
     ) -> "Task":
         """A task of the catalog by name, or any by the path of its YAML file.
 
-        ``data`` is a folder with ``<task>/<split>.jsonl`` (or csv, tsv, parquet) to read in place of the hub. With
-        ``chat``, demonstrations are turns of a conversation, written by the chat template of a model's own tokenizer.
+        Args:
+            name: A name of the catalog (`catalog_names`), or the path of a YAML file.
+            data: A folder with ``<task>/<split>.jsonl`` (or csv, tsv, parquet) to read in place of the hub.
+            offline: Whether nothing may be fetched.
+            chat: Whether demonstrations are turns of a conversation, by the chat template of a model's own tokenizer.
         """
         path = _task_file(str(name))
         config = _one_split_a_file(read_config(path, TaskConfig), path.parent)
@@ -76,8 +79,16 @@ class Task:
     ) -> "Task":
         """A task of one's own examples, in memory.
 
-        An example is a mapping of the template's fields and ``label`` (the word or its index), or, where the template
-        has one field, a pair of text and label. `Episode.of` takes them as they stand, `Episode.draw` draws from them.
+        `Episode.of` takes the examples as they stand, `Episode.draw` draws from them.
+
+        Args:
+            examples: Mappings of the template's fields and ``label`` (the word or its index), or, where the template
+                has one field, pairs of text and label.
+            labels: The label words, in the order of the classes.
+            template: How a prompt is made of an example: ``"Review: {text} Sentiment:"``.
+            name: What rows and reports call the task.
+            separator: The text between demonstrations; None: the tokenizer's end-of-sequence token.
+            chat: Whether demonstrations are turns of a conversation.
 
         >>> task = Task.from_examples(
         ...     [("a fine film", "good"), ("a dull plot", "bad")], labels=["bad", "good"], template="{text} It was"
