@@ -40,7 +40,7 @@ def metrics() -> str:
     families: dict[str, list[list[str]]] = {name: [] for name in FAMILIES}
     for name in METRICS:
         metric = METRICS[name]
-        family = metric.source.__module__.removeprefix("dualscope.metrics.")
+        family = metric.function.__module__.removeprefix("dualscope.metrics.")
         if family in families:  # a plugin's are not ours to document
             families[family].append(
                 [f"`{name}`", code(metric.formula), cell(metric.about), "" if metric.default else "on request"]

@@ -10,7 +10,13 @@ import torch
 
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners.learner import Learned, Result
-from dualscope.metrics.attention_output import sim_aou, sim_aou_norm, sim_aou_random
+from dualscope.metrics.attention_output import (
+    sim_aou,
+    sim_aou_norm,
+    sim_aou_random,
+    sim_aou_random_code,
+    sim_aou_random_text,
+)
 from dualscope.metrics.case import Case, PerQuery
 from dualscope.metrics.measured import compute
 from tests.metrics.cases import (
@@ -162,16 +168,16 @@ def test_a_constant_on_a_row_is_nothing_to_the_centered_map() -> None:
 def test_random_updates_are_seeded_and_as_defined() -> None:
     case = random_case(5, queries=300, width=64)
     z, c = case.zero_shot.attn_out, case.reference.attn_out
-    for draw in ("gaussian", "uniform-text", "uniform-code"):
-        assert torch.equal(sim_aou_random(z, c, 1, draw), sim_aou_random(z, c, 1, draw))
-        assert not torch.equal(sim_aou_random(z, c, 1, draw), sim_aou_random(z, c, 2, draw))
+    for random in (sim_aou_random, sim_aou_random_text, sim_aou_random_code):
+        assert torch.equal(random(z, c, 1), random(z, c, 1))
+        assert not torch.equal(random(z, c, 1), random(z, c, 2))
     assert abs(sim_aou_random(z, c, 0).mean()) < 0.02
-    assert sim_aou_random(z, c, 0, "uniform-text").mean() > 0.3  # -z on both sides
+    assert sim_aou_random_text(z, c, 0).mean() > 0.3  # -z on both sides
     up = torch.ones_like(z)  # a change that is positive throughout is near any uniform [0, 1) one
-    assert sim_aou_random(z, 0.001 * z + up, 0, "uniform-code").mean() > 0.4
+    assert sim_aou_random_code(z, 0.001 * z + up, 0).mean() > 0.4
     # The published code scales every output to unit norm first: sizes do not matter to it.
-    code = sim_aou_random(z, c, 0, "uniform-code")
-    torch.testing.assert_close(code, sim_aou_random(3 * z, 0.2 * c, 0, "uniform-code"))
+    code = sim_aou_random_code(z, c, 0)
+    torch.testing.assert_close(code, sim_aou_random_code(3 * z, 0.2 * c, 0))
     state = int(np.random.SeedSequence([0, 3, 0]).generate_state(1)[0])
     noise = torch.rand(z[:, 0].shape, generator=torch.Generator().manual_seed(state))
     expected = cos((c[0, 0] / c[0, 0].norm() - z[0, 0] / z[0, 0].norm()).numpy(), noise[0].numpy())

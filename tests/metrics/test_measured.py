@@ -59,7 +59,7 @@ def test_every_metric_has_its_material(family: str) -> None:
     gd = replace(gd, reread=bench.reread(gd.learned))
     # What is made from an intervention's draws, and what is read anew, has tests of its own.
     modules = ("responses_of_draws", "replay", "icl_update", "splice")
-    elsewhere = {name for name in METRICS if METRICS[name].source.__module__.endswith(modules)}
+    elsewhere = {name for name in METRICS if METRICS[name].function.__module__.endswith(modules)}
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING and name not in elsewhere]
     in_context = replace(bench_case(bench, "in-context"), heads=measure_heads(bench, every))
     rows = measure(gd, every).rows + measure(in_context, every).rows

@@ -1,12 +1,13 @@
 """How alike two changes of the attention output are. z, c, g: zero-shot, reference and learner.
 
-All functions take attn_out as [queries, layers, width] and return [queries, layers].
+The formulas take attn_out as [queries, layers, width] and return [queries, layers].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -16,13 +17,113 @@ from dualscope.core.spec import ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import COSINE, SIZE
 from dualscope.metrics.case import Case, PerQuery, Values
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Function, by_layers, metric
 from dualscope.models.reading.trace import Trace
 
-RandomDraw = Literal["gaussian", "uniform-text", "uniform-code"]
 ROUNDING = 1e-12  # of float64 sums over a width
 
 
+def outputs(trace: Trace, layers: slice) -> Tensor:
+    """Some layers' attention outputs in float64, on the trace's device also where they are kept in a file."""
+    return wide(trace.attn_out[:, layers].to(trace.device))
+
+
+def out_of_reach(case: Case) -> Tensor | None:
+    """[queries]: those that fill layer 0's window, where positions are relative.
+
+    No context changes that layer then, and the cosine would be of rounding, which has a direction of its own.
+    """
+    of_contexts = case.learned.by_context or case.against.learned.by_context
+    if not case.relative_positions or case.zero_shot.first_window is None or not of_contexts:
+        return None
+    return case.zero_shot.lengths >= case.zero_shot.first_window
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Some layers' attention outputs of zero-shot, the reference and the learner, and what else a formula may ask for
+    by name. They are widened once here; `wide` in the formulas then has nothing left to do.
+    """
+
+    case: Case
+    layers: slice
+
+    @cached_property
+    def z(self) -> Tensor:
+        return outputs(self.case.zero_shot, self.layers)
+
+    @cached_property
+    def c(self) -> Tensor:
+        return outputs(self.case.reference, self.layers)
+
+    @cached_property
+    def g(self) -> Tensor:
+        return outputs(self.case.trace, self.layers)
+
+    @property
+    def bias(self) -> Tensor | None:
+        return None if self.case.output_bias is None else self.case.output_bias[self.layers]
+
+    @property
+    def seed(self) -> int:
+        return self.case.seed
+
+    @property
+    def first_layer(self) -> int:
+        return int(self.layers.start)
+
+    @property
+    def direct(self) -> Tensor:
+        return self.case.trace.extras["direct_attn_out"][:, self.layers].to(self.case.trace.device)
+
+    @cached_property
+    def nulls(self) -> dict[LearnerSpec, Tensor]:
+        return {null.learning: outputs(null.trace, self.layers) for null in self.case.nulls}
+
+
+def _by_layers(case: Case, formulas: Mapping[str, Function]) -> Iterator[PerQuery]:
+    out = out_of_reach(case)
+    for found in by_layers(case, formulas, (Outputs(case, at) for at in layer_slices(case.trace.attn_out))):
+        if out is not None:
+            found.values[out.to(found.values.device), 0] = torch.nan
+        yield found
+
+
+@metric(
+    "change_norm",
+    "|g.attn_out - z.attn_out| / |z.attn_out|",
+    "size of the change of the attention output",
+    applies=lambda case: not case.is_baseline and case.has_attention,
+    within=SIZE,
+)
+def change_norm(case: Case) -> Values:
+    chunks = []
+    for at in layer_slices(case.zero_shot.attn_out):
+        z, g = outputs(case.zero_shot, at), outputs(case.trace, at)
+        chunks.append(torch.linalg.vector_norm(g - z, dim=-1) / torch.linalg.vector_norm(z, dim=-1))
+    return PerQuery("change_norm", torch.cat(chunks, 1), ZERO_SHOT)
+
+
+likeness = partial(
+    metric,
+    together=_by_layers,
+    applies=lambda case: case.is_pair and case.has_attention and not case.learned.one_layer,
+    within=COSINE,
+)
+
+
+@likeness(
+    "sim_aou_above",
+    "sim_aou over the layers above the one that the learner acts at",
+    "likeness of the two changes where the learner can make one at all",
+    applies=lambda case: case.is_pair and case.learned.one_layer,
+)
+@likeness(
+    "sim_aou",
+    "cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)",
+    "likeness of the two changes: the primary metric",
+    title="Attention outputs",
+)
 def sim_aou(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     """Cosine of the two changes.
 
@@ -34,30 +135,61 @@ def sim_aou(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     return cosine(c - z, g - z)
 
 
+@likeness(
+    "sim_aou_norm",
+    "sim_aou of attn_out scaled to unit norm",
+    "the older, biased metric: independent random updates score above 0",
+    title="Attention outputs, scaled first",
+)
 def sim_aou_norm(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     """The older metric, every output scaled to unit norm first: biased upwards, because both changes share -z."""
     z, c, g = unit(wide(z)), unit(wide(c)), unit(wide(g))
     return cosine(c - z, g - z)
 
 
-def sim_aou_random(z: Tensor, c: Tensor, seed: int, draw: RandomDraw = "gaussian", first_layer: int = 0) -> Tensor:
-    """The reference's change against a random update, drawn anew for every query and layer.
-
-    ``uniform-code`` scales the outputs to unit norm first, as the published code does.
-    """
-    z, c = wide(z), wide(c)
-    if draw == "uniform-code":
-        z, c = unit(z), unit(c)
+def drawn(z: Tensor, seed: int, first_layer: int, draw: Callable[..., Tensor]) -> Tensor:
+    """Random numbers in the place of outputs: [queries, layers, width]."""
     layers = []
     for layer in range(z.shape[1]):
         generator = torch.Generator(z.device)  # one a layer, so that chunks do not change the draw
         generator.manual_seed(int(np.random.SeedSequence([seed, 3, first_layer + layer]).generate_state(1)[0]))
-        kind = torch.randn if draw == "gaussian" else torch.rand
-        noise = kind(z[:, layer].shape, generator=generator, device=z.device, dtype=torch.float32).double()
-        layers.append(noise - z[:, layer] if draw == "uniform-text" else noise)
-    return cosine(c - z, torch.stack(layers, 1)) if layers else cosine(c - z, z)
+        layers.append(draw(z[:, layer].shape, generator=generator, device=z.device, dtype=torch.float32).double())
+    return torch.stack(layers, 1) if layers else z
 
 
+@likeness("sim_aou_random", "cos(c - z, r), r ~ N(0, 1)", "baseline: a random direction in place of GD's update")
+def sim_aou_random(z: Tensor, c: Tensor, seed: int, first_layer: int = 0) -> Tensor:
+    """The reference's change against a random update, drawn anew for every query and layer."""
+    z, c = wide(z), wide(c)
+    return cosine(c - z, drawn(z, seed, first_layer, torch.randn))
+
+
+@likeness(
+    "sim_aou_random_text", "cos(c - z, h - z), h ~ U[0, 1)", "the papers' baseline as their text has it", default=False
+)
+def sim_aou_random_text(z: Tensor, c: Tensor, seed: int, first_layer: int = 0) -> Tensor:
+    z, c = wide(z), wide(c)
+    return cosine(c - z, drawn(z, seed, first_layer, torch.rand) - z)
+
+
+@likeness(
+    "sim_aou_random_code",
+    "cos(c/|c| - z/|z|, r), r ~ U[0, 1)",
+    "the papers' baseline as their code has it",
+    default=False,
+)
+def sim_aou_random_code(z: Tensor, c: Tensor, seed: int, first_layer: int = 0) -> Tensor:
+    """Outputs are scaled to unit norm first, as the published code does."""
+    z, c = unit(wide(z)), unit(wide(c))
+    return cosine(c - z, drawn(z, seed, first_layer, torch.rand))
+
+
+@likeness(
+    "sim_aou_centered",
+    "cos of the changes, each less its mean over queries",
+    "likeness of what is not a drift common to all queries",
+    title="Attention outputs, less the shared drift",
+)
 def sim_aou_centered(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     """Cosine after the mean change over the queries has been taken from both: what is not a common drift."""
     z, c, g = wide(z), wide(c), wide(g)
@@ -71,6 +203,11 @@ def centered(change: Tensor) -> Tensor:
     return change - total / defined.sum(0).clamp(min=1)
 
 
+@likeness(
+    "sim_aou_mismatched",
+    "mean over j != i of cos(c_i - z_i, g_j - z_j)",
+    "null: what a drift that ignores the query gives",
+)
 def sim_aou_mismatched(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     """Query i's reference change against every other query's learned change, mean over the others.
 
@@ -85,6 +222,11 @@ def sim_aou_mismatched(z: Tensor, c: Tensor, g: Tensor) -> Tensor:
     return torch.where((others > 0) & torch.isfinite(value), value, torch.nan)
 
 
+@likeness(
+    "sim_aou_dilution",
+    "cos(c - z, -(z - b_o)), b_o: the output projection's bias",
+    "null: the zero-shot output shrunk, in place of GD's update",
+)
 def sim_aou_dilution(z: Tensor, c: Tensor, bias: Tensor | None = None) -> Tensor:
     """The reference's change against zero-shot's output shrunk: cos(c - z, -(z - b)).
 
@@ -99,6 +241,12 @@ def sim_aou_dilution(z: Tensor, c: Tensor, bias: Tensor | None = None) -> Tensor
     return cosine(c - z, -of_heads(z, bias))
 
 
+@likeness(
+    "sim_aou_orthogonal",
+    "cos of the changes, z - b_o's direction taken out of both",
+    "likeness of what is not the zero-shot output shrunk or stretched",
+    title="Attention outputs, beyond dilution",
+)
 def sim_aou_orthogonal(z: Tensor, c: Tensor, g: Tensor, bias: Tensor | None = None) -> Tensor:
     """Cosine of the two changes after the direction of z - b has been taken out of both: what is no dilution."""
     z, c, g = wide(z), wide(c), wide(g)
@@ -122,141 +270,7 @@ def of_heads(z: Tensor, bias: Tensor | None) -> Tensor:
     return z if bias is None else z - wide(bias).to(z.device)
 
 
-def change_norm(z: Tensor, g: Tensor) -> Tensor:
-    """How large the change is beside the output itself."""
-    z, g = wide(z), wide(g)
-    found: Tensor = torch.linalg.vector_norm(g - z, dim=-1) / torch.linalg.vector_norm(z, dim=-1)
-    return found
-
-
-_DRAWS: dict[str, RandomDraw] = {
-    "sim_aou_random": "gaussian",
-    "sim_aou_random_text": "uniform-text",
-    "sim_aou_random_code": "uniform-code",
-}
-_PAIRS = {
-    "sim_aou": sim_aou,
-    "sim_aou_above": sim_aou,
-    "sim_aou_norm": sim_aou_norm,
-    "sim_aou_centered": sim_aou_centered,
-    "sim_aou_mismatched": sim_aou_mismatched,
-}
-
-
-def outputs(trace: Trace, layers: slice) -> Tensor:
-    """Some layers' attention outputs in float64, on the trace's device also where they are kept in a file."""
-    return wide(trace.attn_out[:, layers].to(trace.device))
-
-
-def _chunk(case: Case, names: frozenset[str], at: slice) -> Iterator[tuple[str, LearnerSpec, Tensor]]:
-    """(metric, reference, [queries, layers of the chunk])."""
-    # widened once here; `wide` in the formulas then has nothing left to do
-    z, c, g = (outputs(t, at) for t in (case.zero_shot, case.reference, case.trace))
-    bias = None if case.output_bias is None else case.output_bias[at]
-    reference = case.against.learning
-    for name in names:
-        if name == "sim_aou_dilution":
-            yield name, reference, sim_aou_dilution(z, c, bias)
-        elif name == "sim_aou_orthogonal":
-            yield name, reference, sim_aou_orthogonal(z, c, g, bias)
-        elif name in _PAIRS:
-            yield name, reference, _PAIRS[name](z, c, g)
-        elif name in _DRAWS:
-            yield name, reference, sim_aou_random(z, c, case.seed, _DRAWS[name], at.start)
-        elif name == "sim_aou_direct":
-            direct = case.trace.extras["direct_attn_out"][:, at].to(case.trace.device)
-            yield name, reference, sim_aou(z, c, direct)
-        else:
-            for null in case.nulls:
-                n = outputs(null.trace, at)
-                yield (name, null.learning, cosine(c - n, g - z) if name == "sim_aou_null" else cosine(n - z, g - z))
-
-
-def out_of_reach(case: Case) -> Tensor | None:
-    """[queries]: those that fill layer 0's window, where positions are relative.
-
-    No context changes that layer then, and the cosine would be of rounding, which has a direction of its own.
-    """
-    of_contexts = case.learned.by_context or case.against.learned.by_context
-    if not case.relative_positions or case.zero_shot.first_window is None or not of_contexts:
-        return None
-    return case.zero_shot.lengths >= case.zero_shot.first_window
-
-
-def _pairs(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    out = out_of_reach(case)
-    parts: dict[tuple[str, LearnerSpec], list[Tensor]] = {}
-    for at in layer_slices(case.trace.attn_out):
-        for name, reference, values in _chunk(case, names, at):
-            parts.setdefault((name, reference), []).append(values)
-    for (name, reference), chunks in parts.items():
-        values = torch.cat(chunks, 1)
-        if out is not None:
-            values[out.to(values.device), 0] = torch.nan
-        yield PerQuery(name, values, reference)
-
-
-def _alone(case: Case, _names: frozenset[str]) -> Iterator[Values]:
-    z, g = case.zero_shot, case.trace
-    chunks = [change_norm(outputs(z, at), outputs(g, at)) for at in layer_slices(z.attn_out)]
-    yield PerQuery("change_norm", torch.cat(chunks, 1), ZERO_SHOT)
-
-
-_add = family(_alone, lambda case: not case.is_baseline and case.has_attention, SIZE)
-_add("change_norm", "|g.attn_out - z.attn_out| / |z.attn_out|", "size of the change of the attention output")
-
-_add = family(_pairs, lambda case: case.is_pair and case.has_attention and not case.learned.one_layer, COSINE)
-_add(
-    "sim_aou",
-    "cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)",
-    "likeness of the two changes: the primary metric",
-    title="Attention outputs",
-)
-_add(
-    "sim_aou_above",
-    "sim_aou over the layers above the one that the learner acts at",
-    "likeness of the two changes where the learner can make one at all",
-    applies=lambda case: case.is_pair and case.learned.one_layer,
-)
-_add(
-    "sim_aou_norm",
-    "sim_aou of attn_out scaled to unit norm",
-    "the older, biased metric: independent random updates score above 0",
-    title="Attention outputs, scaled first",
-)
-_add("sim_aou_random", "cos(c - z, r), r ~ N(0, 1)", "baseline: a random direction in place of GD's update")
-_add(
-    "sim_aou_random_text", "cos(c - z, h - z), h ~ U[0, 1)", "the papers' baseline as their text has it", default=False
-)
-_add(
-    "sim_aou_random_code",
-    "cos(c/|c| - z/|z|, r), r ~ U[0, 1)",
-    "the papers' baseline as their code has it",
-    default=False,
-)
-_add(
-    "sim_aou_centered",
-    "cos of the changes, each less its mean over queries",
-    "likeness of what is not a drift common to all queries",
-    title="Attention outputs, less the shared drift",
-)
-_add(
-    "sim_aou_mismatched",
-    "mean over j != i of cos(c_i - z_i, g_j - z_j)",
-    "null: what a drift that ignores the query gives",
-)
-_add(
-    "sim_aou_dilution",
-    "cos(c - z, -(z - b_o)), b_o: the output projection's bias",
-    "null: the zero-shot output shrunk, in place of GD's update",
-)
-_add(
-    "sim_aou_orthogonal",
-    "cos of the changes, z - b_o's direction taken out of both",
-    "likeness of what is not the zero-shot output shrunk or stretched",
-    title="Attention outputs, beyond dilution",
-)
-_add(
+@likeness(
     "sim_aou_direct",
     "cos(c - z, g~ - z), g~: layer l's update on zero-shot inputs",
     "likeness of the layer's own part, without what drifted upstream",
@@ -265,8 +279,26 @@ _add(
     applies=lambda case: case.is_pair and "direct_attn_out" in case.trace.extras,
     title="Attention outputs, own layer only",
 )
-_null = lambda case: case.is_pair and case.has_attention and bool(case.nulls)  # noqa: E731
-_add(
-    "sim_aou_null", "cos(c - n, g - z), n: a null context", "likeness to what ICL adds to a null context", applies=_null
+def sim_aou_direct(z: Tensor, c: Tensor, direct: Tensor) -> Tensor:
+    return sim_aou(z, c, direct)
+
+
+def _has_nulls(case: Case) -> bool:
+    return case.is_pair and case.has_attention and bool(case.nulls)
+
+
+@likeness(
+    "sim_aou_null",
+    "cos(c - n, g - z), n: a null context",
+    "likeness to what ICL adds to a null context",
+    applies=_has_nulls,
 )
-_add("sim_aou_to_null", "cos(n - z, g - z), n: a null context", "likeness of GD to a null context", applies=_null)
+def sim_aou_null(z: Tensor, c: Tensor, g: Tensor, nulls: dict[LearnerSpec, Tensor]) -> dict[LearnerSpec, Tensor]:
+    return {learning: cosine(c - n, g - z) for learning, n in nulls.items()}
+
+
+@likeness(
+    "sim_aou_to_null", "cos(n - z, g - z), n: a null context", "likeness of GD to a null context", applies=_has_nulls
+)
+def sim_aou_to_null(z: Tensor, g: Tensor, nulls: dict[LearnerSpec, Tensor]) -> dict[LearnerSpec, Tensor]:
+    return {learning: cosine(n - z, g - z) for learning, n in nulls.items()}

@@ -31,7 +31,7 @@ for _family in FAMILIES:
 
 def _rank(metric: Metric) -> int:
     """Whoever imports a family by itself first must not change the order of rows; a user's own metrics come last."""
-    family = metric.source.__module__.removeprefix("dualscope.metrics.")
+    family = metric.function.__module__.removeprefix("dualscope.metrics.")
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 
 
@@ -64,7 +64,7 @@ def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[
 
 def registered_elsewhere() -> tuple[str, ...]:
     """The metrics that a user registered: a notebook's, a plugin's."""
-    return tuple(name for name in METRICS if not METRICS[name].source.__module__.startswith("dualscope."))
+    return tuple(name for name in METRICS if not METRICS[name].function.__module__.startswith("dualscope."))
 
 
 for _module in walk_packages(import_module("dualscope.metrics").__path__, "dualscope.metrics."):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dualscope.core.statistics import COSINE, SHARE
+from dualscope.core.statistics import COSINE, SHARE, Bounds
 from dualscope.core.words import Control
-from dualscope.metrics.case import Case, PerQuery, Values
-from dualscope.metrics.metric import family
+from dualscope.metrics.case import Case, PerQuery
+from dualscope.metrics.metric import Applies, F, Function, called, metric
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import DemonstrationTokens, Lesson
@@ -180,50 +181,66 @@ def recall(icl: Tensor, gd: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
     return shared / top, top / seen
 
 
-def _taus(case: Case, names: frozenset[str]) -> Iterator[Values]:
+@dataclass(frozen=True)
+class Attended:
+    """What both learners attend to among the demonstration tokens that they share, [queries, layers, tokens]; a
+    formula asks for it by name. The queries are the first ones.
+    """
+
+    case: Case
+    places: Places
+
+    def _in_context(self, extra: str) -> Tensor:
+        scores = self.case.reference.extras[extra][:KENDALL_QUERIES].to(self.case.reference.device)
+        return scores[..., self.places.context].double()
+
+    def _of_update(self, record: str, extra: str) -> Tensor:
+        now = self.case.trace.extras[extra][:KENDALL_QUERIES].to(self.case.trace.device)
+        recorded = self.case.learned.log.records[record][:, self.places.training]
+        return attention_of_update(recorded, now).to(self.icl)
+
+    @cached_property
+    def icl(self) -> Tensor:
+        return self._in_context("context_scores")
+
+    @property
+    def hidden(self) -> Tensor:
+        """Behind a window."""
+        return self.icl.isnan()
+
+    @property
+    def products(self) -> Tensor:
+        return self._in_context("context_products")
+
+    @cached_property
+    def gd(self) -> Tensor:
+        return self._of_update("queries", "query_vectors")
+
+    @property
+    def dual(self) -> Tensor:
+        """With the keys of the exact dual form."""
+        return self._of_update("inputs", "layer_inputs")
+
+    @property
+    def owner(self) -> list[int]:
+        return self.places.owner
+
+    @property
+    def seed(self) -> int:
+        return self.case.seed
+
+
+def _of_first_queries(case: Case, formulas: Mapping[str, Function]) -> Iterator[PerQuery]:
     assert case.lesson is not None
-    records, extras = case.learned.log.records, case.trace.extras
-    places = shared_tokens(case.lesson, records["queries"].shape[1])
+    places = shared_tokens(case.lesson, case.learned.log.records["queries"].shape[1])
     if places is None:
         return
-    some = slice(0, KENDALL_QUERIES)
-
-    def in_context(extra: str) -> Tensor:  # [queries, layers, tokens]
-        return case.reference.extras[extra][some].to(case.reference.device)[..., places.context].double()
-
-    def update(record: str, extra: str) -> Tensor:
-        now = extras[extra][some].to(case.trace.device)
-        return attention_of_update(records[record][:, places.training], now).to(icl)
-
-    icl = in_context("context_scores")
-    hidden = icl.isnan()  # behind a window
-    gd = update("queries", "query_vectors")
-    for name in names:
-        if name in ("kendall_recall", "kendall_recall_chance"):
-            found = recall(icl, gd, hidden)[name == "kendall_recall_chance"].double()
-        elif name == "kendall_demonstrations":
-            shown, learned = (
-                by_demonstration(scores.masked_fill(hidden, torch.nan), places.owner) for scores in (icl, gd)
-            )
-            found = tau_b(shown, learned, shown.isnan())
-        elif name == "kendall_raw":
-            found = tau_b(in_context("context_products"), gd)
-        elif name == "kendall_shift":
-            found = torch.stack([tau_b(icl, moved, hidden) for moved in shifted(gd, case.seed)]).mean(0)
-        elif name == "kendall_dual":
-            found = tau_b(icl, update("inputs", "layer_inputs"), hidden)
-        else:
-            found = tau_b(icl, gd if name == "kendall" else _null_scores(name, icl, case.seed), hidden)
+    attended = Attended(case, places)
+    for name, formula in formulas.items():
+        found = called(formula, attended)
         values = torch.full((len(case.trace), found.shape[1]), torch.nan, dtype=found.dtype)
-        values[some] = found.cpu()  # the other queries are not measured, and n says so
+        values[: len(found)] = found.cpu()  # the other queries are not measured, and n says so
         yield PerQuery(name, values, case.against.learning)
-
-
-def _null_scores(name: str, icl: Tensor, seed: int) -> Tensor:
-    if name == "kendall_recency":
-        return torch.arange(icl.shape[-1]).to(icl).expand_as(icl)
-    generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 5]).generate_state(1)[0]))
-    return torch.rand(icl.shape, generator=generator).to(icl)
 
 
 def _applies(case: Case) -> bool:
@@ -237,38 +254,82 @@ def _applies(case: Case) -> bool:
     )
 
 
-_add = family(_taus, _applies, COSINE)
-for _name, _formula, _about in (
-    (
-        "kendall",
-        "tau_b(sum_h scores of ICL, sum_h q'_t.q of the fine-tuned model) over demonstration tokens t",
-        "do both attend to the same demonstration tokens",
-    ),
-    ("kendall_dual", "kendall with layer inputs x'_t.x", "the same with the keys of the exact dual form"),
-    ("kendall_random", "tau_b(ICL's scores, U[0, 1))", "baseline: random scores"),
-    ("kendall_shift", "kendall with GD's scores moved around in a circle", "null: smooth scores in the wrong place"),
-    ("kendall_recency", "tau_b(ICL's scores, t)", "null: later tokens score higher, nothing else"),
-    (
-        "kendall_demonstrations",
-        "kendall of the mean score of each demonstration's tokens",
-        "do both attend to the same demonstrations",
-    ),
-):
-    _add(_name, _formula, f"{_about} (first {KENDALL_QUERIES} queries)", default=False, wants=["kendall"])
-for _name, _formula, _about in (
-    (
-        "kendall_recall",
-        f"|{TOP} highest tokens of ICL & {TOP} highest of GD| / {TOP}",
-        "do both attend most to the same demonstration tokens",
-    ),
-    ("kendall_recall_chance", f"{TOP} / tokens", "baseline: what random scores recall"),
-):
-    _add(_name, _formula, f"{_about} (first {KENDALL_QUERIES} queries)", default=False, wants=["kendall"], within=SHARE)
-_add(
+def ranked(
+    name: str,
+    formula: str,
+    about: str,
+    within: Bounds = COSINE,
+    wants: Iterable[str] = ("kendall",),
+    applies: Applies = _applies,
+) -> Callable[[F], F]:
+    """Registers a formula of what is attended to, over the first queries."""
+    about = f"{about} (first {KENDALL_QUERIES} queries)"
+    return metric(
+        name, formula, about, together=_of_first_queries, applies=applies, within=within, default=False, wants=wants
+    )
+
+
+@ranked(
+    "kendall",
+    "tau_b(sum_h scores of ICL, sum_h q'_t.q of the fine-tuned model) over demonstration tokens t",
+    "do both attend to the same demonstration tokens",
+)
+def kendall(icl: Tensor, gd: Tensor, hidden: Tensor) -> Tensor:
+    return tau_b(icl, gd, hidden)
+
+
+@ranked("kendall_dual", "kendall with layer inputs x'_t.x", "the same with the keys of the exact dual form")
+def kendall_dual(icl: Tensor, dual: Tensor, hidden: Tensor) -> Tensor:
+    return tau_b(icl, dual, hidden)
+
+
+@ranked("kendall_random", "tau_b(ICL's scores, U[0, 1))", "baseline: random scores")
+def kendall_random(icl: Tensor, hidden: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 5]).generate_state(1)[0]))
+    return tau_b(icl, torch.rand(icl.shape, generator=generator).to(icl), hidden)
+
+
+@ranked("kendall_shift", "kendall with GD's scores moved around in a circle", "null: smooth scores in the wrong place")
+def kendall_shift(icl: Tensor, gd: Tensor, hidden: Tensor, seed: int) -> Tensor:
+    return torch.stack([tau_b(icl, moved, hidden) for moved in shifted(gd, seed)]).mean(0)
+
+
+@ranked("kendall_recency", "tau_b(ICL's scores, t)", "null: later tokens score higher, nothing else")
+def kendall_recency(icl: Tensor, hidden: Tensor) -> Tensor:
+    return tau_b(icl, torch.arange(icl.shape[-1]).to(icl).expand_as(icl), hidden)
+
+
+@ranked(
+    "kendall_demonstrations",
+    "kendall of the mean score of each demonstration's tokens",
+    "do both attend to the same demonstrations",
+)
+def kendall_demonstrations(icl: Tensor, gd: Tensor, hidden: Tensor, owner: list[int]) -> Tensor:
+    shown, learned = (by_demonstration(scores.masked_fill(hidden, torch.nan), owner) for scores in (icl, gd))
+    return tau_b(shown, learned, shown.isnan())
+
+
+@ranked(
+    "kendall_recall",
+    f"|{TOP} highest tokens of ICL & {TOP} highest of GD| / {TOP}",
+    "do both attend most to the same demonstration tokens",
+    within=SHARE,
+)
+def kendall_recall(icl: Tensor, gd: Tensor, hidden: Tensor) -> Tensor:
+    return recall(icl, gd, hidden)[0].double()
+
+
+@ranked("kendall_recall_chance", f"{TOP} / tokens", "baseline: what random scores recall", within=SHARE)
+def kendall_recall_chance(icl: Tensor, gd: Tensor, hidden: Tensor) -> Tensor:
+    return recall(icl, gd, hidden)[1].double()
+
+
+@ranked(
     "kendall_raw",
     "kendall with sum_h k_t.q of ICL: no scale, softcap, position bias or window",
-    f"kendall on the products alone (first {KENDALL_QUERIES} queries)",
-    default=False,
-    wants=["kendall", "context_products"],
+    "kendall on the products alone",
+    wants=("kendall", "context_products"),
     applies=lambda case: _applies(case) and "context_products" in case.reference.extras,
 )
+def kendall_raw(products: Tensor, gd: Tensor) -> Tensor:
+    return tau_b(products, gd)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import COSINE, SHARE, SHARES, SIZE, ratio, share_of
 from dualscope.metrics.case import Case, PerQuery, Pooled, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Function, metric
 from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
@@ -195,26 +196,104 @@ def _share(name: str, left: Tensor, whole: Tensor, of: LearnerSpec | str) -> Ite
     yield PerQuery(SHARES[name].left, left, of)
 
 
-def _shares(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    target, own = distribution(case.reference.label_logprobs), case.against.learning
-    whole = left_unexplained(target, case.zero_shot.label_logprobs)
-    yield PerQuery("kl_icl_zero_shot", whole, own)
-    if names & {"explained", "kl_icl"}:
-        yield from _share("explained", left_unexplained(target, case.trace.label_logprobs), whole, own)
-    if names & {"explained_mismatched", "kl_icl_mismatched"}:
-        left = of_other_queries(target, case.trace.label_logprobs)
-        yield from _share("explained_mismatched", left, whole, own)
+def _each_once(case: Case, functions: Mapping[str, Function]) -> Iterable[Values]:
+    """What several shares are made of stands once."""
+    found: dict[Any, Values] = {}
+    for function in dict.fromkeys(functions.values()):
+        for values in function(case):
+            found.setdefault((type(values), values.metric, values.reference), values)
+    return found.values()
 
 
-def _next(case: Case, _names: frozenset[str]) -> Iterator[Values]:
+BELOW_ONE = (-math.inf, 1.0)
+share = partial(metric, together=_each_once, by_subset=False)
+of_pairs = partial(share, applies=lambda case: case.is_pair)
+
+
+def _icl(case: Case) -> Tensor:
+    return distribution(case.reference.label_logprobs)
+
+
+def _whole(case: Case) -> Tensor:
+    return left_unexplained(_icl(case), case.zero_shot.label_logprobs)
+
+
+@of_pairs("kl_icl", "K(g)", "nats from ICL that the learner leaves, after temperature and biases", within=SIZE)
+@of_pairs(
+    "explained",
+    "1 - sum K(g) / sum K(z), K(x) = min over t, b of KL(p_icl || softmax(t log p_x + b)), 0 <= t <= 20",
+    "share of ICL's change of the label probabilities that the learner makes too, beyond temperature and biases",
+    within=BELOW_ONE,
+    title="Explained of the predictions",
+)
+def explained(case: Case) -> Iterator[Values]:
+    yield from kl_icl_zero_shot(case)
+    left = left_unexplained(_icl(case), case.trace.label_logprobs)
+    yield from _share("explained", left, case.shared(_whole), case.against.learning)
+
+
+@of_pairs(
+    "kl_icl_mismatched", "K(g of other queries)", "nats from ICL that answers to other queries leave", within=SIZE
+)
+@of_pairs(
+    "explained_mismatched",
+    "explained, by the answers that the learner gives to other queries",
+    "null: what the learner's answers explain when they are those to other queries",
+    within=BELOW_ONE,
+)
+def explained_mismatched(case: Case) -> Iterator[Values]:
+    yield from kl_icl_zero_shot(case)
+    left = of_other_queries(_icl(case), case.trace.label_logprobs)
+    yield from _share("explained_mismatched", left, case.shared(_whole), case.against.learning)
+
+
+@of_pairs("kl_icl_zero_shot", "K(z)", "nats from ICL that zero-shot leaves, after temperature and biases", within=SIZE)
+def kl_icl_zero_shot(case: Case) -> Iterator[Values]:
+    yield PerQuery("kl_icl_zero_shot", case.shared(_whole), case.against.learning)
+
+
+def _has_next(case: Case) -> bool:
+    traces = (case.trace, case.reference, case.zero_shot)
+    return case.is_pair and case.has_attention and all("next_logprobs" in t.extras for t in traces)
+
+
+of_next_tokens = partial(share, applies=_has_next, default=False, wants=["next_tokens"])
+
+
+@of_next_tokens(
+    "kl_next_token_zero_shot",
+    "K(z) over next tokens, without biases",
+    "nats from ICL's next tokens that zero-shot leaves, after a temperature",
+    within=SIZE,
+)
+@of_next_tokens(
+    "kl_next_token",
+    "K(g) over next tokens, without biases",
+    "nats from ICL's next tokens that the learner leaves, after a temperature",
+    within=SIZE,
+)
+@of_next_tokens(
+    "explained_next_token",
+    "explained with a temperature and no biases, over ICL's 100 likeliest next tokens and one bucket for the rest",
+    "share of ICL's change of the next token's probabilities that the learner makes too",
+    within=BELOW_ONE,
+)
+def explained_next_token(case: Case) -> Iterator[Values]:
     target = distribution(next_tokens(case.reference))
     left, whole = (left_unexplained(target, next_tokens(trace), biases=False) for trace in (case.trace, case.zero_shot))
     yield PerQuery("kl_next_token_zero_shot", whole, case.against.learning)
     yield from _share("explained_next_token", left, whole, case.against.learning)
 
 
-def _raw(case: Case, _names: frozenset[str]) -> Iterator[Values]:
-    target = distribution(case.reference.label_logprobs)
+@of_pairs(
+    "explained_raw",
+    "1 - mean KL(p_icl || p) / mean KL(p_icl || p_zero_shot), over the classes",
+    "explained without temperature and biases, where calibration counts as explanation",
+    within=BELOW_ONE,
+    default=False,
+)
+def explained_raw(case: Case) -> Iterator[Values]:
+    target = _icl(case)
 
     def apart(trace: Trace) -> Tensor:
         return divergence(target, distribution(trace.label_logprobs).to(target.device))
@@ -239,20 +318,36 @@ def _nulls(case: Case) -> Iterator[tuple[str, Tensor]]:
         yield "zero-shot recalibrated", calibration(gold, case.spare.label_logprobs).apply(zero)
 
 
-def _without_content(case: Case, names: frozenset[str]) -> Iterator[Values]:
+of_nulls = partial(share, applies=lambda case: case.is_reference, default=False)
+
+
+@of_nulls("kl_icl_null", "K(null)", "nats from ICL that a null leaves; `reference` names it", within=SIZE)
+@of_nulls(
+    "explained_null",
+    "explained, by answers that know nothing of the demonstrations' content; `reference` names them",
+    "null: uniform, the demonstrations' label frequencies, zero-shot recalibrated on spare examples",
+    within=BELOW_ONE,
+)
+def explained_null(case: Case) -> Iterator[Values]:
     """What is known without in-context learning, by in-context learning's own cell."""
     target = distribution(case.trace.label_logprobs).cpu()
-    zero = case.zero_shot.label_logprobs
-    whole, raw = left_unexplained(target, zero), divergence(target, distribution(zero).cpu())
-    shares = names & {"explained_null", "kl_icl_null"}
-    if shares:
-        yield PerQuery("kl_icl_zero_shot", whole, case.against.learning)
+    whole = left_unexplained(target, case.zero_shot.label_logprobs)
+    yield PerQuery("kl_icl_zero_shot", whole, case.against.learning)
     for called, scores in _nulls(case):
-        if shares:
-            yield from _share("explained_null", left_unexplained(target, scores), whole, called)
-        if "explained_raw_null" in names:
-            left = divergence(target, distribution(scores))
-            yield PerQuery("explained_raw_null", raw_share(left, raw), called)
+        yield from _share("explained_null", left_unexplained(target, scores), whole, called)
+
+
+@of_nulls(
+    "explained_raw_null",
+    "explained_raw, by the same answers",
+    "null of explained_raw: what calibration alone would be said to explain",
+    within=BELOW_ONE,
+)
+def explained_raw_null(case: Case) -> Iterator[Values]:
+    target = distribution(case.trace.label_logprobs).cpu()
+    raw = divergence(target, distribution(case.zero_shot.label_logprobs).cpu())
+    for called, scores in _nulls(case):
+        yield PerQuery("explained_raw_null", raw_share(divergence(target, distribution(scores)), raw), called)
 
 
 def read_spare(bench: Bench, names: Iterable[str]) -> Trace | None:
@@ -260,6 +355,19 @@ def read_spare(bench: Bench, names: Iterable[str]) -> Trace | None:
     if not {"explained_null", "explained_raw_null", "kl_icl_null"} & set(names) or len(bench.spare) < SPARE:
         return None
     return bench.once("spare zero-shot", lambda: bench.model.read(bench.materials(SPARE, "zero-shot recalibrated")))
+
+
+alike = partial(metric, applies=lambda case: case.is_pair, by_subset=False)
+
+
+@alike(
+    "agreement",
+    "|prediction = ICL's| / queries",
+    "share of queries where the learner answers as ICL does",
+    within=SHARE,
+)
+def agreement(case: Case) -> Values:
+    return PerQuery("agreement", case.trace.predictions == case.reference.predictions, case.against.learning)
 
 
 def kappa(sums: np.ndarray) -> np.ndarray:
@@ -274,20 +382,38 @@ def kappa(sums: np.ndarray) -> np.ndarray:
     return ratio(ratio(agree, count) - chance, 1 - chance)
 
 
-def _alike(case: Case, names: frozenset[str]) -> Iterator[Values]:
+@alike(
+    "agreement_kappa",
+    "(agreement - e) / (1 - e), e what independent answers of these frequencies agree in",
+    "agreement above chance (Cohen's kappa)",
+    within=COSINE,
+)
+def agreement_kappa(case: Case) -> Values:
     own, icl = case.trace.predictions, case.reference.predictions
-    if "agreement" in names:
-        yield PerQuery("agreement", own == icl, case.against.learning)
-    if "agreement_kappa" in names:
-        classes = case.trace.label_logprobs.shape[-1]
-        said = [F.one_hot(one.cpu(), classes).double() for one in (own, icl)]
-        agree = (own.cpu() == icl.cpu()).double()[:, None]
-        parts = torch.cat([agree, torch.ones_like(agree), *said], -1)
-        yield Pooled("agreement_kappa", parts, kappa, case.against.learning)
-    if "topk_overlap" in names:
-        ours, theirs = case.trace.extras["top_tokens"], case.reference.extras["top_tokens"]
-        shared = (ours[:, :, None] == theirs[:, None, :]).any(-1).double().mean(-1)
-        yield PerQuery("topk_overlap", shared, case.against.learning)
+    classes = case.trace.label_logprobs.shape[-1]
+    said = [F.one_hot(one.cpu(), classes).double() for one in (own, icl)]
+    agree = (own.cpu() == icl.cpu()).double()[:, None]
+    parts = torch.cat([agree, torch.ones_like(agree), *said], -1)
+    return Pooled("agreement_kappa", parts, kappa, case.against.learning)
+
+
+@metric(
+    "topk_overlap",
+    "|top 10 & ICL's top 10| / 10, of the next tokens",
+    "overlap of the ten likeliest next tokens",
+    applies=lambda case: _has_next(case) and "top_tokens" in case.trace.extras,
+    within=SHARE,
+    by_subset=False,
+    default=False,
+    wants=["next_tokens"],
+)
+def topk_overlap(case: Case) -> Values:
+    ours, theirs = case.trace.extras["top_tokens"], case.reference.extras["top_tokens"]
+    shared = (ours[:, :, None] == theirs[:, None, :]).any(-1).double().mean(-1)
+    return PerQuery("topk_overlap", shared, case.against.learning)
+
+
+ORDERS = 5  # the fewest whose spread is a number
 
 
 def order_sensitivity(traces: list[Trace]) -> Tensor:
@@ -300,96 +426,15 @@ def _reordered(case: Case) -> list[Trace]:
     return [other.trace for other in case.others if other.learning.is_reordered(case.learning)]
 
 
-def _orders(case: Case, _names: frozenset[str]) -> Iterator[Values]:
-    yield PerQuery("order_sensitivity", order_sensitivity(_reordered(case)))
-
-
-ORDERS = 5  # the fewest whose spread is a number
-
-
-def _has_next(case: Case) -> bool:
-    traces = (case.trace, case.reference, case.zero_shot)
-    return case.is_pair and case.has_attention and all("next_logprobs" in t.extras for t in traces)
-
-
-_add = family(_shares, lambda case: case.is_pair, (-math.inf, 1.0), by_subset=False)
-_add(
-    "explained",
-    "1 - sum K(g) / sum K(z), K(x) = min over t, b of KL(p_icl || softmax(t log p_x + b)), 0 <= t <= 20",
-    "share of ICL's change of the label probabilities that the learner makes too, beyond temperature and biases",
-    title="Explained of the predictions",
-)
-_add(
-    "explained_mismatched",
-    "explained, by the answers that the learner gives to other queries",
-    "null: what the learner's answers explain when they are those to other queries",
-)
-_add("kl_icl", "K(g)", "nats from ICL that the learner leaves, after temperature and biases", within=SIZE)
-_add("kl_icl_zero_shot", "K(z)", "nats from ICL that zero-shot leaves, after temperature and biases", within=SIZE)
-_add("kl_icl_mismatched", "K(g of other queries)", "nats from ICL that answers to other queries leave", within=SIZE)
-_add = family(_next, _has_next, SIZE, by_subset=False)
-_add(
-    "explained_next_token",
-    "explained with a temperature and no biases, over ICL's 100 likeliest next tokens and one bucket for the rest",
-    "share of ICL's change of the next token's probabilities that the learner makes too",
-    default=False,
-    wants=["next_tokens"],
-    within=(-math.inf, 1.0),
-)
-_add(
-    "kl_next_token",
-    "K(g) over next tokens, without biases",
-    "nats from ICL's next tokens that the learner leaves, after a temperature",
-    default=False,
-    wants=["next_tokens"],
-)
-_add(
-    "kl_next_token_zero_shot",
-    "K(z) over next tokens, without biases",
-    "nats from ICL's next tokens that zero-shot leaves, after a temperature",
-    default=False,
-    wants=["next_tokens"],
-)
-family(_raw, lambda case: case.is_pair, (-math.inf, 1.0), by_subset=False)(
-    "explained_raw",
-    "1 - mean KL(p_icl || p) / mean KL(p_icl || p_zero_shot), over the classes",
-    "explained without temperature and biases, where calibration counts as explanation",
-    default=False,
-)
-_add = family(_without_content, lambda case: case.is_reference, (-math.inf, 1.0), by_subset=False)
-_add(
-    "explained_null",
-    "explained, by answers that know nothing of the demonstrations' content; `reference` names them",
-    "null: uniform, the demonstrations' label frequencies, zero-shot recalibrated on spare examples",
-    default=False,
-)
-_add("kl_icl_null", "K(null)", "nats from ICL that a null leaves; `reference` names it", default=False, within=SIZE)
-_add(
-    "explained_raw_null",
-    "explained_raw, by the same answers",
-    "null of explained_raw: what calibration alone would be said to explain",
-    default=False,
-)
-_add = family(_alike, lambda case: case.is_pair, SHARE, by_subset=False)
-_add("agreement", "|prediction = ICL's| / queries", "share of queries where the learner answers as ICL does")
-_add(
-    "agreement_kappa",
-    "(agreement - e) / (1 - e), e what independent answers of these frequencies agree in",
-    "agreement above chance (Cohen's kappa)",
-    within=COSINE,
-)
-_add(
-    "topk_overlap",
-    "|top 10 & ICL's top 10| / 10, of the next tokens",
-    "overlap of the ten likeliest next tokens",
-    default=False,
-    wants=["next_tokens"],
-    applies=lambda case: _has_next(case) and "top_tokens" in case.trace.extras,
-)
-family(_orders, lambda case: not case.is_baseline and len(_reordered(case)) >= ORDERS, SIZE, by_subset=False)(
+@metric(
     "order_sensitivity",
     "std over reorderings of the right label's probability",
     "how much the order of the demonstrations matters to the learner",
+    applies=lambda case: not case.is_baseline and len(_reordered(case)) >= ORDERS,
+    within=SIZE,
+    by_subset=False,
     default=False,
     needs_gold=True,
 )
+def spread_over_orders(case: Case) -> Values:
+    return PerQuery("order_sensitivity", order_sensitivity(_reordered(case)))

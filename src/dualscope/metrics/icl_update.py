@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
-from dualscope.core.statistics import COSINE, SIZE
+from dualscope.core.statistics import COSINE, SIZE, Bounds
 from dualscope.core.words import Level
 from dualscope.learners.response_bench import ResponseBench
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import metric
 from dualscope.metrics.responses_of_draws import SNR_FLOOR, centred, signal_to_noise
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
@@ -245,62 +245,61 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def _values(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    for name in names & case.updates.keys():
-        found = case.updates[name]
+def _update(name: str, formula: str, about: str, within: Bounds = COSINE, title: str = "") -> None:
+    """Registers what `read_updates` has read before as a metric."""
+
+    def values(case: Case) -> Values:
         kind = Logged if name in RESPONSES else PerQuery
-        yield kind(name, found, IN_CONTEXT)
+        return kind(name, case.updates[name], IN_CONTEXT)
+
+    add = metric(
+        name,
+        formula,
+        about,
+        applies=lambda case: name in case.updates,
+        within=within,
+        by_subset=False,
+        default=False,
+        title=title,
+    )
+    add(values)
 
 
-_add = family(_values, lambda case: bool(case.updates), COSINE, by_subset=False)
-_add(
+_update(
     "sim_w",
     "cos(dW_ICL, dW_FT) of a head: sum over the context of v k^T, sum over the query's tokens of v' k'^T - v k^T",
     "is the update that a head makes of the context the one that gradient descent makes? The duality, taken literally",
-    default=False,
     title="W_ICL against W_FT",
 )
-_add(
+_update(
     "sim_w_other_layer",
     "mean over k != l of cos(dW_ICL of layer k, dW_FT of layer l), head by head",
     "null of sim_w: another layer's context",
-    default=False,
 )
-_add(
+_update(
     "sim_w_mismatched",
     "sim_w of another query's dW_FT",
     "dW_ICL is the same for all queries, so the mean is that of sim_w: taken literally, it does not see the query",
-    default=False,
 )
-_add(
+_update(
     "rank_w_ft",
     "(sum s^2)^2 / sum s^4 of dW_FT, s its singular values",
     "the effective rank of gradient descent's update of a head",
-    default=False,
     within=SIZE,
 )
-_add(
-    "rank_w_icl",
-    "the same of dW_ICL",
-    "the effective rank of the context's update of a head",
-    default=False,
-    within=SIZE,
-)
-_add(
+_update("rank_w_icl", "the same of dW_ICL", "the effective rank of the context's update of a head", within=SIZE)
+_update(
     "response_w",
     "<D_icl, D_ft> / |D_icl| |D_ft|, D of dW_ICL and of the mean over queries of dW_FT, over draws of `relabel`",
     "when the labels change, do both updates move alike?",
-    default=False,
 )
-_add(
+_update(
     "response_w_other_layer",
     "mean over k != l of the same, dW_ICL of layer k with dW_FT of layer l",
     "null of response_w: another layer",
-    default=False,
 )
-_add(
+_update(
     "response_w_repaired",
     "the same with dW_FT of other labels",
     "null of response_w: each draw with the next one's labels",
-    default=False,
 )

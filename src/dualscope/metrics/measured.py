@@ -22,6 +22,7 @@ from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.explained import read_spare
 from dualscope.metrics.icl_update import NAMES as UPDATES
 from dualscope.metrics.icl_update import read_updates
+from dualscope.metrics.metric import Function
 from dualscope.metrics.replay import REPLAYS, Replays, read_replays
 from dualscope.metrics.single_heads import measure_heads
 from dualscope.metrics.splice import NAMES as SPLICES
@@ -131,15 +132,16 @@ def _among_all(values: PerQuery, kept: Tensor) -> PerQuery:
 
 
 def compute(case: Case, names: Iterable[str]) -> Iterator[Values]:
-    """The values of the named metrics, in the registry's order, each family computed once."""
+    """The values of the named metrics, in the registry's order; those that are computed together are so once."""
     asked = set(names)
-    families: dict[Any, list[str]] = {}
+    groups: dict[Any, dict[str, Function]] = {}
     for name in METRICS:
-        if name in asked and METRICS[name].applies(case):
-            families.setdefault(METRICS[name].compute, []).append(name)
+        metric = METRICS[name]
+        if name in asked and metric.applies(case):
+            groups.setdefault(metric.together or metric.function, {})[name] = metric.function
     place = {name: index for index, name in enumerate(METRICS)}
-    for function, members in families.items():
-        found = list(function(case, frozenset(members)))
+    for functions in groups.values():
+        found = METRICS[next(iter(functions))].values(case, functions)
         for values in found:
             if isinstance(values, PerQuery):
                 _check(values, len(case.trace))

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from dualscope.core.registry import Registry
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.case import Case, PerQuery, Values
 
-Compute = Callable[[Case, frozenset[str]], Iterable[Values]]
 Applies = Callable[[Case], bool]
+Function = Callable[..., Any]
 OfCase = Callable[[Case], Tensor]
 Measure = Callable[[Case], "Values | Iterable[Values]"]
+Together = Callable[[Case, Mapping[str, Function]], Iterable[Values]]
+F = TypeVar("F", bound=Function)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A named number. `compute` may serve a family of names, so that what they share is computed once."""
+    """A named number, and the function that computes it."""
 
     name: str
     about: str  # one line
     formula: str
-    compute: Compute
-    applies: Applies
+    function: Function
+    """What a person wrote: of a case, or of what `together` gives it. Its module tells a plugin's metric from ours."""
+    together: Together | None = None
+    """Computes all asked metrics that name it in one pass, from their functions by name."""
+    applies: Applies = lambda _case: True
     default: bool = True  # else on request
     wants: frozenset[str] = frozenset()  # what the traces or the log must hold besides the usual
     by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
-    written_as: Callable[..., Any] | None = None  # the function that a person wrote, where `compute` wraps it
     reads_twice: bool = False  # needs a few queries in another order of summation, which is another learning
     within: Bounds = ANYWHERE
     """Between what its numbers lie by their definition: intervals are cut there."""
@@ -41,10 +49,10 @@ class Metric:
     per_head: bool = False
     """Of single heads alone, and among the default ones where rows of heads are asked for."""
 
-    @property
-    def source(self) -> Callable[..., Any]:
-        """Where the metric comes from: its module tells a plugin's metric from ours."""
-        return self.written_as or self.compute
+    def values(self, case: Case, functions: Mapping[str, Function]) -> list[Values]:
+        """Of this metric and of those that are computed with it: their functions by name."""
+        found = self.function(case) if self.together is None else self.together(case, functions)
+        return [found] if isinstance(found, Values) else list(found)
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -73,33 +81,33 @@ def metric(
     title: str = "",
     needs_gold: bool = False,
     per_head: bool = False,
-) -> Callable[[Measure], Measure]:
-    """Registers a function of a case, which returns the metric's values, as one metric.
+    reads_twice: bool = False,
+    together: Together | None = None,
+) -> Callable[[F], F]:
+    """Registers a function of a case, which returns the metric's values, as a metric.
 
-    What several of them need is computed once a case: ``case.shared(work)``.
+    What several of them need is computed once a case: ``case.shared(work)``. Metrics that go through the same large
+    tensors name a function that does it for all of them, ``together``; their own functions are then of what it gives.
     """
 
-    def register(function: Measure) -> Measure:
-        def compute(case: Case, _names: frozenset[str]) -> Iterable[Values]:
-            found = function(case)
-            return [found] if isinstance(found, Values) else found
-
+    def register(function: F) -> F:
         METRICS.add(
             name,
             Metric(
                 name,
                 about,
                 formula,
-                compute,
+                function,
+                together,
                 applies,
                 default,
                 frozenset(wants),
                 by_subset,
-                written_as=function,
-                within=within,
-                title=title,
-                needs_gold=needs_gold,
-                per_head=per_head,
+                reads_twice,
+                within,
+                title,
+                needs_gold,
+                per_head,
             ),
         )
         return function
@@ -107,39 +115,29 @@ def metric(
     return register
 
 
-def family(
-    compute: Compute, applies: Applies, within: Bounds = ANYWHERE, by_subset: bool = True, reads_twice: bool = False
-) -> Callable[..., Metric]:
-    """Registers the metrics that one function computes: ``add(name, formula, about, default=True)``."""
+def called(function: Function, given: object) -> Any:
+    """A formula of those attributes of ``given`` that its arguments are named after."""
+    return function(*(getattr(given, name) for name in _arguments(function)))
 
-    def add(
-        name: str,
-        formula: str,
-        about: str,
-        default: bool = True,
-        wants: Iterable[str] = (),
-        applies: Applies = applies,
-        within: Bounds = within,
-        title: str = "",
-        needs_gold: bool = False,
-    ) -> Metric:
-        found = Metric(
-            name,
-            about,
-            formula,
-            compute,
-            applies,
-            default,
-            frozenset(wants),
-            by_subset,
-            reads_twice=reads_twice,
-            within=within,
-            title=title,
-            needs_gold=needs_gold,
-        )
-        return METRICS.add(name, found)
 
-    return add
+@cache
+def _arguments(function: Function) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def by_layers(case: Case, functions: Mapping[str, Function], chunks: Iterable[object]) -> Iterator[PerQuery]:
+    """Formulas of some layers at a time, put together.
+
+    A formula gives [queries, layers, ...] of a chunk, or such a tensor for each of several references.
+    """
+    parts: dict[tuple[str, LearnerSpec], list[Tensor]] = {}
+    for chunk in chunks:
+        for name, function in functions.items():
+            found = called(function, chunk)
+            for reference, values in (found if isinstance(found, dict) else {case.against.learning: found}).items():
+                parts.setdefault((name, reference), []).append(values)
+    for (name, reference), values_of in parts.items():
+        yield PerQuery(name, torch.cat(values_of, 1), reference)
 
 
 def simple_metric(
@@ -165,28 +163,21 @@ def simple_metric(
     'the largest label probability'
     >>> METRICS.remove("confidence")
     """
+    return metric(
+        name,
+        formula,
+        about,
+        applies=applies or always,
+        within=within,
+        default=False,
+        title=title,
+        needs_gold=needs_gold,
+        together=_one_by_one,
+    )
 
-    def register(function: OfCase) -> OfCase:
-        def compute(case: Case, _names: frozenset[str]) -> list[Values]:
-            reference = case.against.learning if case.is_pair else None
-            return [PerQuery(name, function(case), reference)]
 
-        asked = applies or always
-        METRICS.add(
-            name,
-            Metric(
-                name,
-                about,
-                formula,
-                compute,
-                asked,
-                default=False,
-                written_as=function,
-                within=within,
-                title=title,
-                needs_gold=needs_gold,
-            ),
-        )
-        return function
-
-    return register
+def _one_by_one(case: Case, functions: Mapping[str, Function]) -> Iterator[PerQuery]:
+    """Numbers per query as values."""
+    reference = case.against.learning if case.is_pair else None
+    for name, function in functions.items():
+        yield PerQuery(name, function(case), reference)

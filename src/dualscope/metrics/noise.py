@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from dualscope.metrics.attention_map import change_undefined, seen_scores, visib
 from dualscope.metrics.attention_output import across, centered, of_heads, outputs, without
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import layer_slices, unit
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Measure, metric
 from dualscope.models.reading.trace import Trace
 
 
@@ -94,31 +95,50 @@ def _norm(change: Tensor) -> Tensor:
     return found
 
 
-def _snr(case: Case, names: frozenset[str]) -> Iterator[Values]:
+def _sizes(case: Case) -> dict[str, Sizes]:
     assert case.reread is not None
     found = sizes(case, case.reread)
     found["snr_scores"].signal[:, change_undefined(case)] = torch.nan
-    for name in names & found.keys():
-        yield PerQuery(name, found[name].signal, ZERO_SHOT, weights=found[name].noise, over_layers="min")
-    if "snr_low_layers" in names:
-        low = torch.stack([found[name].ratios() < SNR_THRESHOLD for name in ("snr", "snr_scores")]).any(0)
-        yield Logged("snr_low_layers", low.sum())
+    return found
 
 
-_applies = lambda case: case.reread is not None and not case.is_baseline and case.has_attention  # noqa: E731
-_add = family(_snr, _applies, SIZE, reads_twice=True)
-_add(
-    "snr",
-    "sum |d| / sum |d - d'|, d = g.attn_out - z.attn_out, d' the same with all sums in another order",
-    "signal to noise of the change of outputs; the aggregate is the weakest layer's",
+def _ratio(name: str) -> Measure:
+    def ratio(case: Case) -> Values:
+        found = case.shared(_sizes)[name]
+        return PerQuery(name, found.signal, ZERO_SHOT, weights=found.noise, over_layers="min")
+
+    return ratio
+
+
+signal_to_noise = partial(
+    metric,
+    applies=lambda case: case.reread is not None and not case.is_baseline and case.has_attention,
+    within=SIZE,
+    reads_twice=True,
 )
-_add("snr_centered", "the same of d less its mean over queries", "signal to noise of what sim_aou_centered compares")
-_add(
-    "snr_orthogonal", "the same of d without z - b_o's direction", "signal to noise of what sim_aou_orthogonal compares"
-)
-_add("snr_scores", "the same of attn_scores", "signal to noise of the change of scores: of sim_am_delta and alpha")
-_add(
+for _name, _formula, _about in (
+    (
+        "snr",
+        "sum |d| / sum |d - d'|, d = g.attn_out - z.attn_out, d' the same with all sums in another order",
+        "signal to noise of the change of outputs; the aggregate is the weakest layer's",
+    ),
+    ("snr_centered", "the same of d less its mean over queries", "signal to noise of what sim_aou_centered compares"),
+    (
+        "snr_orthogonal",
+        "the same of d without z - b_o's direction",
+        "signal to noise of what sim_aou_orthogonal compares",
+    ),
+    ("snr_scores", "the same of attn_scores", "signal to noise of the change of scores: of sim_am_delta and alpha"),
+):
+    signal_to_noise(_name, _formula, _about)(_ratio(_name))
+
+
+@signal_to_noise(
     "snr_low_layers",
     f"layers with snr or snr_scores < {SNR_THRESHOLD:g}",
     "number of layers whose change, of outputs or of scores, is not well above rounding",
 )
+def snr_low_layers(case: Case) -> Values:
+    found = case.shared(_sizes)
+    low = torch.stack([found[name].ratios() < SNR_THRESHOLD for name in ("snr", "snr_scores")]).any(0)
+    return Logged("snr_low_layers", low.sum())

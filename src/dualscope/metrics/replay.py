@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dualscope.core.statistics import ratio
 from dualscope.metrics.case import Case, PerQuery, Pooled, Values
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Measure, metric
 from dualscope.metrics.responses_of_draws import answer_vectors
 from dualscope.models.reading.given_outputs import replayed
 
@@ -65,34 +65,46 @@ def only(part: Tensor, layer: int) -> Tensor:
     return found
 
 
-def _shares(case: Case, names: frozenset[str]) -> Iterator[Values]:
+def _effect(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """The answers before, ICL's whole change of them, and its size: [queries, classes] twice, [queries]."""
     start = answer_vectors(case.replays[START][0])
     whole = answer_vectors(case.reference.label_logprobs) - start
-    size = whole.square().sum(-1)
-    for name in names & case.replays.keys():
+    return start, whole, whole.square().sum(-1)
+
+
+def _share_of(name: str) -> Measure:
+    def values(case: Case) -> Iterator[Values]:
+        start, whole, size = case.shared(_effect)
         together, by_layer = case.replays[name]
         top = ((answer_vectors(together) - start) * whole).sum(-1)
-        yield Pooled(name, torch.stack([top, size], -1), _share, case.against.learning)
+        yield Pooled(name, torch.stack([top, size], -1), share_of_sums, case.against.learning)
         layers = ((answer_vectors(by_layer) - start) * whole).sum(-1).T  # [queries, layers]
         weights = size[:, None].expand_as(layers)
         yield PerQuery(name, layers, case.against.learning, weights=weights, over_layers="none")
 
+    return values
 
-def _share(sums: np.ndarray) -> np.ndarray:
+
+def share_of_sums(sums: np.ndarray) -> np.ndarray:
     return ratio(sums[..., 0], sums[..., 1])
 
 
-_add = family(_shares, lambda case: case.is_pair and bool(case.replays), by_subset=False)
-_add(
+def _replay(name: str, formula: str, about: str) -> None:
+    """Registers what `read_replays` has read before as a metric."""
+    add = metric(
+        name, formula, about, applies=lambda case: case.is_pair and name in case.replays, by_subset=False, default=False
+    )
+    add(_share_of(name))
+
+
+_replay(
     "replay_along",
     "<D, D_icl> / |D_icl|^2, D the change of the answers when attn_out gets ICL's change along the learner's alone",
     "share of ICL's effect on the answers that comes through the direction of the learner's change",
-    default=False,
 )
-_add("replay_without", "the same with that part taken away", "share that is left without that direction", default=False)
-_add(
+_replay("replay_without", "the same with that part taken away", "share that is left without that direction")
+_replay(
     "replay_along_mismatched",
     "replay_along, along the change that the learner makes to another query",
     "null: the direction of another query's change",
-    default=False,
 )

@@ -6,7 +6,7 @@ that a context does whatever its labels say is the same in every draw, and is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dualscope.core.response_products import Products
-from dualscope.core.statistics import COSINE, SHARE, SIZE
+from dualscope.core.statistics import COSINE, SHARE, SIZE, Bounds
 from dualscope.core.words import LEVELS, Level
 from dualscope.metrics.case import Case, Values
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import metric
 from dualscope.models.reading.trace import Trace
 
 if TYPE_CHECKING:
@@ -152,80 +152,54 @@ def influence(traces: Sequence[Trace], before: Trace) -> Tensor:
     return torch.stack([log_odds(trace) - start for trace in traces], 1)
 
 
-def _from_draws(_case: Case, _names: frozenset[str]) -> Iterable[Values]:
+def of_draws(name: str, formula: str, about: str, within: Bounds = COSINE, needs_gold: bool = False) -> None:
+    """Registers a metric that is made from the draws of an intervention (`measured_response`), not from a case."""
+    add = metric(name, formula, about, applies=lambda _case: False, within=within, needs_gold=needs_gold)
+    add(_of_no_case)
+
+
+def _of_no_case(_case: Case) -> tuple[Values, ...]:
     return ()
 
 
-_define = family(_from_draws, lambda _case: False, COSINE)
-_define(
+of_draws(
     "learned_share",
     "K/(K-1) sum |D_k|^2 / sum |a_k - z|^2, a the label log-probabilities on draw k, D_k = a_k less their mean",
     "share of the change of the answers that depends on which label stands where (draws of `relabel`)",
-    default=False,
     within=SHARE,
 )
-_define(
-    "learned_share_aou",
-    "the same of attn_out",
-    "the same of the attention outputs, by layer",
-    default=False,
-    within=SHARE,
-)
-_define(
+of_draws("learned_share_aou", "the same of attn_out", "the same of the attention outputs, by layer", within=SHARE)
+of_draws(
     "response_answers",
     "sum <D_icl, D> / sqrt(sum |D_icl|^2 sum |D|^2), D less each draw's mean over queries",
     "when the labels change, do the answers move as ICL's (or a plant's) do? The function that was learned",
-    default=False,
 )
-_define(
-    "response_answers_given",
-    "the same given copying",
-    "the same once what is copied by place is taken out",
-    default=False,
-)
-_define("response_bias", "the same of the mean over queries", "the prior that was learned", default=False)
-_define(
+of_draws("response_answers_given", "the same given copying", "the same once what is copied by place is taken out")
+of_draws("response_bias", "the same of the mean over queries", "the prior that was learned")
+of_draws(
     "response_aou",
     "response_answers of attn_out, layers weighted by ICL's learned_share_aou",
     "when the labels change, do the attention outputs move as ICL's do?",
-    default=False,
 )
-_define(
-    "response_aou_given", "the same given copying", "the same once what is copied by place is taken out", default=False
-)
-_define(
-    "response_am",
-    "the same of attn_scores",
-    "when the labels change, do attention maps move as ICL's do?",
-    default=False,
-)
-_define(
+of_draws("response_aou_given", "the same given copying", "the same once what is copied by place is taken out")
+of_draws("response_am", "the same of attn_scores", "when the labels change, do attention maps move as ICL's do?")
+of_draws(
     "response_geometry",
     "max over layers m of corr(G_icl,l[k, k'], G_m[k, k']), k < k', G[k, k'] = sum over queries <D_k, D_k'>",
     "are draws that are close in a layer of ICL close in some layer of the learner?",
-    default=False,
 )
-_define(
-    "response_snr", "rms D / (eps rms attn_out)", "how far a response lies above rounding", default=False, within=SIZE
-)
-_define(
-    "copying",
-    "mean over pairs of sets of r(P_i, P_j)",
-    "how alike ICL copies labels behind other inputs",
-    default=False,
-)
-_define(
+of_draws("response_snr", "rms D / (eps rms attn_out)", "how far a response lies above rounding", within=SIZE)
+of_draws("copying", "mean over pairs of sets of r(P_i, P_j)", "how alike ICL copies labels behind other inputs")
+of_draws(
     "influence",
     "mean |change of the right label's log-odds when one demonstration's label is flipped|",
     "what one demonstration teaches (draws of `flip-one`)",
-    default=False,
     within=SIZE,
     needs_gold=True,
 )
-_define(
+of_draws(
     "response_influence",
     "correlation of both influence matrices, less the mean over queries",
     "did each demonstration teach the same as in ICL?",
-    default=False,
     needs_gold=True,
 )

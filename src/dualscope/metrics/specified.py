@@ -13,7 +13,7 @@ from dualscope.core.statistics import COSINE
 from dualscope.metrics.attention_output import out_of_reach, outputs
 from dualscope.metrics.case import Case, Logged, Values
 from dualscope.metrics.cosine import layer_slices
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import metric
 
 OUTLIERS = 0.01  # of a layer's dimensions, at least one
 
@@ -82,18 +82,15 @@ def specified(case: Case) -> dict[Specification, Tensor]:
     }
 
 
-def _curve(case: Case, _names: frozenset[str]) -> Iterator[Values]:
-    for one, value in specified(case).items():
-        yield Logged("sim_aou_specified", value, one.name)
-
-
-def _applies(case: Case) -> bool:
-    return case.is_pair and case.has_attention and not case.learned.one_layer
-
-
-family(_curve, _applies, COSINE, by_subset=False)(
+@metric(
     "sim_aou_specified",
     "sim_aou by dimensions x layer weights x centring x aggregate; `reference` names the specification",
     "likeness under every other reasonable way to compute it: a specification curve",
+    applies=lambda case: case.is_pair and case.has_attention and not case.learned.one_layer,
+    within=COSINE,
+    by_subset=False,
     default=False,
 )
+def sim_aou_specified(case: Case) -> Iterator[Values]:
+    for one, value in specified(case).items():
+        yield Logged("sim_aou_specified", value, one.name)

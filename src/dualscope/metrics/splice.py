@@ -12,7 +12,7 @@ asked, where sequences begin: there g is z and what the learner changes there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,10 +23,11 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.core.spec import IN_CONTEXT
-from dualscope.core.statistics import SIZE, ratio
+from dualscope.core.statistics import ANYWHERE, SIZE, Bounds
 from dualscope.metrics.case import Case, PerHead, PerQuery, Pooled, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import family
+from dualscope.metrics.metric import Measure, metric
+from dualscope.metrics.replay import share_of_sums
 from dualscope.metrics.responses_of_draws import answer_vectors
 from dualscope.metrics.single_heads import induction_scores
 from dualscope.models.reading.given_outputs import HeadOutputs, NotedHeads, Places, SplicedHeads, spliced_prefix
@@ -245,97 +246,109 @@ def can_be_spliced(own: Result) -> bool:
     return own.role == "reference" or (learned.change is not None and not learned.predictions_only)
 
 
-def _shares(case: Case, names: frozenset[str]) -> Iterator[Values]:
-    found = case.splices
+def _effect(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """The answers before, ICL's whole change of them, and its size: [queries, classes] twice, [queries]."""
     icl = case.trace if case.is_reference else case.reference
-    start = answer_vectors(found[START])
+    start = answer_vectors(case.splices[START])
     whole = answer_vectors(icl.label_logprobs) - start
-    size = whole.square().sum(-1)
-
-    def caused(answers: Tensor) -> Tensor:
-        return ((answer_vectors(answers) - start) * whole).sum(-1)
-
-    for name in sorted(names & found.keys()):
-        if name in DISTANCES:
-            yield PerQuery(name, found[name], IN_CONTEXT)
-        elif name == HEADS:
-            yield PerHead(name, (caused(found[name]) / size.mean()).movedim(-1, 0), IN_CONTEXT)
-        else:
-            yield Pooled(name, torch.stack([caused(found[name]), size], -1), _share, IN_CONTEXT)
-            if f"{name}/layers" in found:
-                layers = caused(found[f"{name}/layers"]).T  # [queries, layers]
-                weights = size[:, None].expand_as(layers)
-                yield PerQuery(name, layers, IN_CONTEXT, weights=weights, over_layers="none")
+    return start, whole, whole.square().sum(-1)
 
 
-def _share(sums: np.ndarray) -> np.ndarray:
-    return ratio(sums[..., 0], sums[..., 1])
+def _caused(case: Case, answers: Tensor) -> Tensor:
+    start, whole, _ = case.shared(_effect)
+    return ((answer_vectors(answers) - start) * whole).sum(-1)
 
 
-_add = family(_shares, lambda case: bool(case.splices), by_subset=False)
-_add(
+def _share_of(name: str) -> Measure:
+    def values(case: Case) -> Iterator[Values]:
+        size = case.shared(_effect)[2]
+        parts = torch.stack([_caused(case, case.splices[name]), size], -1)
+        yield Pooled(name, parts, share_of_sums, IN_CONTEXT)
+        if f"{name}/layers" in case.splices:
+            layers = _caused(case, case.splices[f"{name}/layers"]).T  # [queries, layers]
+            weights = size[:, None].expand_as(layers)
+            yield PerQuery(name, layers, IN_CONTEXT, weights=weights, over_layers="none")
+
+    return values
+
+
+def _distance_of(name: str) -> Measure:
+    return lambda case: PerQuery(name, case.splices[name], IN_CONTEXT)
+
+
+def _of_heads(name: str) -> Measure:
+    def values(case: Case) -> Values:
+        share = _caused(case, case.splices[name]) / case.shared(_effect)[2].mean()
+        return PerHead(name, share.movedim(-1, 0), IN_CONTEXT)
+
+    return values
+
+
+def _splice(
+    name: str, formula: str, about: str, within: Bounds = ANYWHERE, of: Callable[[str], Measure] = _share_of
+) -> None:
+    """Registers what `read_splices` has read before as a metric."""
+    add = metric(
+        name, formula, about, applies=lambda case: name in case.splices, within=within, by_subset=False, default=False
+    )
+    add(of(name))
+
+
+_splice(
     "splice_in",
     "<D, D_icl> / |D_icl|^2, D the change of zero-shot's answers when heads give what they give in the learner's run",
     "share of ICL's effect on the answers that the learner's change of the heads causes, on all of a query's tokens",
-    default=False,
 )
-_add("splice_in_read", "the same at the read position alone", "the same at the read position alone", default=False)
-_add("splice_in_before", "the same on the tokens before it", "the same on the tokens before it", default=False)
-_add(
+_splice("splice_in_read", "the same at the read position alone", "the same at the read position alone")
+_splice("splice_in_before", "the same on the tokens before it", "the same on the tokens before it")
+_splice(
     "splice_in_random",
     "splice_in of a random change of the same size, token by token and head by head",
     "null of splice_in: how much any push of that size does",
-    default=False,
 )
-_add(
+_splice(
     "splice_out",
     "<A - z, D_icl> / |D_icl|^2, A ICL's answers when heads give what they give in the learner's run",
     "share of ICL's effect that is left with the learner's change in the place of the context's; ICL itself: 1",
-    default=False,
 )
-_add("splice_out_read", "the same at the read position alone", "the same at the read position alone", default=False)
-_add("splice_out_before", "the same on the tokens before it", "the same on the tokens before it", default=False)
-_add(
+_splice("splice_out_read", "the same at the read position alone", "the same at the read position alone")
+_splice("splice_out_before", "the same on the tokens before it", "the same on the tokens before it")
+_splice(
     "splice_out_none",
     "splice_out with zero-shot's heads",
     "share of ICL's effect that is left without the context's change of the query's tokens, by layer: who carries it",
-    default=False,
 )
-_add(
+_splice(
     "splice_out_labels",
     "splice_out on the label tokens of the demonstrations in the context, which the learner reads one by one",
     "share of ICL's effect that is left with the learner's change of label tokens in the place of the context's",
-    default=False,
 )
-_add(
+_splice(
     "splice_out_labels_none",
     "the same with the unchanged model",
     "share of ICL's effect that is left when label tokens see nothing of the other demonstrations",
-    default=False,
 )
-_add(
+_splice(
     "induction_ablated",
     f"splice_out_none of the {INDUCTION_SHARE:.0%} of heads with the highest induction_score",
     "share of ICL's effect that is left without induction heads (Olsson et al. 2022), on the query's own tokens",
-    default=False,
 )
-_add(
+_splice(
     "other_heads_ablated",
     f"the same of as many other heads, mean over {DRAWS} draws",
     "null of induction_ablated: other heads",
-    default=False,
 )
-_add(
+_splice(
     "splice_in_distance",
     "min over other queries |r' - r| / median of the same among natural r, r' the residual behind a spliced layer",
     "is the spliced model where it ever is? 1: as far from what it sees as that is from itself",
-    default=False,
     within=SIZE,
+    of=_distance_of,
 )
-_add("splice_out_distance", "the same of splice_out", "the same of splice_out", default=False, within=SIZE)
-_add(
+_splice("splice_out_distance", "the same of splice_out", "the same of splice_out", within=SIZE, of=_distance_of)
+_splice(
     HEADS,
     "splice_in of one head, with the context's change of it",
     "share of ICL's effect on the answers that the context's change of one head causes, head by head",
-    default=False,
+    of=_of_heads,
 )

@@ -6,17 +6,19 @@ K and V: gd with the fitted ceilings. The MLP's input projection: gd on all weig
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import COSINE, SIZE
 from dualscope.descent.parameters import layer_of
 from dualscope.learners.ceilings.context_patches import StaticPatch
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import family, metric
+from dualscope.metrics.metric import metric
 from dualscope.models.reading.context_patch import ContextPatch
 
 ByLayer = dict[int, dict[str, Tensor]]
@@ -102,31 +104,40 @@ def _pairs(case: Case) -> Iterator[Result]:
                 yield other
 
 
-def _similarities(case: Case, names: frozenset[str]) -> Iterator[Values]:
+def _similarities(case: Case) -> dict[LearnerSpec, tuple[Tensor, Tensor]]:
+    """With every other change that is the same for all queries: `similarity`."""
     ours, layers = changed_weights(case.learned), case.trace.attn_out.shape[1]
-    for other in _pairs(case):
-        patch = other.learned.change
-        if isinstance(patch, ContextPatch):
-            if "sim_dw" in names:
-                values = patch_similarity(ours, patch, case.trace.query_ids)
-                yield PerQuery("sim_dw", values, other.learning)
-            continue
-        same, crossed = similarity(ours, changed_weights(other.learned), layers)
-        for name, found in (("sim_dw", same), ("sim_dw_mismatched", crossed)):
-            if name in names:
-                yield Logged(name, found, other.learning)
+    return {
+        other.learning: similarity(ours, changed_weights(other.learned), layers)
+        for other in _pairs(case)
+        if not isinstance(other.learned.change, ContextPatch)
+    }
 
 
-_add = family(_similarities, lambda case: any(True for _ in _pairs(case)), COSINE, by_subset=False)
-_add(
+likeness = partial(
+    metric, applies=lambda case: any(True for _ in _pairs(case)), within=COSINE, by_subset=False, default=False
+)
+
+
+@likeness(
     "sim_dw",
     "cos(dW, dW') of the weights that both change, per layer",
     "is GD's change of the weights like one that does what the context does; `reference` names that one",
-    default=False,
 )
-_add(
-    "sim_dw_mismatched", "mean over k != l of cos(dW_l, dW'_k)", "null of sim_dw: another layer's change", default=False
-)
+def sim_dw(case: Case) -> Iterator[Values]:
+    for other in _pairs(case):
+        patch = other.learned.change
+        if isinstance(patch, ContextPatch):
+            values = patch_similarity(changed_weights(case.learned), patch, case.trace.query_ids)
+            yield PerQuery("sim_dw", values, other.learning)
+        else:
+            yield Logged("sim_dw", case.shared(_similarities)[other.learning][0], other.learning)
+
+
+@likeness("sim_dw_mismatched", "mean over k != l of cos(dW_l, dW'_k)", "null of sim_dw: another layer's change")
+def sim_dw_mismatched(case: Case) -> Iterator[Values]:
+    for learning, (_, crossed) in case.shared(_similarities).items():
+        yield Logged("sim_dw_mismatched", crossed, learning)
 
 
 # How the learning itself went: the sizes of gradients and updates.

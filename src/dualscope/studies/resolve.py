@@ -170,7 +170,7 @@ def _ask_metrics(study: Study, digest: str) -> tuple[tuple[str, ...] | None, str
     from dualscope.metrics import METRICS, expand
 
     load_plugins(study.plugins)
-    foreign = {name for name in METRICS if is_foreign(METRICS[name].source)} if digest else set()
+    foreign = {name for name in METRICS if is_foreign(METRICS[name].function)} if digest else set()
     if study.metrics is None:
         if not foreign:
             return None, ""

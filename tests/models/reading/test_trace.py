@@ -20,7 +20,6 @@ from dualscope.core.errors import InputError
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.metrics import METRICS
-from dualscope.metrics.attention_output import _DRAWS
 from dualscope.metrics.icl_update import RESPONSES
 from dualscope.metrics.measured import Measured, measure_cell
 from dualscope.models import Trace
@@ -80,7 +79,7 @@ def test_no_more_than_a_piece_is_brought_to_the_cpu(tmp_path: Path, monkeypatch:
 
 WANT = frozenset({"exits", "mass", "kendall", "direct", "next_tokens", "context_products"})
 # Three demonstrations allow too few draws for these.
-OF_DRAWS = {name for name in METRICS if METRICS[name].source.__module__.endswith("definitions")} | set(RESPONSES)
+OF_DRAWS = {one for one in METRICS if METRICS[one].function.__module__.endswith("responses_of_draws")} | {*RESPONSES}
 EVERY = [name for name in METRICS if METRICS[name].wants <= WANT and name not in OF_DRAWS]
 BESIDE = (
     *(identify("gd", {"draw": draw}, "reorder", 0.1) for draw in range(1, 6)),
@@ -243,7 +242,7 @@ def test_metrics_of_traces_in_files_compute_on_the_device(monkeypatch: pytest.Mo
     whole = wrapped("llama")
     lesson, cell = tiny_lesson(whole), (identify("gd", lr=0.1), (identify("null-context"),))
     # A pretended device draws no numbers.
-    names = [name for name in EVERY if name not in _DRAWS]
+    names = [name for name in EVERY if not name.startswith("sim_aou_random")]
     wanted = measured(Bench(whole, lesson, want=WANT), cell, names=names)
     with second_device(), keeping(limit=0):
         parted = wrapped("llama")

@@ -23,7 +23,7 @@ def _is_own(name: str) -> bool:
     from dualscope.metrics import METRICS
     from dualscope.studies.plugins import is_foreign
 
-    return name not in METRICS or is_foreign(METRICS[name].source)
+    return name not in METRICS or is_foreign(METRICS[name].function)
 
 
 def _chart(data: Data, metric: str, name: str) -> Chart:
