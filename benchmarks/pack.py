@@ -126,12 +126,13 @@ def asked(place: Path) -> int:
 
 def findings(place: Path) -> int:
     """Summary and verdicts, as `run` makes them at its end, and keeps them."""
-    from dualscope.findings import stored, summary
+    from dualscope.findings import summary
+    from dualscope.findings.verdict import verdicts
     from dualscope.report.reported_run import ReportedRun
 
     source = ReportedRun(place)
     rows = summary.summarise(source.run, source.cells)
-    return len(rows) + len(stored.verdicts(source.run, source.cells))
+    return len(rows) + len(verdicts(source.run, source.cells))
 
 
 def reported(place: Path) -> int:

@@ -26,7 +26,6 @@ def metrics() -> str:
         "prediction": "Predictions, and who changed what",
         "explained": "What is explained of in-context learning",
         "attention_output": "Attention outputs",
-        "specified": "Attention outputs, computed in other ways",
         "attention_map": "Attention maps",
         "demonstrations": "Attention to demonstrations",
         "single_heads": "Where attention goes, and single heads (with `--per-head`)",

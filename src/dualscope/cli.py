@@ -37,8 +37,7 @@ from dualscope.commands import (
     validate,
 )
 from dualscope.commands import list as listing
-from dualscope.commands.resumable import ended_like_interrupted, exit_code, say_interrupted
-from dualscope.commands.shared_options import NotesRepeatedOptions
+from dualscope.commands.shared_options import NotesRepeatedOptions, ended_like_interrupted, exit_code, say_interrupted
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.untrusted_files import printable, reason

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Adam
+from dualscope.descent.parameters import Gradient
 from tests.learners.setting import tiny_bench
 
 

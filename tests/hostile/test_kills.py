@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dualscope import Run, run_study
-from dualscope.commands.resumable import ended_like_interrupted
+from dualscope.commands.shared_options import ended_like_interrupted
 from dualscope.studies.run_folder import packing
 from tests.studies.children import CONTEXT, files, finish, rows
 

@@ -9,8 +9,8 @@ import pytest
 
 from dualscope import METRICS, Model, Task, compare, run_study
 from dualscope.core.errors import InputError
-from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import ALL_TASKS, recalled, summarise
+from dualscope.findings.verdict import stored_cells
 
 
 def test_compare_agrees_with_a_study(fields: dict[str, Any], tmp_path: Path) -> None:

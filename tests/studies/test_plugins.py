@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dualscope import run_study
-from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
+from dualscope.findings.verdict import stored_cells
 from dualscope.learners import LEARNERS
 from dualscope.metrics import METRICS
 from dualscope.report.data import Data

@@ -8,7 +8,7 @@ import yaml
 
 from dualscope import run_study
 from dualscope.core.spec import LearnerSpec
-from dualscope.findings.stored import stored_cells, verdicts
+from dualscope.findings.verdict import stored_cells, verdicts
 from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner
 from dualscope.studies.provenance import known

@@ -151,7 +151,7 @@ def test_an_interruption_promises_only_what_was_saved(
 ) -> None:
     import typer
 
-    from dualscope.commands.resumable import resumable
+    from dualscope.commands.shared_options import resumable
 
     with pytest.raises(typer.Exit) as ended, resumable(tmp_path, lambda: saved):
         raise KeyboardInterrupt

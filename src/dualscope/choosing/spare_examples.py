@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from dualscope.core.errors import InputError
 from dualscope.tasks.episode import spare
 from dualscope.tasks.lesson import DemonstrationTokens, Lesson
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from dualscope.models.model import Model
     from dualscope.tasks.episode import Episode
     from dualscope.tasks.mapping import Example
+
 
 MOST = 300  # of a bench: more than any learner asks for
 
@@ -109,3 +113,24 @@ def asking_first(lesson: Lesson, model: Model, spare: Sequence[Example], count: 
             "are left that are neither demonstrations nor queries nor longer than the longest query"
         )
     return asking(lesson, model, left[:count])
+
+
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the mean squared norm of the inputs
+
+
+def ridge(inputs: Tensor, targets: Tensor) -> Tensor:
+    """(inputs inputs^T + lambda I)^-1, with the lambda that predicts each target best from all the others.
+
+    The solution of ``A u = t`` is then targets^T @ this @ inputs. [examples, width] twice -> [examples, examples].
+    """
+    gram = inputs @ inputs.T
+    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    best, least = eye, torch.inf
+    for share in RIDGES:
+        inverse = torch.linalg.inv(gram + share * gram.diagonal().mean() * eye)
+        hat = gram @ inverse
+        left_out = (targets - hat @ targets) / (1 - hat.diagonal())[:, None]
+        error = float(left_out.square().sum())
+        if error < least:
+            best, least = inverse, error
+    return best

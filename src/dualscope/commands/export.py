@@ -56,18 +56,10 @@ def export(
 
 def _writer(to: Tracker) -> Writer:
     """A client is imported when it is asked for, and not before."""
-    if to == "mlflow":
-        from dualscope.export.to_mlflow import to_mlflow
+    if to == "csv":
+        from dualscope.export.to_csv import to_csv
 
-        return to_mlflow
-    if to == "wandb":
-        from dualscope.export.to_wandb import to_wandb
+        return to_csv
+    from dualscope.export import trackers
 
-        return to_wandb
-    if to == "trackio":
-        from dualscope.export.to_trackio import to_trackio
-
-        return to_trackio
-    from dualscope.export.to_csv import to_csv
-
-    return to_csv
+    return {"mlflow": trackers.to_mlflow, "wandb": trackers.to_wandb, "trackio": trackers.to_trackio}[to]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from dualscope.commands.resumable import resumable
+from dualscope.commands.shared_options import resumable
 from dualscope.core.errors import InputError
 
 FEW = 3  # reasons that are named

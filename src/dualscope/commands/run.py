@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dualscope.commands.resumable import resumable
 from dualscope.commands.run_plan import show_plan
 from dualscope.commands.run_result import conclude, show_result
-from dualscope.commands.shared_options import OFFLINE
+from dualscope.commands.shared_options import OFFLINE, resumable
 from dualscope.core.errors import InputError, suggest
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ class Said:
 def conclude(result: Any, report: bool) -> Said:
     """Summaries, answers and the report, written to the run's folder."""
     from dualscope.findings.responses import response_verdicts
-    from dualscope.findings.stored import stored_cells, verdicts
     from dualscope.findings.summary import summarise
+    from dualscope.findings.verdict import stored_cells, verdicts
     from dualscope.studies.execute.work import Outcome, reason_for
 
     lost: list[Exception] = []

@@ -1,7 +1,13 @@
 """What commands have in common: the option ``--offline``, and a message where an option is given twice."""
 
+import signal
+import sys
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -36,3 +42,67 @@ class NotesRepeatedOptions(TyperCommand):
                     err=True,
                 )
         return super().parse_args(ctx, args)
+
+
+# Work that an interruption does not lose.
+
+
+class Ended(KeyboardInterrupt):
+    """A signal asked the program to end: the same is done as for Ctrl-C."""
+
+    asked: ClassVar[int | None] = None
+    """The signal that did, if one has: Ray makes a plain KeyboardInterrupt of whatever a handler raises."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@contextmanager
+def ended_like_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM (a cluster's time limit) and SIGHUP (a closed terminal) end the work as Ctrl-C does."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        Ended.asked = number
+        raise Ended(number)
+
+    Ended.asked = None
+    before = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that stays
+                before[number] = signal.signal(number, end)
+    except ValueError:  # not the main thread, which decides about signals
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """128 and the signal's number, as shells have it."""
+    return 128 + (stop.number if isinstance(stop, Ended) else Ended.asked or signal.SIGINT)
+
+
+@contextmanager
+def resumable(place: str | Path, saved: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Inside, Ctrl-C says where the finished part is and how to go on, and ends with exit code 130.
+
+    ``saved`` says whether there is a finished part.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if saved():
+            said = f"what is finished is in {place}; the same command goes on from there"
+        else:
+            said = "nothing was finished yet; the same command starts again"
+        say_interrupted(said)
+        raise typer.Exit(exit_code(stop)) from None
+
+
+def say_interrupted(more: str = "") -> None:
+    """On a line of its own: a terminal has just shown ^C on this one."""
+    begun = "\n" if sys.stderr.isatty() else ""
+    typer.echo(f"{begun}interrupted{': ' if more else ''}{more}", err=True)

@@ -52,7 +52,7 @@ def _on_a_model(
     from dualscope.core.errors import InputError
     from dualscope.models import Model
     from dualscope.tasks import Episode, Task, make_lesson
-    from dualscope.theory.context_as_weights import TOLERANCE, context_patch
+    from dualscope.theory.real_models import TOLERANCE, context_patch
 
     if task is None:
         raise InputError("--model needs a task to take demonstrations from: --task embedded-sst2")

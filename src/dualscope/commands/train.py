@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 import yaml
 
-from dualscope.commands.resumable import resumable
+from dualscope.commands.shared_options import resumable
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError
 from dualscope.core.folder import local_path

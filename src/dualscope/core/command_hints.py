@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 NAME = "dualscope"
@@ -60,3 +62,29 @@ def again(options: Mapping[str, Sequence[str]], arguments: Sequence[str] | None 
             kept.append(word)
     added = [word for name, values in options.items() for value in values for word in (name, value)]
     return called(*map(shlex.quote, [*kept, *added]))
+
+
+@contextmanager
+def environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, these variables are so; None takes one away. Afterwards they are as before.
+
+    >>> with environment({"DUALSCOPE_EXAMPLE": "1"}):
+    ...     os.environ["DUALSCOPE_EXAMPLE"]
+    '1'
+    >>> "DUALSCOPE_EXAMPLE" in os.environ
+    False
+    """
+    before = {name: os.environ.get(name) for name in values}
+    try:
+        _set(values)
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from dualscope.descent.gradients import Gradient, Outer
-from dualscope.descent.parameters import Slot, layer_of, wide
+from dualscope.descent.parameters import Gradient, Outer, Slot, layer_of, wide
 from dualscope.descent.trainable import Weights
 from dualscope.descent.updates import Projection, beside, even_tangents
 from dualscope.models.architecture.parts import Part

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from dualscope.descent.dual_records import Log, Recorder
-from dualscope.descent.gradients import Dense, Gradient, Outer, dense
-from dualscope.descent.parameters import layer_of, wide
+from dualscope.descent.parameters import Dense, Gradient, Outer, dense, layer_of, wide
 from dualscope.descent.samples import Sample
 from dualscope.descent.trainable import Weights
 

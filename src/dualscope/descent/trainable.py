@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from dualscope.descent.delta import Delta, acts_beside
-from dualscope.descent.gradients import Dense, Gradient, Outer, squared_norms
-from dualscope.descent.parameters import Slot, is_low, wide
+from dualscope.descent.parameters import Dense, Gradient, Outer, Slot, is_low, squared_norms, wide
 from dualscope.descent.updates import Projection, beside, even_tangents, projections, shadowed
 
 if TYPE_CHECKING:

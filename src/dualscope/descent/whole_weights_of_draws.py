@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dualscope.descent.changes_of_draws import DrawsBeside
-from dualscope.descent.gradients import Gradient
+from dualscope.descent.parameters import Gradient
 
 if TYPE_CHECKING:
     from dualscope.models.model import Model

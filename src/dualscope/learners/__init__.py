@@ -13,9 +13,8 @@ from dualscope.learners.ceilings.context_patches import ContextPatchLearner, Sta
 from dualscope.learners.ceilings.distilled import KvAligned, KvDistilled
 from dualscope.learners.chosen_settings import choose_settings
 from dualscope.learners.controls import COMBINATORS, identify, role_of
-from dualscope.learners.gradient.gd import Gd, GdAll, GdTuned
+from dualscope.learners.gradient.gd import Gd, GdAll, GdLinearized, GdTuned
 from dualscope.learners.gradient.lcgd import Lcgd, LcgdClipped
-from dualscope.learners.gradient.linearized import GdLinearized
 from dualscope.learners.gradient.matched import GdMatched, LcgdMatched
 from dualscope.learners.hidden_states.function_vector import FunctionVector
 from dualscope.learners.hidden_states.kernel_regression import Kernel

@@ -13,7 +13,6 @@ FAMILIES = (
     "prediction",
     "explained",
     "attention_output",
-    "specified",
     "attention_map",
     "demonstrations",
     "single_heads",

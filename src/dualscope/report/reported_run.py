@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 from dualscope.core.canonical import fingerprint
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
-from dualscope.core.folder import Folder
-from dualscope.core.remote_folder import RemoteFolder, check_reachable
+from dualscope.core.folder import Folder, RemoteFolder, check_reachable
 from dualscope.core.rows import ExperimentRow, Row, SummaryRow
 from dualscope.core.spec import CellSpec
 from dualscope.core.untrusted_files import reading
 from dualscope.findings import summary
 from dualscope.findings.responses import response_verdicts
-from dualscope.findings.stored import verdicts
+from dualscope.findings.verdict import verdicts
 from dualscope.studies import choices
 from dualscope.studies.provenance import describe_learners, known
 from dualscope.studies.run_folder.cell_files import Broken

@@ -31,9 +31,8 @@ from dualscope.theory import (
     softmax_dual,
 )
 from dualscope.theory import linear_attention_step as vonoswald
-from dualscope.theory.context_as_weights import Patched, context_patch
-from dualscope.theory.dual_of import HeadDual, dual_of
 from dualscope.theory.identity import IDENTITIES, AtMost, CheckedIdentity, Draw, Identity, TwoSides, chosen, judge
+from dualscope.theory.real_models import HeadDual, Patched, context_patch, dual_of
 
 __all__ = [
     "IDENTITIES",

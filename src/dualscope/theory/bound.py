@@ -215,7 +215,7 @@ def _embedded_heads(seed: int) -> tuple[Head, ...]:
     """One head of every layer, after 16 demonstrations; float64 whatever is asked, as `dual_of` always is."""
     from dualscope.models import Model
     from dualscope.tasks import Episode, Task
-    from dualscope.theory.dual_of import dual_of
+    from dualscope.theory.real_models import dual_of
 
     model = Model.load("embedded", device="cpu", dtype="float64")
     episode = Episode.draw(Task.load("embedded-sst2"), shots=16, seed=seed, queries=1)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from dualscope.choosing.spare_examples import RIDGES
 from dualscope.core.errors import InputError
 from dualscope.descent.trainable import Weights
 from dualscope.learners import Bench
 from dualscope.learners.gradient.lcgd import TEXTS, shortcuts_of
-from dualscope.learners.left_out_ridge import RIDGES
 from tests.learners import oracle
 from tests.learners.setting import tiny_bench, tiny_lesson, tiny_task, wrapped
 from tests.models import oracle as reading

@@ -10,8 +10,8 @@ import pytest
 from dualscope import Run, run_study
 from dualscope.core.rows import COLUMNS
 from dualscope.core.spec import LearnerSpec
-from dualscope.findings.stored import stored_cells
 from dualscope.findings.summary import summarise
+from dualscope.findings.verdict import stored_cells
 from dualscope.learners import Bench, InContext, ZeroShot
 from dualscope.learners.gradient.descend import READ_TWICE
 from dualscope.models.reading import footprint

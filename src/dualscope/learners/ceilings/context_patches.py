@@ -14,11 +14,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from dualscope.choosing.spare_examples import ridge
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.learners.hidden_states.task_vector import random_vector
 from dualscope.learners.learner import LEARNERS, Learned, Learner
-from dualscope.learners.left_out_ridge import ridge
 from dualscope.models.architecture.mlp import Mlp, mlps_of
 from dualscope.models.capture.block_hooks import first_of, put, rows_of
 from dualscope.models.loading.adapter import matrix

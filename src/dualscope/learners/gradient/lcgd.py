@@ -12,15 +12,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from dualscope.choosing.spare_examples import ridge
 from dualscope.core.errors import InputError
-from dualscope.descent.gradients import Gradient, dense
 from dualscope.descent.layer_losses import BlockCall, SaidBy, block_calls, visiting
 from dualscope.descent.loop import Adjust, Adjusted, Step, StepState, Taken, mean_gradient, stepping, take, unchanged
-from dualscope.descent.parameters import layer_of
+from dualscope.descent.parameters import Gradient, dense, layer_of
 from dualscope.descent.samples import Objective, Sample
 from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
-from dualscope.learners.left_out_ridge import ridge
 from dualscope.models.capture.block_hooks import AfterAttention, first_of
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.descent.gradients import Gradient
 from dualscope.descent.loop import Adjust, Adjusted
+from dualscope.descent.parameters import Gradient
 from dualscope.learners.gradient.descend import DescentOptions, descend, descend_draws
 from dualscope.learners.gradient.gd import gd_step
 from dualscope.learners.gradient.lcgd import LocalOptions, descend_locally, descend_locally_draws

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from dualscope.core.canonical import fingerprint
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.folder import Folder, check_writable
-from dualscope.core.remote_folder import RemoteFolder, check_reachable
+from dualscope.core.folder import Folder, RemoteFolder, check_reachable, check_writable
 from dualscope.core.rows import COLUMNS
 from dualscope.core.untrusted_files import reading, reason
 from dualscope.studies.run_folder.cell_files import CELL, SCHEMA, parquet_bytes

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dualscope.core import network
-from dualscope.core.environment import environment
+from dualscope.core.command_hints import environment
 from dualscope.core.folder import Folder
 from dualscope.models.loading.automatic_precision import on_cpu
 from dualscope.studies.execute.work import Event, Queue, Work, WorkerSetup
