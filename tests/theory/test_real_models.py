@@ -9,7 +9,7 @@ from dualscope.core.errors import InputError
 from dualscope.models import Model
 from dualscope.models.attention_kinds.install import apply
 from dualscope.tasks import Episode, Task
-from dualscope.theory import real_models as dual_of
+from dualscope.theory import dual_of
 from tests.models.lessons import random_lesson
 from tests.models.oracle import watch
 from tests.models.tiny import FAMILIES, tiny_model
