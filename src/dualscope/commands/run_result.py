@@ -1,20 +1,24 @@
 """What ``dualscope run`` says at its end, for people or as JSON."""
 
+from __future__ import annotations
+
 import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from dualscope.core.errors import InputError
-from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import EpisodeSpec
+
+if TYPE_CHECKING:
+    from dualscope.core.rows import SummaryRow  # which imports pyarrow
 
 T = TypeVar("T")
 WIDE = 110

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from dualscope.core import network
 from dualscope.core.errors import InputError
 from dualscope.core.untrusted_files import json_of, reading, reason
 from dualscope.core.words import AdapterMode
 from dualscope.models.loading.source import weights_header
+
+if TYPE_CHECKING:  # which files an adapter is, is asked where nothing is computed
+    from torch import Tensor, nn
 
 CONFIG, WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PLAIN = (True, False, None, "gaussian")  # ways to begin that leave the model's own weights as they are
@@ -106,6 +107,7 @@ class LowRank:
     """What an adapter adds to one linear layer, as a forward hook.
 
     >>> import torch
+    >>> from torch import nn
     >>> layer, path = nn.Linear(3, 2, bias=False), LowRank(torch.ones(1, 3), torch.ones(2, 1), 0.5)
     >>> _ = layer.register_forward_hook(path)
     >>> torch.allclose(layer(torch.eye(3)).T, layer.weight + path.matrix()), low_rank_of(layer) is path
@@ -119,7 +121,7 @@ class LowRank:
     def __call__(self, _module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         # Devices differ where layers are split over several: what hands inputs on works inside of the layer.
         x = args[0].to(self.down.device, self.down.dtype)
-        added: Tensor = nn.functional.linear(nn.functional.linear(x, self.down), self.up) * self.scale
+        added: Tensor = x @ self.down.mT @ self.up.mT * self.scale
         return (output + added).to(output.dtype)
 
     def matrix(self) -> Tensor:
@@ -135,6 +137,8 @@ def low_rank_of(module: nn.Module) -> LowRank | None:
 
 def matrix(module: nn.Module) -> Tensor:
     """A linear layer's weight as [out, in], with what an active adapter adds to it."""
+    from torch import nn
+
     weight: Tensor = module.get_parameter("weight").detach()
     weight = weight if isinstance(module, nn.Linear) else weight.T  # GPT-2's Conv1D keeps [in, out]
     added = low_rank_of(module)
