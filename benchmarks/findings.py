@@ -1,12 +1,15 @@
-"""docs/data/findings.md, from run folders: `python -m benchmarks.findings RUN...`.
+"""Tables of findings, from run folders: docs/data/findings.md, or another page of docs/data by its name.
+
+    python -m benchmarks.findings RUN...
+    python -m benchmarks.findings --page kinds-of-descent RUN...
 
 A run folder is named as its study in benchmarks/studies is, with what was given on the command line behind it
 (findings-smollm2-chat). Nothing on the page is typed by hand; docs/findings.md says what the tables mean.
 """
 
+import argparse
 import csv
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,15 +22,24 @@ import yaml
 
 from benchmarks.tables import found, table
 
-PAGE = Path(__file__).parents[1] / "docs" / "data" / "findings.md"
-OPENING = """\
+DATA = Path(__file__).parents[1] / "docs" / "data"
+OPENINGS = {
+    "findings": """\
 # Data: findings
 
 The tables behind [Findings](../findings.md), written by `python -m benchmarks.findings RUN...` from run folders. In
 brackets: 95 % intervals; below, every seed's value. *ICL in another order* and *same labels behind other inputs* are
 correlations of responses: of the answers / inside.
-"""
-BESIDE = ("explained", "agreement_kappa", "sim_aou")
+""",
+    "kinds-of-descent": """\
+# Data: kinds of descent
+
+Which kind of descent is nearest to in-context learning in the small model that comes with dualscope, beside shallow
+learners and Bayes' rule ([what it means](../papers.md)). Written from the run of `benchmarks/studies/kinds-embedded.yaml` by
+`python -m benchmarks.findings --page kinds-of-descent RUN`. In brackets: 95 % intervals; below, every seed's value.
+""",
+}
+BESIDE = ("explained", "agreement_kappa", "sim_aou", "splice_in", "sim_w")
 
 
 @dataclass(frozen=True)
@@ -53,9 +65,13 @@ class Folder:
         with (self.path / "summary.csv").open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
-    def value(self, task: str, labels: str, learner: str, metric: str) -> dict[str, Any] | None:
-        """A row of the summary of a trained model, with every seed's value."""
+    def value(
+        self, task: str, labels: str, learner: str, metric: str, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """A row of the summary of a trained model, with every seed's value; of the learner with these options."""
         for row in self.summary:
+            if options is not None and json.loads(row["options"]) != options:
+                continue
             own = (row["task"], row["learner"], row["metric"], row["control"], row["variant"], row["intervention"])
             if own != (task, learner, metric, "", "trained", ""):
                 continue
@@ -88,11 +104,12 @@ class Folder:
 
 
 def main() -> None:
-    folders = [Folder(Path(name)) for name in sys.argv[1:]]
-    if not folders:
-        sys.exit("usage: python -m benchmarks.findings RUN...")
-    parts = [OPENING, *(line for one in folders for line in _run(one))]
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="+", type=Path)
+    parser.add_argument("--page", choices=OPENINGS, default="findings")
+    asked = parser.parse_args()
+    parts = [OPENINGS[asked.page], *(line for one in asked.run for line in _run(Folder(one)))]
+    (DATA / f"{asked.page}.md").write_text("\n".join(parts), encoding="utf-8")
 
 
 def _run(folder: Folder) -> Iterable[str]:
@@ -188,18 +205,24 @@ def _answer(answer: Mapping[str, Any]) -> str:
 
 
 def _beside(folder: Folder, answers: Sequence[Mapping[str, Any]], tasks: Sequence[str], labels: str) -> str:
-    """The papers' likeness of the whole change, and what is explained of the answers."""
-    learners = [*dict.fromkeys(answer["learner"] for answer in answers), "null-context", "dilution"]
-    lines = []
-    for learner in learners:
-        name = learner.partition(" ")[0]
-        cells = [
-            found(folder.value(task, labels, name, metric)).partition("<br>")[0] for task in tasks for metric in BESIDE
-        ]
-        if any(cells) and [f"`{name}`", *cells] not in lines:
-            lines.append([f"`{name}`", *cells])
-    heads = [f"{task}, {metric}" for task in tasks for metric in ("explained", "kappa", "`sim_aou`")]
-    return "The whole change, labels or not:\n\n" + table(["learner", *heads], lines)
+    """The papers' likeness of the whole change, what is explained of the answers, and what the change causes."""
+    learners = {answer["learner"]: answer["learning"] for answer in answers}
+    learners |= {name: {"learner": name, "options": None} for name in ("null-context", "dilution")}
+    lines: dict[str, list[str]] = {}
+    for name, learning in learners.items():
+        of = (learning["learner"], learning["options"])
+        cells = [found(folder.value(task, labels, of[0], metric, of[1])) for task in tasks for metric in BESIDE]
+        cells = [cell.partition("<br>")[0] for cell in cells]
+        if any(cells) and cells not in lines.values():
+            lines[f"`{name.partition(' ')[0]}`"] = cells
+    heads = [
+        f"{task}, {metric}"
+        for task in tasks
+        for metric in ("explained", "kappa", "`sim_aou`", *map("`{}`".format, BESIDE[3:]))
+    ]
+    some = [i for i in range(len(heads)) if any(cells[i] for cells in lines.values())]
+    rows = [[name, *(cells[i] for i in some)] for name, cells in lines.items()]
+    return "The whole change, labels or not:\n\n" + table(["learner", *(heads[i] for i in some)], rows)
 
 
 def _number(value: float | None) -> str:
