@@ -35,8 +35,9 @@ correlations of responses: of the answers / inside.
 # Data: kinds of descent
 
 Which kind of descent is nearest to in-context learning in the small model that comes with dualscope, beside shallow
-learners and Bayes' rule ([what it means](../papers.md)). Written from the run of `benchmarks/studies/kinds-embedded.yaml` by
-`python -m benchmarks.findings --page kinds-of-descent RUN`. In brackets: 95 % intervals; below, every seed's value.
+learners and Bayes' rule ([what it means](../papers.md)). Written from the run of
+`benchmarks/studies/kinds-embedded.yaml` by `python -m benchmarks.findings --page kinds-of-descent RUN`. In brackets:
+95 % intervals; below, every seed's value.
 """,
 }
 BESIDE = ("explained", "agreement_kappa", "sim_aou", "splice_in", "sim_w")
@@ -117,7 +118,7 @@ def _run(folder: Folder) -> Iterable[str]:
     rates = study["lr"] if isinstance(study["lr"], str) else ", ".join(f"{rate:g}" for rate in study["lr"])
     yield f"## {folder.verdicts[0]['setting']['model']}{', as a conversation' if study['chat'] else ''}\n"
     yield (
-        f"{record['at'][:10]}, {record['dtype']} on {record['where']['device']}; {study['shots'][0]} shots, "
+        f"{record['at'][:10]}, {record['dtype']}{_device(record)}; {study['shots'][0]} shots, "
         f"{_count(study['seeds'])} seeds; learning rate of the gradient learners: {rates} "
         f"(`{folder.path.name}`).\n"
     )
@@ -131,6 +132,11 @@ def _run(folder: Folder) -> Iterable[str]:
             yield _hypotheses([a for a in verdict["answers"] if a["task"] in told], told)
         if labels == folder.verdicts[0]["setting"]["demo_labels"]:
             yield _beside(folder, verdict["answers"], tasks, labels)
+
+
+def _device(record: Mapping[str, Any]) -> str:
+    device = record["where"]["device"]
+    return "" if device == "auto" else f" on {device}"
 
 
 def _count(seeds: Any) -> int:

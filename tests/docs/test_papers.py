@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dualscope.learners import LEARNERS
 from dualscope.metrics import METRICS
 from dualscope.regression import EXPERIMENTS
 from dualscope.report.charts.figures import FIGURES
-from dualscope.studies.preset import PRESETS
+from dualscope.studies.study import PRESETS
 from dualscope.theory import chosen
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def test_commands_name_what_exists(command: str) -> None:
     known = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     options = {opt for param in known.params for opt in (*param.opts, *param.secondary_opts)}
     assert {word for word in words if word.startswith("--")} <= options
-    named = [(option, value) for option, value in zip(words, words[1:], strict=False) if option.startswith("--")]
+    named = [(option, value) for option, value in pairwise(words) if option.startswith("--")]
     for option, value in named:
         if option == "--learner":
             assert value in LEARNERS
