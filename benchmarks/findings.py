@@ -40,7 +40,7 @@ learners and Bayes' rule ([what it means](../papers.md)). Written from the run o
 95 % intervals; below, every seed's value.
 """,
 }
-BESIDE = ("explained", "agreement_kappa", "sim_aou", "splice_in", "sim_w")
+BESIDE = ("explained", "agreement_kappa", "sim_aou", "splice_in", "sim_w", "response_w")
 
 
 @dataclass(frozen=True)
