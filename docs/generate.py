@@ -53,7 +53,7 @@ def metrics() -> str:
 
 def learners() -> str:
     from dualscope.learners import LEARNERS
-    from dualscope.report.glossary import summary
+    from dualscope.report.page import summary
 
     rows = []
     for name in LEARNERS:

@@ -21,7 +21,7 @@ from dualscope.report.sections import gradients_section as gradients
 from dualscope.report.sections import plugin_metrics_section as plugin_metrics
 from dualscope.report.sections import sections_of
 from dualscope.report.sections import sweeps_section as sweeps
-from dualscope.report.ties import Marks
+from dualscope.report.sections.similarity_section import Marks
 from tests.report.made import make_run, usual
 
 

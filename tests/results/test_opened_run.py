@@ -31,7 +31,7 @@ def test_several_settings_have_a_line_each(tmp_path: Path) -> None:
 def test_a_figure_by_layer(place: Path) -> None:
     pytest.importorskip("matplotlib")
     run = Run.open(place)
-    assert [axes.get_title() for axes in run.plot().axes] == ["sst2", "subj"]
+    assert [axes.get_title(loc="left") for axes in run.plot().axes] == ["sst2", "subj"]
     figure = run.plot("sim_am", task="subj")
     assert len(figure.axes) == 1
     with pytest.raises(InputError, match="did you mean sim_aou"):

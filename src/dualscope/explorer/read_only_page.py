@@ -16,7 +16,7 @@ from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.start import first_state, start_of
 from dualscope.explorer.state import State
 from dualscope.explorer.watch import Watch
-from dualscope.report.page import TEMPLATES, check_page, to_json
+from dualscope.report.page import TEMPLATES, check_page, put, to_json
 
 PAGE = Path(__file__).parent / "page"
 IMPORT = re.compile(r'from "\./(\w+)\.js"')
@@ -26,13 +26,7 @@ def write_read_only_page(explorer: Explorer, target: Path, saved: Path | None = 
     """Compute a screen, the first one or a saved one, and write its page."""
     check_page(target)
     state = State.model_validate(first_state(explorer.offer)) if saved is None else saved_state(saved)
-    text = read_only_page(explorer, state, Watch(lambda _: None))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--share {target}: cannot be written ({error.strerror})") from None
-    return target
+    return put(target, read_only_page(explorer, state, Watch(lambda _: None)), f"--share {target}")
 
 
 def saved_state(file: Path) -> State:

@@ -33,6 +33,10 @@ class Data:
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(task for subject in self.subjects for task in subject.tasks))
 
+    def title(self, subject: Subject, name: str) -> str:
+        """A panel's: with its model, where there are several."""
+        return f"{name} · {subject.name}" if self.side_by_side else name
+
     @property
     def side_by_side(self) -> bool:
         return len(self.subjects) > 1

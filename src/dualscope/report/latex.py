@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualscope.core.errors import InputError
 from dualscope.core.spec import EpisodeSpec
 from dualscope.findings.answer import PRIMARY, short
 from dualscope.report.data import Data
+from dualscope.report.page import put
 from dualscope.report.subject import Subject
 
 ANSWERED = ("above the controls", "not above")
@@ -25,13 +25,7 @@ SPECIAL = {
 
 def write_latex(runs: Sequence[str | Path], out: str | Path) -> Path:
     """Write the table of one or more runs; returns where it is."""
-    target = Path(out)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(latex_table(Data(runs)), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--latex {out}: cannot be written ({error.strerror})") from None
-    return target
+    return put(Path(out), latex_table(Data(runs)), f"--latex {out}")
 
 
 def latex_table(data: Data) -> str:

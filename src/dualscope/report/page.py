@@ -7,21 +7,23 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
 from dualscope.core.folder import open_regular
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.untrusted_files import reason
 from dualscope.findings.answer import metric_title
-from dualscope.report.charts.chart import Browser, Chart, Judgement, Listing, Matrix, Note, Section, Tabs
+from dualscope.report.charts.chart import Browser, Section
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
-from dualscope.report.glossary import glossary
-from dualscope.report.table import Badge, Number, Table
+from dualscope.report.table import Badge, Number
 from dualscope.studies.execute.work import is_full_disk
 
 FEW = 3  # names in a title; the line below it has them all
@@ -41,16 +43,20 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     if target.is_dir():
         raise InputError(f"--out {out}: is a folder; give the name of a file, as in {target / 'report.html'}")
     check_page(target)
-    text = render(Data(runs))
+    return put(target, render(Data(runs)), f"--out {out}")
+
+
+def put(target: Path, text: str, asked: str) -> Path:
+    """Write a file whole or not at all; ``asked`` is what an error begins with."""
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text(text, encoding="utf-8")
-        aside.replace(target)  # whole or not at all
+        aside.replace(target)
     except OSError as error:
         if is_full_disk(error):
             raise
-        raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
+        raise InputError(f"{asked}: cannot be written ({error.strerror})") from None
     finally:  # also after Ctrl-C
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
@@ -181,21 +187,40 @@ def _environment() -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    kinds = {
-        Chart: "chart",
-        Tabs: "tabs",
-        Table: "table",
-        Note: "note",
-        Listing: "listing",
-        Judgement: "judgement",
-        Matrix: "matrix",
-        Browser: "browser",
-    }
     environment.tests["number"] = lambda entry: isinstance(entry, Number)
     environment.tests["badge"] = lambda entry: isinstance(entry, Badge)
     environment.filters["legend"] = legend
     environment.filters["metric_title"] = metric_title
     environment.filters["prose"] = _prose
-    environment.filters["kind"] = lambda item: kinds[type(item)]
+    environment.filters["kind"] = lambda item: type(item).__name__.lower()
     environment.filters["trusted"] = Markup  # our own style, scripts and JSON: used nowhere else
     return environment
+
+
+@dataclass(frozen=True)
+class Definition:
+    name: str
+    about: str
+    formula: str = ""
+    """Of a metric; a learner has none."""
+
+
+def glossary(metrics: Iterable[str], learnings: Iterable[LearnerSpec]) -> list[Definition]:
+    """The named metrics and learners, in the registries' order; what a plugin defines is said to be so."""
+    from dualscope.learners import COMBINATORS, LEARNERS
+    from dualscope.metrics import METRICS
+
+    wanted = set(metrics)
+    found = [Definition(n, METRICS[n].about, METRICS[n].formula) for n in METRICS if n in wanted]
+    learnings = list(learnings)
+    names = {learning.name for learning in learnings}
+    controls = {learning.control for learning in learnings}
+    found += [Definition(name, summary(LEARNERS[name])) for name in LEARNERS if name in names]
+    found += [Definition(f"under {n}", summary(COMBINATORS[n])) for n in COMBINATORS if n in controls]
+    known = {definition.name for definition in found}
+    return found + [Definition(name, "defined by a plugin") for name in sorted((wanted | names) - known)]
+
+
+def summary(kind: type) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join(cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())

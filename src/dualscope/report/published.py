@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dualscope.report.charts.chart import plain
+from dualscope.report.charts.curves import Look, line_trace
 from dualscope.report.charts.palette import PUBLISHED
 
 FILE = Path(__file__).parent / "published.json"
@@ -71,22 +71,14 @@ def layer_traces(
     task: str, metric: str, learners: Sequence[str], beside: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Published lines for a task and metric, stretched to the depth of the model that they stand beside."""
-    last = max(max(trace["x"]) for trace in beside)
-    found = []
-    for learner in learners:
-        for figure in publications().find(task, metric, learner):
-            if figure.per_layer:
-                depth = len(figure.per_layer) - 1
-                found.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines",
-                        "name": plain(f"{learner}: {publications().label}"),
-                        "x": [round(i / depth * round(last), 3) for i in range(depth + 1)],
-                        "y": list(figure.per_layer),
-                        "text": [f"layer {i} of {depth + 1}" for i in range(depth + 1)],
-                        "line": {"color": PUBLISHED, "dash": DASH.get(learner, "dot"), "width": 1.3},
-                        "hovertemplate": "%{text}: %{y:.3f}<extra>" + plain(publications().label) + "</extra>",
-                    }
-                )
+    last, found = round(max(max(trace["x"]) for trace in beside)), []
+    for learner, figure in ((name, one) for name in learners for one in publications().find(task, metric, name)):
+        if depth := len(figure.per_layer) - 1 if figure.per_layer else 0:
+            look = Look(PUBLISHED, dash=DASH.get(learner, "dot"), width=1.3)
+            x, reaches = (
+                [round(i / depth * last, 3) for i in range(depth + 1)],
+                [(y, None, None) for y in figure.per_layer],
+            )
+            line = line_trace(f"{learner}: {publications().label}", x, reaches, look, False, "%{text}: ")
+            found.append({**line, "mode": "lines", "text": [f"layer {i} of {depth + 1}" for i in range(depth + 1)]})
     return found

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dualscope.core.errors import InputError
 from dualscope.report.data import Data
-from dualscope.report.page import check_page, render
+from dualscope.report.page import check_page, put, render
 from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 
 DOCUMENTS = ("study.yaml", "summary.csv", "verdict.json", "response.json")
@@ -34,13 +33,7 @@ def write_shared(run: str, target: Path) -> tuple[Path, int]:
     archive, rows = archived(data)
     name = f"{data.sources[0].name}.zip"
     href = f"data:application/zip;base64,{base64.b64encode(archive).decode()}"
-    text = render(data, download=(name, href, len(archive)))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {target}: cannot be written ({error.strerror})") from None
-    return target, rows
+    return put(target, render(data, download=(name, href, len(archive))), f"--out {target}"), rows
 
 
 def archived(data: Data) -> tuple[bytes, int]:

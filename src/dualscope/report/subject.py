@@ -170,6 +170,12 @@ class Subject:
         return [verdict for _, verdict in sorted(found, key=lambda pair: pair[0] != self.setting)]
 
 
+def where(rows: Iterable[LabelledRow], **columns: Any) -> list[LabelledRow]:
+    """The rows whose columns have these values; a tuple or set stands for any of its values."""
+    asked = [(name, set(v) if isinstance(v, (tuple, set, list)) else {v}) for name, v in columns.items()]
+    return [row for row in rows if all(row.get(name) in values for name, values in asked)]
+
+
 def label_of(columns: Mapping[str, Any]) -> str:
     """A learner with the options that are its own, and its control: ``lcgd[readout=attention]``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from dualscope.core.response_products import plant_name
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, PLAIN, ZERO_SHOT, LearnerSpec, companions
 from dualscope.findings.answer import metric_title, short
-from dualscope.report.charts.new_figure import new_figure
 from dualscope.results.progress_bar import steps
 from dualscope.results.what_was_asked import Shown, as_model, check_keywords, learners_of, own_episode, rate, whole
 from dualscope.studies.resolve import recorded_rates
@@ -326,11 +326,13 @@ def _has_source(model: Model) -> bool:
 
 def layer_chart(lines: Mapping[str, np.ndarray], metric: str) -> Any:
     """One line a learner, [layers] each."""
-    figure = new_figure(6, 3.2)
-    axes = figure.subplots()
+    from dualscope.report.charts.by_layer import Line
+    from dualscope.report.charts.figures import layers_figure
+    from dualscope.report.charts.palette import colour
+
+    drawn = {}
     for name, values in lines.items():
-        axes.plot(range(len(values)), values, marker="o", label=name)
-    axes.set(xlabel="layer", ylabel=metric, title=metric_title(metric))
-    axes.axhline(0, color="0.7", linewidth=0.6)
-    axes.legend(frameon=False)
-    return figure
+        unknown = (math.nan,) * len(values)
+        drawn[name] = Line(tuple(range(len(values))), tuple(map(float, values)), unknown, unknown)
+    colours = {name: colour(LearnerSpec(re.split(r"[/\[]", name)[0])) for name in lines}
+    return layers_figure({metric_title(metric): drawn}, metric_title(metric), colours, 6)

@@ -15,8 +15,7 @@ from rich.console import Console
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import EpisodeSpec
 from dualscope.findings.answer import metric_title
-from dualscope.report.charts.figures import PAGE, figure_of, is_figure
-from dualscope.report.charts.new_figure import new_figure
+from dualscope.report.charts.figures import PAGE, figure_of, is_figure, layers_figure
 from dualscope.report.data import Data
 from dualscope.report.terminal import number
 from dualscope.studies.execute.progress import Reporter
@@ -89,17 +88,10 @@ class Run(RunFolder):
         if not panels:
             known = sorted({key[3] for subject in self._data.subjects for key in self._data.lines(subject)})
             raise InputError(f"no such metric by layer in this run: '{metric}': {suggest(metric, known)}")
-        figure = new_figure(width or max(4.5, 3.4 * len(panels)), 3.4)
-        for axes, (subject, name, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            for label, line in lines.items():
-                axes.plot(line.layers, line.values, marker="o", markersize=3, label=label)
-                axes.fill_between(line.layers, line.lows, line.highs, alpha=0.12)
-            several = len(self._data.subjects) > 1
-            axes.set(xlabel="layer", title=f"{subject.name}: {name}" if several else name)
-            axes.axhline(0, color="0.7", linewidth=0.6)
-        figure.axes[0].set_ylabel(metric_title(metric))
-        figure.axes[-1].legend(frameon=False, fontsize="small")
-        return figure
+        several = len(self._data.subjects) > 1
+        drawn = {f"{subject.name}: {name}" if several else name: lines for subject, name, lines in panels}
+        colours = {label: subject.colour(label) for subject, _, lines in panels for label in lines}
+        return layers_figure(drawn, metric_title(metric), colours, width or max(4.5, 3.4 * len(panels)))
 
     def _lines(self, subject: Any, task: str, metric: str) -> dict[str, Any]:
         found = self._data.lines(subject)

@@ -23,8 +23,8 @@ export function likenessSentence() {
   if (own === null || !top) return "";
   const [name, control] = top;
   return own > mean(control)
-    ? `${state.focus} changes the attention's outputs ${few(own)} as the context does: above every control on this screen (${called(name)}, ${few(mean(control))}); a study over seeds decides.`
-    : `${state.focus} changes the attention's outputs ${few(own)} as the context does: not above its controls: ${called(name)}, with nothing to learn from, has ${few(mean(control))}.`;
+    ? `${state.focus} changes the attention's outputs ${few(own)} as the context does, above every control on this screen (${called(name)}, ${few(mean(control))}); a study over seeds decides.`
+    : `${state.focus} changes the attention's outputs ${few(own)} as the context does, not above its controls (${called(name)}, with nothing to learn from: ${few(mean(control))}).`;
 }
 
 function sentence() {
@@ -33,7 +33,7 @@ function sentence() {
   const moved = movedSentence();
   if (moved) return moved;
   const n = icl.predictions.length;
-  const counts = `In-context learning answers ${right(icl)} of ${n} right${own ? `, ${state.focus} ${right(own)}` : ""}, and without demonstrations ${right(zero)} are`;
+  const counts = `In-context learning answers ${right(icl)} of ${n} queries right${own ? `, ${state.focus} ${right(own)}` : ""}, and the model without demonstrations ${right(zero)}`;
   const alike = likenessSentence();
   return alike ? `${counts}; ${alike}` : `${counts}.`;
 }

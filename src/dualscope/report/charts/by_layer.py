@@ -26,6 +26,11 @@ class Line:
     lows: tuple[float, ...]
     highs: tuple[float, ...]
 
+    @property
+    def points(self) -> list[tuple[int, float, float, float]]:
+        """Layer, value and the ends of the interval."""
+        return list(zip(self.layers, self.values, self.lows, self.highs, strict=True))
+
     @classmethod
     def over_seeds(cls, found: dict[int, dict[int, list[Reach]]], bounds: Bounds = ANYWHERE) -> Line:
         """By layer and seed; several cells of a seed (orders, draws of weights) are no further seeds."""

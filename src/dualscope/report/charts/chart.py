@@ -12,6 +12,8 @@ from typing import Any
 
 from dualscope.report.table import Badge, Number, Table
 
+NO_TABLE = Table((), ())
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -35,8 +37,8 @@ class Chart:
     title: str
     shows: str
     reads: str
-    panels: tuple[Panel, ...]
-    table: Table
+    panels: tuple[Panel, ...] = ()
+    table: Table = NO_TABLE
     metrics: tuple[str, ...] = ()
     """Names whose definitions the caption links to."""
     wide: bool = False

@@ -8,6 +8,8 @@ from typing import Any
 
 from dualscope.choosing.halving import FIGURES, HELD_OUT
 from dualscope.report.charts.chart import Chart, Item, Panel, short
+from dualscope.report.charts.curves import Look, line_trace
+from dualscope.report.charts.dots import marks
 from dualscope.report.data import Data
 from dualscope.report.reported_run import Document
 from dualscope.report.table import Entry, Number, Table
@@ -86,9 +88,8 @@ def _panel(choice: Document) -> Panel | None:
         traces.append(_line("zero-shot", [x[0], x[-1]], [before, before], "@axis", "dash") | {"mode": "lines"})
     chosen = _of_chosen(tried, choice)
     if chosen is not None:
-        mark = {"color": "@green", "symbol": "diamond", "size": 11}
-        own = {"x": [short(choice["settings"][axis])], "y": [short(chosen)], "marker": mark}
-        traces.append({"type": "scatter", "mode": "markers", "name": "chosen", **own})
+        at = [short(choice["settings"][axis])]
+        traces.append(marks("chosen", at, [short(chosen)], "diamond", "@green", 11, 0))
     log = x[0] > 0 and x[-1] >= WIDE * x[0]
     layout = {
         "xaxis": {"title": {"text": axis}, **({"type": "log"} if log else {})},
@@ -99,9 +100,8 @@ def _panel(choice: Document) -> Panel | None:
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], shade: str, dash: str) -> dict[str, Any]:
-    points: dict[str, Any] = {"x": [short(value) for value in x], "y": [short(value) for value in y]}
-    style = {"line": {"color": shade, "dash": dash}, "marker": {"color": shade}}
-    return {"type": "scatter", "mode": "lines+markers", "name": name, **points, **style}
+    reaches = [(value, None, None) for value in y]
+    return line_trace(name, [short(value) for value in x], reaches, Look(shade, dash=dash), bars=False)
 
 
 def _figures(choice: Document) -> tuple[str, Tried]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dualscope.report.charts.by_layer import Key, Line
@@ -15,24 +15,52 @@ BARS = ("trained",)
 """The variants whose intervals are drawn as error bars; those of the others are in the table."""
 
 
-def curve(
-    name: str, line: Line, colour: str, dash: str, bars: bool, shift: float = 0.0, symbol: str = "circle"
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn."""
+
+    colour: str
+    symbol: str = "circle"
+    dash: str = "solid"
+    width: float = 2
+    size: int = 6
+    hatch: str = ""
+    """Of bars: "/" for hatched ones."""
+
+
+def line_trace(
+    name: str,
+    x: Sequence[Any],
+    reaches: Iterable[Sequence[float | None]],
+    look: Look,
+    bars: bool = True,
+    place: str = "%{x}: ",
 ) -> dict[str, Any]:
-    values = [short(v) for v in line.values]
+    """A line through values with the ends of their intervals; ``place`` is said before a value that is pointed at."""
+    values, lows, highs = map(list, zip(*reaches, strict=True))
+    shown = [short(value) for value in values]
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "lines+markers",
         "name": plain(name),
-        "x": [layer + shift for layer in line.layers],
-        "y": values,
-        "line": {"color": colour, "dash": dash, "width": 2 if dash == "solid" else 1.5},
-        "marker": {"color": colour, "symbol": symbol, "size": 6 if dash == "solid" else 4},
-        "customdata": with_interval(line.values, line.lows, line.highs),
-        "hovertemplate": "layer %{x:.0f}: %{customdata}<extra>" + plain(name) + "</extra>",
+        "x": list(x),
+        "y": shown,
+        "line": {"color": look.colour, "dash": look.dash, "width": look.width},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": look.size},
+        "customdata": with_interval(shown, lows, highs),
+        "hovertemplate": place + "%{customdata}<extra>" + plain(name) + "</extra>",
     }
     if bars:
-        trace["error_y"] = {**whiskers(values, line.lows, line.highs), "color": colour, "thickness": 1}
+        trace["error_y"] = {**whiskers(shown, lows, highs), "color": look.colour, "thickness": 1}
     return trace
+
+
+def curve(
+    name: str, line: Line, colour: str, dash: str, bars: bool, shift: float = 0.0, symbol: str = "circle"
+) -> dict[str, Any]:
+    look = Look(colour, symbol, dash) if dash == "solid" else Look(colour, symbol, dash, 1.5, 4)
+    reaches = zip(line.values, line.lows, line.highs, strict=True)
+    return line_trace(name, [layer + shift for layer in line.layers], reaches, look, bars, "layer %{x:.0f}: ")
 
 
 def curves(

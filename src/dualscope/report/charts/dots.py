@@ -53,28 +53,45 @@ class Series:
     def trace(self, tasks: Sequence[str]) -> dict[str, Any]:
         here = [task for task in tasks if task in self.rows]
         values = [short(self.rows[task].value) for task in here]
-        lows, highs = [self.rows[task].low for task in here], [self.rows[task].high for task in here]
-        text = {"text": [plain(self.beside.get(task, "")) for task in here], "textposition": "top center"}
-        return {
-            "type": "scatter",
-            "mode": "markers+text" if self.beside else "markers",
-            "orientation": "h",
-            "name": plain(self.name),
+        ends = [self.rows[task].low for task in here], [self.rows[task].high for task in here]
+        names = [plain(task) for task in here]
+        found = {
+            **marks(self.name, values, names, self.symbol, self.colour),
             "offsetgroup": self.name,
-            **({**text, "textfont": {"color": self.colour, "size": 11}, "cliponaxis": False} if self.beside else {}),
-            "x": values,
-            "y": [plain(task) for task in here],
-            "ids": [plain(task) for task in here],
-            **({"error_x": {**whiskers(values, lows, highs), "color": self.colour}} if self.bars else {}),
-            "marker": {
-                "color": self.colour,
-                "symbol": self.symbol,
-                "size": 9,
-                "line": {"width": 1.6, "color": self.colour},
-            },
-            "customdata": with_interval(values, lows, highs),
+            "ids": names,
+            "customdata": with_interval(values, *ends),
             "hovertemplate": "%{y}: %{customdata}<extra>" + plain(self.name) + "</extra>",
         }
+        if self.bars:
+            found["error_x"] = {**whiskers(values, *ends), "color": self.colour}
+        if self.beside:
+            font = {"color": self.colour, "size": 11}
+            text = [plain(self.beside.get(task, "")) for task in here]
+            found |= {"mode": "markers+text", "text": text, "textposition": "top center", "textfont": font}
+        return found
+
+
+def marks(
+    name: str,
+    x: Sequence[float | None],
+    y: Sequence[Any],
+    symbol: str,
+    shade: str,
+    size: int = 9,
+    line: float = 1.6,
+    said: str = "%{y}: %{x:.3f}",
+) -> dict[str, Any]:
+    """Marks of one series; on rows, their names are ready for a plot. ``said`` is shown where one is pointed at."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "orientation": "h",
+        "name": plain(name),
+        "x": list(x),
+        "y": list(y),
+        "marker": {"color": shade, "symbol": symbol, "size": size, "line": {"width": line, "color": shade}},
+        "hovertemplate": f"{said}<extra>{plain(name)}</extra>",
+    }
 
 
 def series_of(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.report.charts.by_layer import Line
 from dualscope.report.charts.chart import Chart
+from dualscope.report.charts.curves import curve, line_panel
 from dualscope.report.charts.drawing import draw, label_lines
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
@@ -75,6 +78,18 @@ def figure_of(data: Data, name: str, width: float = PAGE) -> Any:
     """The same figure for a notebook."""
     with _styled("plot()"):
         return drawn(chart_named(data, name), width, shown=True)
+
+
+def layers_figure(
+    panels: Mapping[str, Mapping[str, Line]], title: str, colours: Mapping[str, str], width: float
+) -> Any:
+    """For a notebook: lines over the layers, a panel for every title, drawn as the page draws them."""
+    made = [
+        line_panel([curve(name, line, colours[name], "solid", True) for name, line in lines.items()], "", head, None)
+        for head, lines in panels.items()
+    ]
+    with _styled("plot()"):
+        return drawn(Chart("layers", title, "", "", tuple(made)), width, shown=True)
 
 
 def is_figure(name: str) -> bool:
@@ -143,8 +158,6 @@ def _styled(asked: str, as_paths: bool = False) -> Iterator[None]:
 def _draw(chart: Chart, width: float, size: float, shown: bool) -> Any:
     import matplotlib
 
-    from dualscope.report.charts.new_figure import new_figure
-
     with matplotlib.rc_context({"font.size": size, "xtick.labelsize": size - 1, "ytick.labelsize": size - 1}):
         columns = min(2 if width >= TWO_PANELS else 1, len(chart.panels))
         rows = math.ceil(len(chart.panels) / columns)
@@ -152,7 +165,7 @@ def _draw(chart: Chart, width: float, size: float, shown: bool) -> Any:
         heights = [max(tall[row * columns : (row + 1) * columns]) for row in range(rows)]
         letters = int(width / columns * 72 / (0.52 * size))
         keys = [key.name for key in legend(chart)]
-        figure = new_figure(width, sum(heights) + 0.2, shown)
+        figure = _new_figure(width, sum(heights) + 0.2, shown)
         grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
         for axes in grid.ravel()[len(chart.panels) :]:
             axes.axis("off")
@@ -199,3 +212,22 @@ def _saved(figure: Any, path: Path, kind: str | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format=kind, metadata=metadata, dpi=300)
     return path
+
+
+def _new_figure(width: float, height: float, shown: bool = True) -> Any:
+    """A figure that a notebook shows as a picture, also where pyplot was never imported."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("plot() needs matplotlib: pip install 'dualscope[plots]'") from None
+
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            picture = BytesIO()
+            self.savefig(picture, format="png", dpi=110)
+            return picture.getvalue()
+
+    figure = (Shown if shown else Figure)(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure

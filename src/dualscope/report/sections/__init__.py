@@ -50,10 +50,14 @@ SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
 )
 """Each makes its section from the data; None where it has nothing to do with these runs."""
 
+EXPERIMENTS = (regression.section, provenance.section)
+"""Those of runs without a model: regression experiments."""
+
 
 def sections_of(data: Data) -> list[Section]:
     """Those that have something to show; the provenance, which comes last, says what the others would need."""
-    made = [section for make in SECTIONS if (section := make(data)) is not None]
+    makers = SECTIONS if data.subjects else EXPERIMENTS
+    made = [section for make in makers if (section := make(data)) is not None]
     missing = [section.unmeasured for section in made if section.unmeasured]
     shown = [section for section in made if section.items]
     if missing:

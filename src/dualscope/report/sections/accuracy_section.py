@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
-from dualscope.report.charts.chart import Chart, Item, Section
-from dualscope.report.charts.curves import curves, line_panel, line_rows, line_span
-from dualscope.report.charts.dots import panels_of, published_of, series_of
+from dualscope.report.charts.chart import Chart, Section
+from dualscope.report.charts.chart_makers import by_layer, dots
+from dualscope.report.charts.curves import curves, line_rows
+from dualscope.report.charts.dots import Series, published_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
-    items: list[Item] = [_accuracies(data), _gaps(data)]
+def section(data: Data) -> Section:
     exits = _early_exit(data)
-    items += [exits] if exits is not None else []
+    items = [item for item in (_accuracies(data), _gaps(data), exits) if item is not None]
     about = "Before asking how alike two ways to learn are: do they learn at all?"
     unmeasured = "" if exits is not None else "early-exit accuracy (`accuracy_at_layer`)"
     return Section("accuracy", "Accuracy", tuple(items), about, unmeasured=unmeasured)
@@ -30,12 +28,7 @@ def shown(subject: Subject) -> list[str]:
     return ["zero-shot", "in-context", *subject.gradient_learners, *extra]
 
 
-def _accuracies(data: Data) -> Chart:
-    groups = [
-        series_of(subject, "accuracy", shown(subject)) + published_of(subject, "accuracy", shown(subject))
-        for subject in data.subjects
-    ]
-    panels = panels_of(groups, data.subjects, "accuracy", named=True)
+def _accuracies(data: Data) -> Chart | None:
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         for task in subject.tasks:
@@ -45,18 +38,21 @@ def _accuracies(data: Data) -> Chart:
                     cells = {v: Number.of(row) for v, row in zip(subject.variants, values, strict=True)}
                     every = [cells.get(v, Number(None)) for v in _variants(data.subjects)]
                     rows.append([subject.name, task, learner, *every])
-    table = Table.build(["model", "task", "learner", *_variants(data.subjects)], rows)
-    return Chart(
+    shell = Chart(
         "accuracies",
         "Accuracy by task",
         "The share of queries answered correctly on the trained model, with 95 % intervals. The table has every "
         "variant.",
         "Where a learner is not to the right of zero-shot it learned nothing, and its likeness means nothing.",
-        panels,
-        table,
-        ("accuracy",),
+        metrics=("accuracy",),
         named=True,
     )
+
+    def series(subject: Subject) -> list[Series]:
+        return [of for make in (series_of, published_of) for of in make(subject, "accuracy", shown(subject))]
+
+    columns = ["model", "task", "learner", *_variants(data.subjects)]
+    return dots(shell, data, "accuracy", series, columns, rows, named=True)
 
 
 def _variants(subjects: Sequence[Subject]) -> list[str]:
@@ -65,21 +61,16 @@ def _variants(subjects: Sequence[Subject]) -> list[str]:
 
 def _gaps(data: Data) -> Table:
     rows: list[list[Entry]] = []
-    for subject in data.subjects:
-        for task in subject.tasks:
-            base = subject.get(task, "zero-shot", "accuracy")
-            icl = subject.get(task, "in-context", "accuracy")
-            if base is None or icl is None:
-                continue
-            icl_gain = subject.get(task, "in-context", "icl_learned")
-            for learner in subject.gradient_learners:
-                own = subject.get(task, learner, "accuracy")
-                if own is not None:
-                    gap = icl["value"] - own["value"]
-                    relative = gap / base["value"] if base["value"] else math.nan
-                    gain = subject.get(task, learner, "gd_learned")
-                    row: list[Entry] = [subject.name, task, learner, Number.of(icl_gain), Number.of(gain)]
-                    rows.append([*row, Number(gap), Number(relative)])
+    for subject, task in ((s, task) for s in data.subjects for task in s.tasks):
+        base, icl = (subject.get(task, learner, "accuracy") for learner in ("zero-shot", "in-context"))
+        icl_gain = Number.of(subject.get(task, "in-context", "icl_learned"))
+        for learner in subject.gradient_learners:
+            own = subject.get(task, learner, "accuracy")
+            if base and icl and own:
+                gap = icl["value"] - own["value"]
+                relative = Number(gap / base["value"] if base["value"] else None)
+                gain = Number.of(subject.get(task, learner, "gd_learned"))
+                rows.append([subject.name, task, learner, icl_gain, gain, Number(gap), relative])
     columns = ["model", "task", "learner", "ICL − zero-shot", "learner − zero-shot", "ICL − learner"]
     return Table.build(
         [*columns, "(ICL − learner) / zero-shot"],
@@ -90,36 +81,22 @@ def _gaps(data: Data) -> Table:
 
 
 def _early_exit(data: Data) -> Chart | None:
-    made = []
-    for subject in data.subjects:
-        learners, lines = shown(subject), data.lines(subject)
-        made += [
-            (subject, task, curves(lines, task, "accuracy_at_layer", learners, ["trained"], subject.palette, (None,)))
-            for task in subject.tasks
-        ]
-    made = [entry for entry in made if entry[2]]
-    if not made:
-        return None
-    span = line_span(traces for _, _, traces in made)
-    panels = tuple(line_panel(traces, task, _title(data, subject, task), span) for subject, task, traces in made)
-    rows = [
-        row
-        for s in data.subjects
-        for row in line_rows(data.lines(s), "accuracy_at_layer", shown(s), s.variants, s.tasks, s.name)
-    ]
-    return Chart(
+    metric = "accuracy_at_layer"
+    shell = Chart(
         "early-exit",
         "Accuracy read off each layer",
         "Every layer's residual at the read position, put through the final norm and the unembedding, as if "
         "the model ended there.",
         "Where a line begins to rise, the answer begins to be readable. Two learners that learn alike "
         "should rise in the same layers.",
-        panels,
-        Table.build(["model", "task", "learner", "variant", "layer", "accuracy"], rows),
-        ("accuracy_at_layer",),
+        metrics=(metric,),
         folded=True,
     )
 
+    def drawn(subject: Subject, task: str) -> list[dict[str, Any]]:
+        return curves(data.lines(subject), task, metric, shown(subject), ["trained"], subject.palette, (None,))
 
-def _title(data: Data, subject: Subject, task: str) -> str:
-    return f"{task} · {subject.name}" if data.side_by_side else task
+    rows = (
+        row for s in data.subjects for row in line_rows(data.lines(s), metric, shown(s), s.variants, s.tasks, s.name)
+    )
+    return by_layer(shell, data, drawn, ["model", "task", "learner", "variant", "layer", "accuracy"], rows)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import SNR_THRESHOLD
-from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short
-from dualscope.report.charts.curves import curve, line_panel, line_rows, line_span
+from dualscope.report.charts.chart import Chart, Item, Section
+from dualscope.report.charts.chart_makers import ChartPoint, bars, by_layer
+from dualscope.report.charts.curves import Look, curve, line_rows
 from dualscope.report.data import Data
-from dualscope.report.subject import Subject
+from dualscope.report.subject import Subject, where
 from dualscope.report.table import Badge, Entry, Number, Table
 
 CHANGES = (
@@ -36,9 +38,7 @@ SIMILARITIES = (
 CEILINGS = tuple(IN_CONTEXT.under(control).label for control in ("redraw", "reorder"))
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     wanted = {
         "controls": _everything(data),
         "a ceiling (in-context/redraw or in-context/reorder)": _shares(data),
@@ -61,11 +61,10 @@ def _everything(data: Data) -> Item | None:
     measured = {row["metric"] for subject in data.subjects for row in subject.rows}
     metrics = [name for name in CHANGES if name in measured]
     for subject in data.subjects:
-        for task in subject.tasks:
-            for learner in subject.learners:
-                found = [subject.get(task, learner, m, references=("in-context",)) for m in metrics]
-                if any(found):
-                    rows.append([subject.name, task, learner, *(Number.of(row) for row in found)])
+        for task, learner in product(subject.tasks, subject.learners):
+            found = [subject.get(task, learner, m, references=("in-context",)) for m in metrics]
+            if any(found):
+                rows.append([subject.name, task, learner, *(Number.of(row) for row in found)])
     if not rows:
         return None
     title = "Every learner and control against in-context learning, on the trained model"
@@ -78,15 +77,14 @@ def _to_nulls(data: Data) -> list[Item]:
     for subject in data.subjects:
         for task, learner in product(subject.tasks, subject.gradient_learners):
             for null in _nulls(subject, task, learner, "sim_aou_to_null"):
-                to_icl = subject.get(task, learner, "sim_aou", references=("in-context",))
-                itself = subject.get(task, null, "sim_aou", references=("in-context",))
-                found = [
-                    to_icl,
-                    subject.get(task, learner, "sim_aou_to_null", references=(null,)),
-                    itself,
-                    subject.get(task, learner, "sim_aou_null", references=(null,)),
+                wanted = [
+                    (learner, "sim_aou", "in-context"),
+                    (learner, "sim_aou_to_null", null),
+                    (null, "sim_aou", "in-context"),
+                    (learner, "sim_aou_null", null),
                 ]
-                rows.append([subject.name, task, learner, null, *(Number.of(row) for row in found)])
+                found = (Number.of(subject.get(task, who, metric, references=(to,))) for who, metric, to in wanted)
+                rows.append([subject.name, task, learner, null, *found])
     columns = [
         *("model", "task", "learner", "null"),
         *("learner to ICL", "learner to the null", "the null itself to ICL", "learner to ICL beyond the null"),
@@ -99,15 +97,11 @@ def _shares(data: Data) -> Item | None:
     """Every similarity as a share of what in-context learning scores against itself, drawn or ordered anew."""
     rows: list[list[Entry]] = []
     for subject in data.subjects:
-        for task in subject.tasks:
-            for learner in subject.gradient_learners:
-                for metric in SIMILARITIES:
-                    value = subject.get(task, learner, metric, references=("in-context",))
-                    tops = [subject.get(task, top, metric, references=("in-context",)) for top in CEILINGS]
-                    if value is None or not any(tops):
-                        continue
-                    shares = [Number(value["value"] / top["value"] if top and top["value"] else None) for top in tops]
-                    rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
+        for task, learner, metric in product(subject.tasks, subject.gradient_learners, SIMILARITIES):
+            value, *tops = (subject.get(task, n, metric, references=("in-context",)) for n in (learner, *CEILINGS))
+            if value is not None and any(tops):
+                shares = [Number(value["value"] / top["value"] if top and top["value"] else None) for top in tops]
+                rows.append([subject.name, task, learner, metric, Number.of(value), *shares])
     if not rows:
         return None
     columns = ["model", "task", "learner", "metric", "value", *(f"share of {top}" for top in CEILINGS)]
@@ -116,61 +110,38 @@ def _shares(data: Data) -> Item | None:
 
 
 def _nulls(subject: Subject, task: str, learner: str, metric: str) -> list[str]:
-    return [
-        row["reference"]
-        for row in subject.rows
-        if (row["task"], row["label"], row["metric"], row["variant"]) == (task, learner, metric, "trained")
-        and row["reference"] is not None
-    ]
+    rows = where(subject.rows, task=task, label=learner, metric=metric, variant="trained")
+    return [row["reference"] for row in rows if row["reference"] is not None]
 
 
 def _histograms(data: Data) -> Item | None:
     """Predicted labels: a learner that always says the same is no learner."""
-    panels: list[Panel] = []
-    rows: list[list[Entry]] = []
-    for subject in data.subjects:
-        learners = ["zero-shot", "in-context", *subject.gradient_learners]
-        for task in subject.tasks:
-            own = [
-                row
-                for row in subject.rows
-                if (row["task"], row["metric"], row["variant"]) == (task, "predicted_share", "trained")
-                and row["label"] in learners
-            ]
-            words = list(dict.fromkeys(row["reference"] or "" for row in own))
-            traces = []
-            for learner in learners:
-                shares = {row["reference"] or "": row for row in own if row["label"] == learner}
-                if shares:
-                    traces.append(
-                        {
-                            "type": "bar",
-                            "name": plain(learner),
-                            "x": [plain(w) for w in words],
-                            "y": [short(shares[w]["value"]) if w in shares else None for w in words],
-                            "marker": {"color": subject.colour(learner)},
-                        }
-                    )
-                    rows += [[subject.name, task, learner, w, Number.of(shares[w])] for w in words if w in shares]
-            if traces:
-                layout = {
-                    "barmode": "group",
-                    "xaxis": {"type": "category"},
-                    "yaxis": {"tickformat": ".0%", "rangemode": "tozero"},
-                }
-                title = f"{task} · {subject.name}" if data.side_by_side else task
-                panels.append(Panel(traces, layout, title, 230, task=task))
-    if not panels:
-        return None
-    return Chart(
+    points = [
+        ChartPoint(
+            data.title(subject, task),
+            row["label"],
+            Look(subject.colour(row["label"])),
+            word,
+            Number.of(row),
+            (subject.name, task, row["label"], word),
+            task,
+        )
+        for subject in data.subjects
+        for task in subject.tasks
+        for learner in ("zero-shot", "in-context", *subject.gradient_learners)
+        for row in where(subject.rows, task=task, label=learner, metric="predicted_share", variant="trained")
+        for word in [row["reference"] or ""]
+    ]
+    shell = Chart(
         "predicted",
         "What is predicted",
         "How often each label is predicted, on the trained model, mean over seeds.",
         "A learner that always says the same label agrees with anything by accident.",
-        tuple(panels),
-        Table.build(["model", "task", "learner", "label", "share"], rows),
-        ("predicted_share",),
+        metrics=("predicted_share",),
     )
+    axes = {"xaxis": {"type": "category"}, "yaxis": {"tickformat": ".0%", "rangemode": "tozero"}}
+    columns = ["model", "task", "learner", "label", "share"]
+    return bars(shell, points, columns, {"barmode": "group", **axes}, lambda _: 230)
 
 
 _NOISE = {
@@ -213,36 +184,25 @@ def _noise(data: Data) -> Item | None:
 
 
 def _mass(data: Data) -> Chart | None:
-    made = []
-    for subject in data.subjects:
-        for task in subject.tasks:
-            traces = []
-            for metric, shade in (("demo_mass", "@green"), ("bos_mass", "@grey")):
-                line = data.lines(subject).get((task, "trained", "in-context", metric, None))
-                if line is not None:
-                    name = "on demonstrations" if metric == "demo_mass" else "on the first token"
-                    traces.append(curve(name, line, shade, "solid", True))
-            if traces:
-                made.append((subject, task, traces))
-    if not made:
-        return None
-    span = line_span(traces for *_, traces in made)
-    panels = tuple(
-        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span) for s, task, traces in made
-    )
-    rows: list[list[Entry]] = []
-    for metric in ("demo_mass", "bos_mass"):
-        for s in data.subjects:
-            found = line_rows(data.lines(s), metric, ["in-context"], s.variants, s.tasks, s.name)
-            rows += [[*row[:3], metric, *row[3:]] for row in found]
-    return Chart(
+    weights = {"demo_mass": ("on demonstrations", "@green"), "bos_mass": ("on the first token", "@grey")}
+    shell = Chart(
         "mass",
         "Where attention goes",
         "The softmax weight of the read position on the demonstrations, and on the first token (BOS), in "
         "the context, mean over heads and queries.",
         "Where the weight on demonstrations is near 0, the context can change little there directly; what "
         "differs came from below.",
-        panels,
-        Table.build(["model", "task", "learner", "metric", "variant", "layer", "weight"], rows),
-        ("demo_mass", "bos_mass"),
+        metrics=tuple(weights),
     )
+
+    def drawn(subject: Subject, task: str) -> list[dict[str, Any]]:
+        lines = {m: data.lines(subject).get((task, "trained", "in-context", m, None)) for m in weights}
+        return [curve(name, line, shade, "solid", True) for m, (name, shade) in weights.items() if (line := lines[m])]
+
+    rows: list[list[Entry]] = [
+        [*row[:3], metric, *row[3:]]
+        for metric in weights
+        for s in data.subjects
+        for row in line_rows(data.lines(s), metric, ["in-context"], s.variants, s.tasks, s.name)
+    ]
+    return by_layer(shell, data, drawn, ["model", "task", "learner", "metric", "variant", "layer", "weight"], rows)

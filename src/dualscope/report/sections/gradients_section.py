@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pyarrow.compute as pc
 
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, Tabs, short, slug
@@ -12,13 +13,11 @@ from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 
-Grid = list[list[float]]
+Norms = list[list[float]]
 """[layers][steps]"""
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     found = [
         (subject, task, cell, grid)
         for subject in data.subjects
@@ -53,19 +52,19 @@ def _chosen(subject: Subject, task: str) -> list[str]:
     return found
 
 
-def _grid(subject: Subject, cell: str) -> Grid:
+def _grid(subject: Subject, cell: str) -> Norms:
     table = subject.source.table(cell)
     rows = table.filter(pc.and_(pc.equal(table["metric"], "grad_norm"), pc.is_valid(table["step"])))
     if not rows.num_rows:
         return []
-    layers, steps = (max(rows[name].to_pylist()) + 1 for name in ("layer", "step"))
-    grid = [[math.nan] * steps for _ in range(layers)]
-    for layer, step, value in zip(*(rows[n].to_pylist() for n in ("layer", "step", "value")), strict=True):
-        grid[layer][step] = math.nan if value is None else value
-    return grid
+    layers, steps = (rows[name].to_numpy() for name in ("layer", "step"))
+    grid = np.full((layers.max() + 1, steps.max() + 1), math.nan)
+    grid[layers, steps] = rows["value"].to_numpy()
+    found: Norms = grid.tolist()
+    return found
 
 
-def _chart(data: Data, task: str, found: list[tuple[Subject, str, Grid]]) -> Chart:
+def _chart(data: Data, task: str, found: list[tuple[Subject, str, Norms]]) -> Chart:
     logs = [[[_log(v) for v in row] for row in grid] for _, _, grid in found]
     ends = [v for grid in logs for row in grid for v in row if v is not None]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
@@ -73,7 +72,7 @@ def _chart(data: Data, task: str, found: list[tuple[Subject, str, Grid]]) -> Cha
     for (subject, cell, grid), log in zip(found, logs, strict=True):
         own = subject.cells[cell]
         learner = own.learning.label
-        title = f"{learner} · {subject.name}" if data.side_by_side else learner
+        title = data.title(subject, learner)
         panels.append(_panel(log, title, task, low, high))
         for layer, values in enumerate(grid):
             for step, value in enumerate(values):

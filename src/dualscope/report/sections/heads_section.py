@@ -59,7 +59,7 @@ def _chart(data: Data, metric: str, words: tuple[str, str, str], learner: str | 
             for variant in subject.variants:
                 found = heads_of(subject, task, variant, metric, learner)
                 if found and variant == subject.variants[0]:  # the others are in the table
-                    title = f"{task} · {subject.name}" if data.side_by_side else task
+                    title = data.title(subject, task)
                     panels.append(_panel(found, title, task, metric in SIGNED))
                 rows += [
                     [subject.name, task, variant, str(layer), str(head), Number(*reach)]

@@ -9,12 +9,15 @@ from dualscope.findings.ranking import NULLS, Ranking, Standing, rankings
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts import choice_curves as choices
 from dualscope.report.charts.chart import Chart, Item, Listing, Panel, Section, plain, short, whiskers
-from dualscope.report.charts.curves import on_one_scale
+from dualscope.report.charts.chart_makers import ChartPoint, lines
+from dualscope.report.charts.curves import Look
+from dualscope.report.charts.dots import marks
 from dualscope.report.data import Data
-from dualscope.report.subject import Subject
+from dualscope.report.subject import Subject, where
 from dualscope.report.table import Badge, Entry, Number, Table
 
 MARKS: dict[Control, str] = {"random-labels": "x", "other-task": "cross", "random-update": "triangle-up"}
+BESIDE = ("accuracy", "agreement", "agreement_kappa", "explained", "explained_next_token", "topk_overlap", "sim_aou")
 GLYPHS = {"x": "✕", "cross": "✚", "triangle-up": "▲"}
 LEAST = -0.5  # shares below are drawn at the edge; the table has them as they are
 
@@ -48,21 +51,14 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
             if ranking.task == ALL_TASKS:
                 continue
             if ranking.hypotheses:
-                panels.append(_panel(subject, ranking, data.side_by_side))
-            for place, one in enumerate(ranking.hypotheses, 1):
-                controls = [Number.of(one.controls.get(name)) for name in NULLS]
-                own = Number.of(one.explained)
-                beside: list[Entry] = [own.seeds or own.text, Number.of(one.mismatched)]
-                rows.append([subject.name, ranking.task, str(place), one.label, own, *beside, *controls])
-            none = [Number(None)] * len(NULLS)
-            for one in ranking.ceilings:
-                own = Number.of(one.explained)
-                beside = [own.seeds or own.text, Number.of(one.mismatched)]
-                rows.append([subject.name, ranking.task, "ceiling", one.label, own, *beside, *none])
-            rows += [
-                [subject.name, ranking.task, "–", label, Number(None), "–", Number(None), *none]
-                for label in ranking.empty
-            ]
+                panels.append(_panel(ranking, data.title(subject, ranking.task)))
+            places = [str(place) for place, _ in enumerate(ranking.hypotheses, 1)] + ["ceiling"] * len(ranking.ceilings)
+            for place, one in zip(places, (*ranking.hypotheses, *ranking.ceilings), strict=True):
+                own, known = Number.of(one.explained), {} if place == "ceiling" else one.controls
+                head: list[Entry] = [subject.name, ranking.task, place, one.label, own, own.seeds or own.text]
+                rows.append([*head, Number.of(one.mismatched), *(Number.of(known.get(name)) for name in NULLS)])
+            none = [Number(None)] * (1 + len(NULLS))
+            rows += [[subject.name, ranking.task, "–", label, Number(None), "–", *none] for label in ranking.empty]
     return Chart(
         "explained",
         "Explained share, best first",
@@ -91,10 +87,9 @@ def _nulls(data: Data) -> list[Table]:
     metrics = ("explained_null", "explained_raw_null")
     found: dict[tuple[str, str, str], dict[str, Number]] = {}
     for subject in data.subjects:
-        for row in subject.rows:
-            if row["metric"] in metrics and row["variant"] == "trained" and row["task"] != ALL_TASKS:
-                key = (subject.name, str(row["task"]), str(row["reference"]))
-                found.setdefault(key, {})[row["metric"]] = Number.of(row)
+        for row in where(subject.rows, metric=metrics, variant="trained", task=subject.tasks):
+            key = (subject.name, str(row["task"]), str(row["reference"]))
+            found.setdefault(key, {})[row["metric"]] = Number.of(row)
     rows: list[list[Entry]] = [
         [*key, *(numbers.get(name, Number(None)) for name in metrics)] for key, numbers in found.items()
     ]
@@ -103,7 +98,7 @@ def _nulls(data: Data) -> list[Table]:
     return [Table.build(columns, rows, title=title, folded=True)] if rows else []
 
 
-def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
+def _panel(ranking: Ranking, title: str) -> Panel:
     everyone = [*ranking.hypotheses, *ranking.ceilings]
     names = [plain(one.label) for one in everyone]
 
@@ -127,18 +122,17 @@ def _panel(subject: Subject, ranking: Ranking, several: bool) -> Panel:
     ]
     dots = [(reach(value), plain(one.label)) for one in bars if len(one.each) > 1 for value in one.each]
     if dots:
-        traces.append(_marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@ink", 6))
+        traces.append(marks("each seed", [x for x, _ in dots], [y for _, y in dots], "circle-open", "@ink", 6))
     tops = ranking.ceilings
     if tops:
         tall = [reach(one.explained["value"]) for one in tops]
-        traces.append(_marks("ceiling", tall, [plain(one.label) for one in tops], "diamond", "@green"))
+        traces.append(marks("ceiling", tall, [plain(one.label) for one in tops], "diamond", "@green"))
         traces[-1]["error_x"] = {**whiskers(tall, *_ends(tops)), "color": "@green"}
     for control, symbol in MARKS.items():
         own = [(one, one.controls[control]) for one in bars if control in one.controls]
         if own:
             at = [reach(row["value"]) for _, row in own]
-            traces.append(_marks(f"under {control}", at, [plain(one.label) for one, _ in own], symbol, "@vermilion"))
-    title = f"{ranking.task} · {subject.name}" if several else ranking.task
+            traces.append(marks(f"under {control}", at, [plain(one.label) for one, _ in own], symbol, "@vermilion"))
     layout = {
         "xaxis": {"title": {"text": "explained"}, "zeroline": True, "range": [LEAST - 0.05, 1.08]},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names[::-1]},
@@ -150,42 +144,15 @@ def _ends(standings: tuple[Standing, ...]) -> tuple[list[Any], list[Any]]:
     return [one.explained.get("low") for one in standings], [one.explained.get("high") for one in standings]
 
 
-def _marks(name: str, x: list[float | None], y: list[str], symbol: str, shade: str, size: int = 9) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "orientation": "h",
-        "name": name,
-        "x": x,
-        "y": y,
-        "marker": {"color": shade, "symbol": symbol, "size": size, "line": {"width": 1.6, "color": shade}},
-        "hovertemplate": "%{y}: %{x:.3f}<extra>" + name + "</extra>",
-    }
-
-
 def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
     """Predictions and attention outputs side by side."""
     rows: list[list[Entry]] = []
-    for subject, ranked in found:
-        for ranking in ranked:
-            for one in (*ranking.hypotheses, *ranking.ceilings):
-                beside = one.beside
-                attention = beside.get("sim_aou") or beside.get("sim_aou_above")
-                rows.append(
-                    [
-                        subject.name,
-                        ranking.task,
-                        one.label,
-                        Badge("ceiling", "none") if one in ranking.ceilings else "hypothesis",
-                        Number.of(beside.get("accuracy")),
-                        Number.of(beside.get("agreement")),
-                        Number.of(beside.get("agreement_kappa")),
-                        Number.of(one.explained),
-                        Number.of(beside.get("explained_next_token")),
-                        Number.of(beside.get("topk_overlap")),
-                        Number.of(attention),
-                    ]
-                )
+    for subject, ranking in ((s, ranking) for s, ranked in found for ranking in ranked):
+        for one in (*ranking.hypotheses, *ranking.ceilings):
+            beside: dict[str, Any] = {**one.beside, "explained": one.explained}
+            beside["sim_aou"] = beside.get("sim_aou") or beside.get("sim_aou_above")
+            role = Badge("ceiling", "none") if one in ranking.ceilings else "hypothesis"
+            rows.append([subject.name, ranking.task, one.label, role, *(Number.of(beside.get(m)) for m in BESIDE)])
     columns = [
         "model", "task", "learner", "role", "accuracy", "agreement with ICL", "above chance (kappa)", "explained",
         "explained, next token", "top 10 shared", "sim_aou",
@@ -196,56 +163,28 @@ def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
 
 def _by_shots(data: Data) -> Chart | None:
     """The share against the number of demonstrations, where there are several."""
-    panels: list[Panel] = []
-    rows: list[list[Entry]] = []
+    points: list[ChartPoint] = []
     for subject in data.subjects:
-        shown = subject.setting.shots
-        own = [
-            row
-            for row in subject.all_rows
-            if (row["metric"], row["reference"], row["variant"]) == ("explained", "in-context", "trained")
-            and (row["role"] == "hypothesis" or row["control"] in NULLS)
-            and row["task"] != ALL_TASKS
-            and subject.in_setting({**row, "shots": shown})  # all but the shots as in the other charts
-        ]
+        rows = where(
+            subject.all_rows, metric="explained", reference="in-context", variant="trained", task=subject.tasks
+        )
+        rows = [row for row in rows if row["role"] == "hypothesis" or row["control"] in NULLS]
+        shown = subject.setting.shots  # all but the shots as in the other charts
+        own = [row for row in rows if subject.in_setting({**row, "shots": shown})]
         if len({row["shots"] for row in own}) < 2:
             continue
-        for task in subject.tasks:
-            traces: list[dict[str, Any]] = []
-            for label in dict.fromkeys(row["label"] for row in own if row["task"] == task):
-                mine = sorted(
-                    (row for row in own if (row["task"], row["label"]) == (task, label)), key=lambda r: r["shots"]
-                )
-                y = [short(row["value"]) for row in mine]
-                traces.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines+markers",
-                        "name": plain(label),
-                        "x": [row["shots"] for row in mine],
-                        "y": y,
-                        "line": {"color": subject.colour(label), "dash": "dot" if mine[0]["control"] else "solid"},
-                        "marker": {"color": subject.colour(label)},
-                        "error_y": {
-                            **whiskers(y, [r["low"] for r in mine], [r["high"] for r in mine]),
-                            "color": subject.colour(label),
-                        },
-                    }
-                )
-                rows += [[subject.name, task, label, str(row["shots"]), Number.of(row)] for row in mine]
-            if traces:
-                title = f"{task} · {subject.name}" if data.side_by_side else task
-                layout = {"xaxis": {"title": {"text": "shots"}}, "yaxis": {"title": {"text": "explained"}}}
-                panels.append(Panel(traces, layout, title, 300, task=task, named_at_ends=True))
-    if not panels:
-        return None
-    panels = on_one_scale(panels)
-    return Chart(
+        order = {task: place for place, task in enumerate(subject.tasks)}
+        for row in sorted(own, key=lambda r: (order[r["task"]], r["shots"])):
+            look = Look(subject.colour(row["label"]), dash="dot" if row["control"] else "solid")
+            words = (subject.name, row["task"], row["label"], str(row["shots"]))
+            title = data.title(subject, row["task"])
+            points.append(ChartPoint(title, row["label"], look, row["shots"], Number.of(row), words, row["task"]))
+    shell = Chart(
         "explained-by-shots",
         "Explained share by number of demonstrations",
         "The explained share of each hypothesis against the number of demonstrations; dotted: under its controls.",
         "A mechanism explains as much with many demonstrations as with few.",
-        tuple(panels),
-        Table.build(["model", "task", "hypothesis", "shots", "explained"], rows),
-        ("explained",),
+        metrics=("explained",),
     )
+    columns = ["model", "task", "hypothesis", "shots", "explained"]
+    return lines(shell, points, columns, {"title": {"text": "shots"}}, "explained")

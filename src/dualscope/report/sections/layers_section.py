@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.answer import PRIMARY, described, learner_title, metric_title
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.by_layer import Key, Line
 from dualscope.report.charts.chart import Chart, Item, Section, Tabs
-from dualscope.report.charts.curves import band, curve, curves, line_panel, line_rows, line_span, pick
+from dualscope.report.charts.chart_makers import by_layer
+from dualscope.report.charts.curves import band, curve, curves, line_rows, pick
 from dualscope.report.charts.palette import OTHERS
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
-from dualscope.report.table import Table
 
 METRICS = {
     "sim_aou": "the changes of the attention outputs",
@@ -26,9 +28,7 @@ METRICS = {
 }
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     made = [(name, chart) for name in METRICS if (chart := _chart(data, name)) is not None]
     items: list[Item] = [Tabs("layer-tabs", "Likeness by layer of", tuple(made))] if made else []
     about = "The claim is about layers: each layer's attention should do what a step of gradient descent does."
@@ -39,49 +39,39 @@ def section(data: Data) -> Section | None:
 def _chart(data: Data, metric: str) -> Chart | None:
     from dualscope.report.published import layer_traces
 
-    made = []
     clear: list[tuple[str, tuple[str, str]]] = []
-    for subject in data.subjects:
-        lines = data.lines(subject)
-        for task in subject.tasks:
-            learners = subject.gradient_learners
-            traces = curves(lines, task, metric, learners, subject.variants, subject.palette, (IN_CONTEXT.label,))
-            if traces:
-                controls = _controls(subject, lines, task, metric)
-                traces += [
-                    curve(name, line, shade, dash, False, symbol=mark) for name, line, shade, dash, mark in controls
-                ]
-                ceiling = pick(lines, task, "trained", CEILING.label, metric, (IN_CONTEXT.label,))
-                if ceiling is not None:
-                    traces.insert(0, band("ceiling: ICL against itself", ceiling, "@green"))
-                traces += layer_traces(task, metric, learners, traces)
-                made.append((subject, task, traces))
-                if metric == PRIMARY:
-                    clear += _clear(data, subject, lines, task, [line for _, line, *_ in controls])
-    if not made:
-        return None
-    span = line_span(traces for _, _, traces in made)
-    panels = tuple(
-        line_panel(traces, task, f"{task} · {s.name}" if data.side_by_side else task, span) for s, task, traces in made
-    )
-    rows = [
+
+    def drawn(subject: Subject, task: str) -> list[dict[str, Any]]:
+        lines, learners = data.lines(subject), subject.gradient_learners
+        traces = curves(lines, task, metric, learners, subject.variants, subject.palette, (IN_CONTEXT.label,))
+        if not traces:
+            return []
+        controls = _controls(subject, lines, task, metric)
+        traces += [curve(name, line, shade, dash, False, symbol=mark) for name, line, shade, dash, mark in controls]
+        ceiling = pick(lines, task, "trained", CEILING.label, metric, (IN_CONTEXT.label,))
+        if ceiling is not None:
+            traces.insert(0, band("ceiling: ICL against itself", ceiling, "@green"))
+        if metric == PRIMARY:
+            clear.extend(_clear(data, subject, lines, task, [line for _, line, *_ in controls]))
+        return traces + layer_traces(task, metric, learners, traces)
+
+    rows = (
         row
         for s in data.subjects
         for row in line_rows(
             data.lines(s), metric, [*s.gradient_learners, *_nulls(s), CEILING.label], s.variants, s.tasks, s.name
         )
-    ]
-    return Chart(
+    )
+    shell = Chart(
         f"layers-{metric}",
         f"{metric_title(metric)} by layer",
         f"The cosine between {METRICS[metric]}, with 95 % intervals; dotted on untrained weights; grey and olive: "
         "nothing to learn from. The band is in-context learning against itself with other demonstrations.",
-        "A layer counts for the claim only where a learner's line is clear of every other line but another learner's. "
-        + _clear_words(clear),
-        panels,
-        Table.build(["model", "task", "learner", "variant", "layer", metric], rows),
-        (metric,),
+        "A layer counts for the claim only where a learner's line is clear of every other line but another learner's. ",
+        metrics=(metric,),
     )
+    made = by_layer(shell, data, drawn, ["model", "task", "learner", "variant", "layer", metric], rows)
+    return None if made is None else replace(made, reads=made.reads + _clear_words(clear))
 
 
 Drawn = tuple[str, Line, str, str, str]

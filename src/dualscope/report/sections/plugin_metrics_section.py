@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dualscope.report.charts.chart import Chart, Section, Tabs
-from dualscope.report.charts.dots import panels_of, series_of
+from dualscope.report.charts.chart_makers import dots, rows_of
+from dualscope.report.charts.dots import series_of
 from dualscope.report.data import Data
-from dualscope.report.table import Entry, Number, Table
 
 
 def section(data: Data) -> Section | None:
     names = dict.fromkeys(row["metric"] for subject in data.subjects for row in subject.rows)
     own = [name for name in names if _is_own(name)]
-    charts = [(name, _chart(data, name, f"own-{i}")) for i, name in enumerate(own)]
+    charts = [(name, made) for i, name in enumerate(own) if (made := _chart(data, name, f"own-{i}")) is not None]
     if not charts:
         return None
     about = "One number for each task and learner: the mean over layers and queries."
@@ -26,21 +26,21 @@ def _is_own(name: str) -> bool:
     return name not in METRICS or is_foreign(METRICS[name].function)
 
 
-def _chart(data: Data, metric: str, name: str) -> Chart:
-    groups = [series_of(s, metric, s.learners, s.variants) for s in data.subjects]
-    panels = panels_of(groups, data.subjects, metric, floor=None, zero=False)
-    rows: list[list[Entry]] = [
-        [subject.name, row["task"], row["label"], row["variant"], row["reference"] or "", Number.of(row)]
-        for subject in data.subjects
-        for row in subject.rows
-        if row["metric"] == metric
-    ]
-    return Chart(
+def _chart(data: Data, metric: str, name: str) -> Chart | None:
+    shell = Chart(
         name,
         f"{metric} by task",
         "A metric that a plugin of this study defines. Bars: 95 % intervals over seeds and queries.",
         "Filled: the trained model. Hollow: the same learner on untrained weights.",
-        panels,
-        Table.build(["model", "task", "learner", "variant", "against", metric], rows),
-        (metric,),
+        metrics=(metric,),
+    )
+    return dots(
+        shell,
+        data,
+        metric,
+        lambda subject: series_of(subject, metric, subject.learners, subject.variants),
+        ["model", "task", "learner", "variant", "against", metric],
+        rows_of(data, ["task", "label", "variant", "reference"], metric=metric),
+        floor=None,
+        zero=False,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dualscope.findings.answer import metric_title
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, Tabs, plain, short
-from dualscope.report.charts.dots import Series, panels_of, published_of, series_of
+from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs, plain, short
+from dualscope.report.charts.chart_makers import ChartPoint, bars, dots
+from dualscope.report.charts.curves import Look
+from dualscope.report.charts.dots import Series, published_of, series_of
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
@@ -25,23 +25,20 @@ METRICS = {
     "correlation of ICL's and the learner's changes.",
 }
 PARTS = {
-    "both, right": (("partition_same_right",), "@green", ""),
-    "both, wrong": (("partition_same_wrong",), "@green", "/"),
+    "both, right": (("partition_same_right",), Look("@green")),
+    "both, wrong": (("partition_same_wrong",), Look("@green", hatch="/")),
     "both, to different labels": (
         ("partition_different_icl_right", "partition_different_gd_right", "partition_different_wrong"),
-        "@grey",
-        "",
+        Look("@grey"),
     ),
-    "only ICL, right": (("partition_only_icl_right",), "@blue", ""),
-    "only ICL, wrong": (("partition_only_icl_wrong",), "@blue", "/"),
-    "only GD, right": (("partition_only_gd_right",), "@orange", ""),
-    "only GD, wrong": (("partition_only_gd_wrong",), "@orange", "/"),
+    "only ICL, right": (("partition_only_icl_right",), Look("@blue")),
+    "only ICL, wrong": (("partition_only_icl_wrong",), Look("@blue", hatch="/")),
+    "only GD, right": (("partition_only_gd_right",), Look("@orange")),
+    "only GD, wrong": (("partition_only_gd_wrong",), Look("@orange", hatch="/")),
 }
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     made = [(name, chart) for name in METRICS if (chart := _chart(data, name)) is not None]
     items: list[Item] = [Tabs("prediction-tabs", "Agreement of predictions", tuple(made))] if made else []
     measured = {row["metric"] for subject in data.subjects for row in subject.rows}
@@ -61,10 +58,6 @@ def _series(subject: Subject, metric: str) -> list[Series]:
 
 
 def _chart(data: Data, metric: str) -> Chart | None:
-    groups = [_series(subject, metric) for subject in data.subjects]
-    if not any(groups):
-        return None
-    panels = panels_of(groups, data.subjects, metric)
     rows: list[list[Entry]] = []
     for subject in data.subjects:
         for task in [*subject.tasks, "all tasks"]:
@@ -72,45 +65,51 @@ def _chart(data: Data, metric: str) -> Chart | None:
                 row = subject.get(task, learner, metric, references=("in-context",))
                 if row is not None:
                     rows.append([subject.name, task, learner, Number.of(row)])
-    return Chart(
+    shell = Chart(
         f"prediction-{metric}",
         f"{metric_title(metric)} by task",
         f"{METRICS[metric]} Intervals: 95 %. A task where the set is empty has no value.",
         "1 is full agreement. A learner that changes almost everything, or almost nothing, agrees by "
         "accident: look at the partition below and at jaccard_corrected.",
-        panels,
-        Table.build(["model", "task", "learner", metric], rows),
-        (metric,),
+        metrics=(metric,),
+    )
+    return dots(
+        shell, data, metric, lambda subject: _series(subject, metric), ["model", "task", "learner", metric], rows
     )
 
 
 def _partition(data: Data) -> Chart | None:
-    panels: list[Panel] = []
+    points: list[ChartPoint] = []
     rows: list[list[Entry]] = []
-    every = [_counts(subject) for subject in data.subjects]
-    changed = [1 - c["neither"] / (sum(c.values()) or 1.0) for counts in every for c in counts.values()]
+    changed: list[float] = []
+    for subject in data.subjects:
+        for (learner, task), found in _counts(subject).items():
+            total = sum(found.values()) or 1.0
+            changed.append(1 - found["neither"] / total)
+            rows.append([subject.name, task, learner, *(Number(found[part], digits=1) for part in (*PARTS, "neither"))])
+            points += [
+                ChartPoint(data.title(subject, learner), part, look, task, Number(found[part] / total), (), task)
+                for part, (_, look) in PARTS.items()
+            ]
     reach = min(1.0, 1.08 * max(changed, default=1.0)) or 1.0
-    for subject, counts in zip(data.subjects, every, strict=True):
-        for learner in dict.fromkeys(learner for learner, _ in counts):
-            own = {task: found for (name, task), found in counts.items() if name == learner}
-            title = f"{learner} · {subject.name}" if data.side_by_side else learner
-            panels.append(_bars(own, title, reach))
-            for task, found in own.items():
-                numbers = [Number(found[name], digits=1) for name in (*PARTS, "neither")]
-                rows.append([subject.name, task, learner, *numbers])
-    if not panels:
-        return None
-    return Chart(
+    tasks = [plain(task) for task in dict.fromkeys(point.x for point in points)]
+    layout = {
+        "barmode": "stack",
+        "bargap": 0.35,
+        "xaxis": {"title": {"text": "share of queries"}, "tickformat": ".0%", "range": [0, short(reach)]},
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": tasks[::-1]},
+    }
+    shell = Chart(
         "partition",
         "Who changed what",
         "The queries whose prediction differs from zero-shot's, by who changed them and whether the new "
         "label is right (plain) or wrong (hatched); as shares of all queries, mean over seeds. The table "
         "has the counts.",
         "Green is common ground. Blue and orange are what one learner does and the other does not.",
-        tuple(panels),
-        Table.build(["model", "task", "learner", *PARTS, "neither"], rows),
-        ("partition_same_right", "partition_only_icl_right", "partition_only_gd_right"),
+        table=Table.build(["model", "task", "learner", *PARTS, "neither"], rows),
+        metrics=("partition_same_right", "partition_only_icl_right", "partition_only_gd_right"),
     )
+    return bars(shell, points, (), layout, lambda tasks: 80 + 40 * tasks, across=True, hover="%{y}: %{x:.1%}")
 
 
 def _counts(subject: Subject) -> dict[tuple[str, str], dict[str, float]]:
@@ -124,36 +123,8 @@ def _counts(subject: Subject) -> dict[tuple[str, str], dict[str, float]]:
                 return None if row is None else row["value"]
 
             neither = value("partition_neither")
-            parts = {name: [value(m) for m in metrics] for name, (metrics, _, _) in PARTS.items()}
+            parts = {name: [value(m) for m in metrics] for name, (metrics, _) in PARTS.items()}
             if neither is not None and all(v is not None for values in parts.values() for v in values):
                 sums = {name: sum(v or 0.0 for v in values) for name, values in parts.items()}
                 found[learner, task] = {**sums, "neither": neither}
     return found
-
-
-def _bars(counts: dict[str, dict[str, float]], title: str, reach: float) -> Panel:
-    tasks = list(counts)
-    totals = {task: sum(counts[task].values()) or 1.0 for task in tasks}
-    data: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": [plain(task) for task in tasks],
-            "ids": [plain(task) for task in tasks],
-            "x": [short(counts[task][name] / totals[task]) for task in tasks],
-            "marker": {
-                "color": colour,
-                "pattern": {"shape": shape, "bgcolor": colour, "fgcolor": "@paper", "solidity": 0.35},
-            },
-            "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>",
-        }
-        for name, (_, colour, shape) in PARTS.items()
-    ]
-    layout = {
-        "barmode": "stack",
-        "bargap": 0.35,
-        "xaxis": {"title": {"text": "share of queries"}, "tickformat": ".0%", "range": [0, short(reach)]},
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [plain(t) for t in reversed(tasks)]},
-    }
-    return Panel(data, layout, title, 80 + 40 * len(tasks), by_task=True)

@@ -20,9 +20,7 @@ RANDOM = ("gd", "sim_aou_random_code")
 NONE = "the papers' figures: no task here is theirs (sst2, sst5, mr, subj, agnews, cb; the embedded ones are others)"
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     known = publications()
     items: list[Item] = []
     compared = [entry for subject in data.subjects for entry in _compared(subject)]

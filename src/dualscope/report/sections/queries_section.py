@@ -20,9 +20,7 @@ MOST = 30_000
 """Queries, over all models, tasks and seeds of a page: a page is opened whole."""
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     texts: dict[tuple[str, ...], int] = {}
     sets: list[dict[str, Any]] = []
     told, left = 0, 0

@@ -8,6 +8,8 @@ from typing import Any
 
 from dualscope.core.rows import ExperimentRow
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.curves import Look, line_trace
+from dualscope.report.charts.dots import marks
 from dualscope.report.charts.heat_map import heat_map
 from dualscope.report.charts.palette import SPARE
 from dualscope.report.data import Data
@@ -111,9 +113,9 @@ def _charts(source: ReportedRun, number: int, head: str) -> Iterable[Chart]:
     for i, figure in enumerate(figures):
         rows = by_metric.get(figure["metric"])
         if rows:
-            marks = by_metric.get(figure.get("marks", ""), [])
+            stars = by_metric.get(figure.get("marks", ""), [])
             title = f"{head}{figure['title']}"
-            yield _chart(title, f"regression-{number}-{i}", figure, _summaries(rows), marks)
+            yield _chart(title, f"regression-{number}-{i}", figure, _summaries(rows), stars)
 
 
 def _summaries(rows: list[ExperimentRow]) -> list[ExperimentRow]:
@@ -121,7 +123,7 @@ def _summaries(rows: list[ExperimentRow]) -> list[ExperimentRow]:
     return [row for row in rows if row["seed"] is None] or rows
 
 
-def _chart(title: str, name: str, figure: Document, rows: list[ExperimentRow], marks: list[ExperimentRow]) -> Chart:
+def _chart(title: str, name: str, figure: Document, rows: list[ExperimentRow], appears: list[ExperimentRow]) -> Chart:
     metric = figure["metric"]
     names = dict.fromkeys(row["series"] for row in rows)
     looks = {
@@ -131,7 +133,7 @@ def _chart(title: str, name: str, figure: Document, rows: list[ExperimentRow], m
     panels = []
     for panel in dict.fromkeys(row["panel"] for row in rows):
         own = [row for row in rows if row["panel"] == panel]
-        stars = [mark for mark in marks if mark["panel"] == panel]
+        stars = [mark for mark in appears if mark["panel"] == panel]
         panels.append(_heat_map(own, panel or "") if heat else _panel(own, stars, panel or "", figure, looks))
     entries: list[list[Entry]] = [
         [
@@ -150,7 +152,7 @@ def _chart(title: str, name: str, figure: Document, rows: list[ExperimentRow], m
         name,
         title,
         f"{metric} in the experiment `{rows[0]['experiment']}`, mean over seeds with 95 % intervals. {about}".strip(),
-        f"{reads} {STARS}" if marks else reads,
+        f"{reads} {STARS}" if appears else reads,
         tuple(panels),
         Table.build(["panel", "series", "x is", "x", metric], entries, task=None),
     )
@@ -166,7 +168,7 @@ def _heat_map(rows: list[ExperimentRow], title: str) -> Panel:
 
 def _panel(
     rows: list[ExperimentRow],
-    marks: list[ExperimentRow],
+    stars: list[ExperimentRow],
     title: str,
     figure: Document,
     looks: Mapping[str, tuple[str, str]],
@@ -177,8 +179,8 @@ def _panel(
     for name in series:
         own = sorted((r for r in rows if r["series"] == name), key=lambda r: r["x"] if r["x"] is not None else 0.0)
         data.append(_line(name, own, looks[name]) if along else _points(name, own, looks[name][0]))
-    if marks:
-        data.append(_stars(rows, marks))
+    if stars:
+        data.append(_stars(rows, stars))
     x_name = next((row["x_name"] for row in rows if row["x_name"]), "")
     if along:
         layout: dict[str, Any] = {"xaxis": {"title": {"text": plain(x_name)}}, "yaxis": {"zeroline": True}}
@@ -221,44 +223,20 @@ def _log_axis(values: list[float]) -> dict[str, Any]:
 
 
 def _line(name: str, own: list[ExperimentRow], look: tuple[str, str]) -> dict[str, Any]:
-    shade, dash = look
-    values = [short(row["value"]) for row in own]
-    bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if len(own) <= 30 else "lines",
-        "name": plain(name),
-        "x": [short(row["x"]) for row in own],
-        "y": values,
-        "error_y": {**bars, "color": shade, "thickness": 1},
-        "line": {"color": shade, "width": 2, "dash": dash},
-        "marker": {"color": shade, "size": 5},
-    }
+    reaches = [(row["value"], row["low"], row["high"]) for row in own]
+    trace = line_trace(name, [short(row["x"]) for row in own], reaches, Look(look[0], dash=look[1], size=5))
+    return trace if len(own) <= 30 else {**trace, "mode": "lines"}
 
 
 def _points(name: str, own: list[ExperimentRow], shade: str) -> dict[str, Any]:
     values = [short(row["value"]) for row in own]
     bars = whiskers(values, [row["low"] for row in own], [row["high"] for row in own])
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(name),
-        "x": values,
-        "y": [plain(name)] * len(own),
-        "error_x": {**bars, "color": shade},
-        "marker": {"color": shade, "size": 9},
-    }
+    return {**marks(name, values, [plain(name)] * len(own), "circle", shade), "error_x": {**bars, "color": shade}}
 
 
-def _stars(rows: list[ExperimentRow], marks: list[ExperimentRow]) -> dict[str, Any]:
+def _stars(rows: list[ExperimentRow], found: list[ExperimentRow]) -> dict[str, Any]:
     """Where in-context learning appears, seed by seed, on the mean curve of its series."""
     height = {(row["series"], row["x"]): row["value"] for row in rows}
-    there = [mark for mark in marks if mark["seed"] is not None and (mark["series"], mark["value"]) in height]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(marks[0]["metric"]),
-        "x": [short(mark["value"]) for mark in there],
-        "y": [short(height[mark["series"], mark["value"]]) for mark in there],
-        "marker": {"color": "@ink", "size": 10, "symbol": "star"},
-    }
+    there = [mark for mark in found if mark["seed"] is not None and (mark["series"], mark["value"]) in height]
+    heights = [short(height[mark["series"], mark["value"]]) for mark in there]
+    return marks(found[0]["metric"], [short(mark["value"]) for mark in there], heights, "star", "@ink", 10, 0)

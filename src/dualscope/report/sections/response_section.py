@@ -14,7 +14,8 @@ from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.findings.answer import learner_title
 from dualscope.findings.response_words import next_step_of
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
-from dualscope.report.charts.heat_map import heat_map
+from dualscope.report.charts.chart_makers import Grid, matrix
+from dualscope.report.charts.dots import marks
 from dualscope.report.charts.palette import colour
 from dualscope.report.data import Data
 from dualscope.report.reported_run import Document, ReportedRun
@@ -45,9 +46,9 @@ def section(data: Data) -> Section | None:
             items.append(Note(f"{name if several else 'Next'}: {'; '.join(steps)}.", "missing"))
         items.append(_scale(source, verdict, name if several else ""))
         items.append(_table(verdict, name if several else ""))
-        items += filter(None, (_shares(source, verdict, name if several else ""), _confusion(verdict)))
-        items += _geometry(source, verdict, name if several else "")
-    items += [item for source in data.sources for item in _influence(source)]
+        own = name if several else ""
+        items += filter(None, (_shares(source, verdict, own), _confusion(verdict), _geometry(source, verdict, own)))
+    items += filter(None, map(_influence, data.sources))
     about = (
         "The demonstrations' labels are permuted, and nothing else changes. What a context does whatever its labels "
         "say is the same in every draw, and cancels."
@@ -123,19 +124,16 @@ def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
     for answer, name in zip(answers, names, strict=True):
         shade, value = colour(LearnerSpec.from_facts(answer["learning"])), answer["value"]
         seeds = [short(one) for one in value["seeds"]]
-        thin = {"color": shade, "symbol": "line-ns", "size": 12, "line": {"width": 1, "color": shade}}
-        traces.append(_dots("every seed", seeds, [name] * len(seeds), thin, opacity=0.55))
+        thin = marks("every seed", seeds, [name] * len(seeds), "line-ns", shade, 12, 1)
+        traces.append({**thin, "opacity": 0.55})
         mean = [short(value["mean"])]
         bars = {**whiskers(mean, [value["low"]], [value["high"]]), "color": shade}
-        mark = {"color": shade, "symbol": "circle", "size": 11, "line": {"width": 1, "color": shade}}
-        traces.append({**_dots(name, mean, [name], mark), "error_x": bars})
+        traces.append({**marks(name, mean, [name], "circle", shade, 11, 1), "error_x": bars})
         if answer["target"] is not None:
-            goal = {"color": shade, "symbol": "diamond-open", "size": 12, "line": {"width": 1.8, "color": shade}}
-            traces.append(_dots("if it were", [short(answer["target"])], [name], goal))
+            traces.append(marks("if it were", [short(answer["target"])], [name], "diamond-open", shade, 12, 1.8))
     again = answers[0]["reliability"]
     if again is not None:
-        mark = {"color": "@green", "symbol": "square", "size": 9, "line": {"width": 1, "color": "@green"}}
-        traces.append(_dots(AGAIN, [short(again)], [AGAIN], mark))
+        traces.append(marks(AGAIN, [short(again)], [AGAIN], "square", "@green", 9, 1))
     low = min((a["band"][0] for a in answers if a["band"][0] is not None), default=0.0)
     high = max((a["band"][1] for a in answers if a["band"][1] is not None), default=0.0)
     band = {
@@ -149,22 +147,6 @@ def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
         "shapes": [band],
     }
     return Panel(traces, layout, title, 110 + 34 * (len(names) + 1), task=task)
-
-
-def _dots(
-    name: str, x: Sequence[float | None], y: Sequence[str], marker: dict[str, Any], opacity: float = 1.0
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "orientation": "h",
-        "name": plain(name),
-        "x": list(x),
-        "y": list(y),
-        "marker": marker,
-        "opacity": opacity,
-        "hovertemplate": "%{y}: %{x:.2f}<extra>" + plain(name) + "</extra>",
-    }
 
 
 def _table(verdict: Document, name: str) -> Table:
@@ -265,9 +247,10 @@ def _area(layers: Sequence[int], learned: Sequence[float], task: str) -> Panel:
     return Panel(traces, layout, task, 220, task=task)
 
 
-def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
+def _geometry(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
     """Layers of ICL by layers of a learner: how alike they arrange the draws, whatever the directions."""
-    panels, rows = [], list[list[Entry]]()
+    found: list[Grid] = []
+    reference: dict[int, tuple[np.ndarray, Any]] = {}
     for task in _tasks(source, verdict):
         grams: dict[LearnerSpec, dict[int, tuple[np.ndarray, Any]]] = {}
         for one, cell in _cells(source, verdict):
@@ -278,48 +261,35 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> list[Chart]:
                     grams.setdefault(cell.learning, {})[cell.episode.seed] = np.stack(own), levels
         reference = grams.pop(IN_CONTEXT, {})
         for learning, seeds in grams.items():
-            found = [
+            alike = [
                 geometry_matrix(reference[seed][0], own, levels)
                 for seed, (own, levels) in seeds.items()
                 if seed in reference and reference[seed][1] == levels
             ]
-            if not found:
-                continue
-            matrix = np.nanmean(found, axis=0)
-            values = [[short(float(value)) for value in line] for line in matrix]
-            down, across = (list(map(str, range(side))) for side in matrix.shape)
-            title = f"{task}: {learner_title(learning)}"
-            panels.append(
-                heat_map(values, down, across, "layer of ICL", f"layer of {learning.label}", title, task, True)
-            )
-            rows += [
-                [task, learning.label, str(i), str(j), Number(float(matrix[i, j]))]
-                for i in range(matrix.shape[0])
-                for j in range(matrix.shape[1])
-            ]
-    if not panels:
-        return []
+            if alike:
+                values, label = np.nanmean(alike, axis=0), learning.label
+                down, across = (list(map(str, range(side))) for side in values.shape)
+                titles = ("layer of ICL", f"layer of {label}")
+                title = f"{task}: {learner_title(learning)}"
+                found.append(Grid(title, values, (task, label), down, across, titles, task))
     size = len(next(iter(reference.values()))[1]) if reference else 12
     band = 1.96 / math.sqrt(size * (size - 1) / 2 * max(1, len(reference)))
-    return [
-        Chart(
-            f"response-geometry{'-' + name if name else ''}",
-            "Any layer, any direction",
-            "How alike in-context learning and a learner arrange the draws: the correlation between which draws are "
-            "close in a layer of the one and in a layer of the other, mean over seeds.",
-            f"Unrelated responses lie within ±{band:.2f} in 95 % of entries. Only agreement far beyond that, in the "
-            "same layers, speaks for a relation.",
-            tuple(panels),
-            Table.build(["task", "learner", "layer of ICL", "layer", "geometry"], rows, folded=True),
-            ("response_geometry",),
-            folded=True,
-        )
-    ]
+    shell = Chart(
+        f"response-geometry{'-' + name if name else ''}",
+        "Any layer, any direction",
+        "How alike in-context learning and a learner arrange the draws: the correlation between which draws are "
+        "close in a layer of the one and in a layer of the other, mean over seeds.",
+        f"Unrelated responses lie within ±{band:.2f} in 95 % of entries. Only agreement far beyond that, in the "
+        "same layers, speaks for a relation.",
+        metrics=("response_geometry",),
+        folded=True,
+    )
+    return matrix(shell, found, ["task", "learner", "layer of ICL", "layer", "geometry"], diverging=True)
 
 
-def _influence(source: ReportedRun) -> list[Chart]:
+def _influence(source: ReportedRun) -> Chart | None:
     """What each demonstration taught each query: in-context learning and learners side by side."""
-    panels, rows = [], list[list[Entry]]()
+    found: list[Grid] = []
     cells = {n: c for n, c in source.response_cells.items() if c.intervention and c.intervention.kind == "flip-one"}
     first: dict[tuple[str, str, str], str] = {}  # the first seed of every model, task and learner
     for name, cell in sorted(cells.items(), key=lambda one: (one[1].episode.seed, one[1].role != "reference")):
@@ -329,25 +299,14 @@ def _influence(source: ReportedRun) -> list[Chart]:
         values = np.array(table["influence"].to_pylist(), float)[:MOST_QUERIES]
         queries = list(map(str, table["query"].to_pylist()))[:MOST_QUERIES]
         columns = [str(i + 1) for i in range(values.shape[1])]
-        grid = [[short(float(value)) for value in line] for line in values]
         title = f"{task}: {label}, seed {cells[name].episode.seed}"
-        panels.append(heat_map(grid, queries, columns, "query", "demonstration", title, task, True))
-        rows += [
-            [model, task, label, query, column, Number(float(value))]
-            for query, line in zip(queries, values, strict=True)
-            for column, value in zip(columns, line, strict=True)
-        ]
-    if not panels:
-        return []
-    return [
-        Chart(
-            "response-influence",
-            "What did each demonstration teach?",
-            "The change of the right label's log-odds when one demonstration's label is flipped: a column a "
-            "demonstration, a row a query.",
-            "Two learners that learn alike have the same pattern, not only the same columns.",
-            tuple(panels),
-            Table.build(["model", "task", "learner", "query", "demonstration", "influence"], rows, folded=True),
-            ("response_influence",),
-        )
-    ]
+        found.append(Grid(title, values, (model, task, label), queries, columns, ("query", "demonstration"), task))
+    shell = Chart(
+        "response-influence",
+        "What did each demonstration teach?",
+        "The change of the right label's log-odds when one demonstration's label is flipped: a column a "
+        "demonstration, a row a query.",
+        "Two learners that learn alike have the same pattern, not only the same columns.",
+        metrics=("response_influence",),
+    )
+    return matrix(shell, found, ["model", "task", "learner", "query", "demonstration", "influence"], diverging=True)

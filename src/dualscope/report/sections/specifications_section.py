@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dualscope.findings.specification_curve import METRIC, SpecificationCurve, curves
-from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short
+from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, short
+from dualscope.report.charts.dots import marks
 from dualscope.report.data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
@@ -36,7 +37,9 @@ def section(data: Data) -> Section | None:
         "whether the mean over queries is taken out, how queries are put together. From the least to the most, with "
         "what the controls have by the same way.",
         "A likeness that is above its controls only by some ways is a matter of the way.",
-        tuple(_panel(subject, curve, data.side_by_side) for subject, curve in found),
+        tuple(
+            _panel(subject, curve, data.title(subject, f"{curve.task}, {curve.learner}")) for subject, curve in found
+        ),
         Table.build(
             [
                 *("model", "task", "learner", "dimensions", "layers weigh", "centred", "aggregate", METRIC),
@@ -54,28 +57,21 @@ def section(data: Data) -> Section | None:
     return Section("specifications", "However it is computed", (*notes, chart), about)
 
 
-def _panel(subject: Subject, curve: SpecificationCurve, several: bool) -> Panel:
+def _panel(subject: Subject, curve: SpecificationCurve, title: str) -> Panel:
     names = dict.fromkeys(name for point in curve.points for name in point.controls)
 
+    said = "%{text}: %{y:.3f}"
+
     def trace(name: str, y: list[float | None], shade: str, size: int) -> dict[str, Any]:
-        return {
-            "type": "scatter",
-            "mode": "markers",
-            "name": plain(name),
-            "x": list(range(1, len(y) + 1)),
-            "y": y,
-            "text": [point.specification.name for point in curve.points],
-            "marker": {"color": shade, "size": size},
-            "hovertemplate": "%{text}: %{y:.3f}<extra>" + plain(name) + "</extra>",
-        }
+        text = [point.specification.name for point in curve.points]
+        return {**marks(name, list(range(1, len(y) + 1)), y, "circle", shade, size, 0, said), "text": text}
 
     traces = [trace(curve.learner, [short(p.own["value"]) for p in curve.points], subject.colour(curve.learner), 7)]
     for name in names:
         values = [short(p.controls[name]["value"]) if name in p.controls else None for p in curve.points]
         traces.append(trace(name, values, "@grey", 4))
-    title = f"{curve.task}, {curve.learner}"
     layout = {
         "xaxis": {"title": {"text": "specification, by the learner's value"}},
         "yaxis": {"title": {"text": "likeness"}, "zeroline": True},
     }
-    return Panel(traces, layout, f"{title} · {subject.name}" if several else title, 300, task=curve.task)
+    return Panel(traces, layout, title, 300, task=curve.task)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow.compute as pc
 
-from dualscope.findings.summary import ALL_TASKS
-from dualscope.report.charts.chart import Chart, Item, Panel, Section, Tabs, plain, short, whiskers, with_interval
-from dualscope.report.charts.curves import on_one_scale
+from dualscope.report.charts.chart import Chart, Item, Panel, Section, Tabs, plain, short
+from dualscope.report.charts.chart_makers import ChartPoint, lines
+from dualscope.report.charts.curves import Look
+from dualscope.report.charts.dots import marks
 from dualscope.report.charts.palette import Palette
 from dualscope.report.data import Data
-from dualscope.report.subject import LabelledRow, Subject
+from dualscope.report.subject import LabelledRow, Subject, where
 from dualscope.report.table import Entry, Number, Table
 
 Fixed = Literal["shots", "demo_labels", "corrupt"]
@@ -76,9 +77,7 @@ AXES = (
 )
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     items: list[Item] = []
     absent = []
     for axis in AXES:
@@ -101,13 +100,15 @@ def _points(subject: Subject, axis: Axis, metric: str) -> dict[tuple[str, str], 
     """By task and learner, along the axis; empty where the axis has one point."""
     found: dict[tuple[str, str], dict[Any, LabelledRow]] = {}
     shown = [*_with_controls(subject), *(["in-context"] if metric == "accuracy" else [])]
-    for row in subject.all_rows:
-        if row["metric"] != metric or row["variant"] != "trained" or row["task"] == ALL_TASKS:
-            continue
-        if row["label"] not in shown or row["reference"] not in ("in-context", None) or not axis.holds(subject, row):
-            continue
-        place = axis.place(row)
-        if place is not None:
+    for row in where(
+        subject.all_rows,
+        metric=metric,
+        variant="trained",
+        label=shown,
+        reference=("in-context", None),
+        task=subject.tasks,
+    ):
+        if axis.holds(subject, row) and (place := axis.place(row)) is not None:
             found.setdefault((row["task"], row["label"]), {})[place] = row
     # Rates that differ from task to task are no axis: each of them has one point.
     found = {key: points for key, points in found.items() if len(points) > 1}
@@ -131,63 +132,38 @@ def _with_controls(subject: Subject) -> list[str]:
 
 
 def _chart(data: Data, axis: Axis, metric: str) -> Chart | None:
-    panels: list[Panel] = []
-    rows: list[list[Entry]] = []
-    for subject in data.subjects:
-        points = _points(subject, axis, metric)
-        for task in dict.fromkeys(task for task, _ in points):
-            own = {learner: found for (name, learner), found in points.items() if name == task}
-            title = f"{task} · {subject.name}" if data.side_by_side else task
-            panels.append(_panel(own, axis, task, title, subject.palette))
-            for learner, found in own.items():
-                rows += [[subject.name, task, learner, _text(place), Number.of(row)] for place, row in found]
-    if not panels:
-        return None
-    return Chart(
+    points = [
+        ChartPoint(
+            data.title(subject, task),
+            learner,
+            _look(subject, learner),
+            place,
+            Number.of(row),
+            (subject.name, task, learner, f"{place:g}" if isinstance(place, float) else str(place)),
+            task,
+        )
+        for subject in data.subjects
+        for (task, learner), found in _points(subject, axis, metric).items()
+        for place, row in found
+    ]
+    shell = Chart(
         f"axis-{axis.name}-{metric}",
         f"{metric} against {axis.title}",
         f"{metric} on the trained model, by task, with 95 % intervals over seeds and queries; dotted: its controls.",
         axis.reads,
-        tuple(on_one_scale(panels)),
-        Table.build(["model", "task", "learner", axis.title, metric], rows),
-        (metric,),
+        metrics=(metric,),
     )
-
-
-def _text(place: Any) -> str:
-    return f"{place:g}" if isinstance(place, float) else str(place)
-
-
-def _panel(
-    points: dict[str, list[tuple[Any, LabelledRow]]], axis: Axis, task: str, title: str, palette: Palette
-) -> Panel:
-    data = []
-    for learner, found in points.items():
-        shade, is_control = palette.colour(learner), found[0][1]["role"] == "null"
-        values = [short(row["value"]) for _, row in found]
-        bars = whiskers(values, [row["low"] for _, row in found], [row["high"] for _, row in found])
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": plain(learner),
-                "x": [place for place, _ in found],
-                "y": values,
-                "error_y": {**bars, "color": shade, "thickness": 1},
-                "line": {"color": shade, **({"dash": "dot", "width": 1.3} if is_control else {"width": 2})},
-                "marker": {"color": shade, "symbol": palette.mark(learner), "size": 4 if is_control else 6},
-                "customdata": with_interval(
-                    values, [row["low"] for _, row in found], [row["high"] for _, row in found]
-                ),
-                "hovertemplate": "%{x}: %{customdata}<extra>" + plain(learner) + "</extra>",
-            }
-        )
     kind: dict[str, Any] = {"type": "log", "dtick": 1} if axis.log else {"type": "category"}
     if axis.name == "shots":
-        ticks = sorted({place for found in points.values() for place, _ in found})
+        ticks = sorted({point.x for point in points})
         kind = {"type": "log", "tickvals": ticks, "ticktext": [str(t) for t in ticks]}
-    layout = {"xaxis": {"title": {"text": axis.title}, "zeroline": False, **kind}, "yaxis": {"zeroline": True}}
-    return Panel(data, layout, title, 290, task=task, named_at_ends=True)
+    columns = ["model", "task", "learner", axis.title, metric]
+    return lines(shell, points, columns, {"title": {"text": axis.title}, **kind})
+
+
+def _look(subject: Subject, learner: str) -> Look:
+    look = Look(subject.colour(learner), subject.palette.mark(learner))
+    return replace(look, dash="dot", width=1.3, size=4) if subject.role(learner) == "null" else look
 
 
 def _orders(data: Data) -> Chart | None:
@@ -208,7 +184,7 @@ def _orders(data: Data) -> Chart | None:
                     for value in kept["value"].to_pylist()[:1]:
                         found.setdefault(label, []).append((own.task, own.seed, own.order, value))
             if found:
-                head = f"{metric} · {subject.name}" if data.side_by_side else metric
+                head = data.title(subject, metric)
                 panels.append(_strip(found, subject.tasks, metric, head, subject.palette))
             for label, points in found.items():
                 rows += [[subject.name, t, label, metric, str(s), str(o), Number(v)] for t, s, o, v in points]
@@ -232,20 +208,14 @@ def _strip(
     """Dots of a task around its place, learners one under the other."""
     place = {task: len(tasks) - 1 - i for i, task in enumerate(tasks)}
     step = 0.7 / len(points)
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": plain(learner),
-            "x": [short(value) for *_, value in found],
-            "y": [round(place[task] + ((len(points) - 1) / 2 - i) * step, 3) for task, *_ in found],
-            "ids": [plain(task) for task, *_ in found],
-            "text": [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found],
-            "marker": {"color": palette.colour(learner), "symbol": palette.mark(learner), "size": 8, "opacity": 0.6},
-            "hovertemplate": "%{text}: %{x:.3f}<extra>" + plain(learner) + "</extra>",
-        }
-        for i, (learner, found) in enumerate(points.items())
-    ]
+    data = []
+    for i, (learner, found) in enumerate(points.items()):
+        lower = ((len(points) - 1) / 2 - i) * step
+        y = [round(place[task] + lower, 3) for task, *_ in found]
+        x, shade = [short(value) for *_, value in found], palette.colour(learner)
+        text = [plain(f"{task}, seed {seed}, order {order}") for task, seed, order, _ in found]
+        own = marks(learner, x, y, palette.mark(learner), shade, 8, 0, "%{text}: %{x:.3f}")
+        data.append({**own, "text": text, "ids": [plain(task) for task, *_ in found], "opacity": 0.6})
     layout = {
         "xaxis": {"title": {"text": axis}},
         "yaxis": {

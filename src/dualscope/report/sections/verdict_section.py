@@ -26,9 +26,7 @@ EMBEDDED = (
 STRONG = "This is the strong claim: layer by layer, attention changes as under descent. The shallow claim: {where}."
 
 
-def section(data: Data) -> Section | None:
-    if not data.subjects:
-        return None
+def section(data: Data) -> Section:
     items: list[Item] = []
     judgements: list[Judgement] = []
     for subject in data.subjects:
@@ -193,7 +191,7 @@ def _chart(data: Data) -> Chart | None:
         return None
     span = span_of([series for _, _, series in made], floor=0.0)
     for subject, learner, series in made:
-        title = f"{learner} · {subject.name}" if data.side_by_side else learner
+        title = data.title(subject, learner)
         panels.append(dots(series, subject.tasks, PRIMARY, title, span, together=True))
         for one in series:
             rows += [[subject.name, task, learner, one.name, number] for task, number in one.rows.items()]
