@@ -20,6 +20,10 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
     assert "16 of 16 listed cells to do" in said
+    assert len(said.splitlines()) < 16, "counts by model and task; the cells one by one on request"
+    assert "in-context" not in said
+    in_full = " ".join(cli(*arguments, "--dry-run", "--verbose").out.split())
+    assert in_full.count("to do") == 1 + 16
     assert re.search(r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split()))
     searched = " ".join(cli(*arguments, "--dry-run", "--lr", "auto").out.split())
     assert re.search(r"learning rate, over 2 seeds: up to 8 pieces, about [\d.]+ s", searched)

@@ -98,8 +98,15 @@ def test_every_listed_figure_has_a_chart(cli: Callable[..., Any], rich_run: Path
     assert listed == set(figures.FIGURES)
     charts = {chart.id for run in (rich_run, response_run) for chart in figures.charts_of(Data([run]))}
     assert {chart for chart, _ in figures.FIGURES.values()} <= charts
-    with pytest.raises(InputError, match="this run does not have what it shows"):
+    with pytest.raises(InputError) as refused:
         figures.chart_named(Data([rich_run]), "response")
+    said = str(refused.value)
+    assert "this run does not have what it shows" in said
+    assert "--intervention relabel" in said, "the command that measures it"
+    names = said.rpartition("It has: ")[2].rstrip(".").split(", ")
+    assert "layers" in names
+    assert set(names) < set(figures.FIGURES), "the names that `dualscope list figures` has, each once"
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX is installed")

@@ -91,7 +91,12 @@ def test_what_is_printed_has_the_likeness_and_the_response(model: Model) -> None
     assert {"sim_aou", "learned_share", "response_answers", "response_aou"} <= set(lines[1].split())
     gd = next(line for line in lines if line.split()[0] == "gd")
     value = next(r["value"] for r in found.rows if r["metric"] == "response_answers" and r["reference"] == "in-context")
-    assert f"{value:.2f}".replace("0.", ".").replace("-", "−") in gd
+    written = f"{value:.2f}".replace("0.", ".").replace("-", "−")
+    assert written in gd
+    assert f"Response to changed labels: gd {written}." in lines[-1]
+    without = str(_asked(model, ["probe"]))  # nothing here has a rate or changes attention
+    assert "None" not in without
+    assert "Response to changed labels: not measured (`interventions` does)" in without
     for one in (model, *found.traces.values(), found):
         assert "\n" not in repr(one)
         assert len(repr(one)) < 120
@@ -111,7 +116,9 @@ def test_a_study_by_name_or_built_by_hand(tmp_path: Path) -> None:
         "tasks: [embedded-sst2]\nlearners: [gd]\nlr: 1.0\nshots: 2\nseeds: 1\nqueries: 4\n"
         "controls: []\nvariants: [trained]\ninterventions: []\n"
     )
-    assert run_study(str(file), tmp_path / "run", progress=False).complete
+    outcome = run_study(str(file), tmp_path / "run", progress=False)
+    assert outcome.complete
+    assert repr(outcome) == f"RunOutcome(3 cells, 3 computed now, 0 failed, in {str(tmp_path / 'run')!r})"
 
 
 def test_where_there_is_no_network_an_unknown_model_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,3 +135,14 @@ def test_a_table_that_cannot_be_told_says_what_to_say() -> None:
     frame = pandas.DataFrame({"text": ["x", "y", "z"], "label": ["a", "b", None]})
     with pytest.raises(InputError, match="row 2: the label is missing"):
         _ = Task.from_data(frame).train
+
+
+def test_a_label_outside_the_words_names_the_task_once() -> None:
+    with pytest.raises(InputError) as refused:
+        compare("embedded", demonstrations=[("fine", "Great")], labels=["bad", "good"], queries=["dull"], lr=1.0)
+    assert str(refused.value).startswith("task 'examples', row 0: label 'Great' is outside the label words")
+
+
+def test_one_query_is_one(cli: Callable[..., Any], task_file: Callable[..., Path]) -> None:
+    said = cli("validate", task_file("text,label\na fine film,good\na dull plot,bad\n")).out
+    assert "lengths of 1 query in characters" in said

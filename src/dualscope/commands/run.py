@@ -189,7 +189,10 @@ def run(
         rich_help_panel=COMPUTED,
     ),
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="List the cells with estimated time and memory.", rich_help_panel=KEPT
+        False,
+        "--dry-run",
+        help="Compute nothing: say how many cells there are, and what time and memory they need.",
+        rich_help_panel=KEPT,
     ),
     no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html.", rich_help_panel=KEPT),
     as_json: bool = typer.Option(False, "--json", help="Print JSON.", rich_help_panel=KEPT),
@@ -269,7 +272,7 @@ def run(
             begin=reporter.begin,
         )
         if dry_run:
-            show_plan(runner, as_json)
+            show_plan(runner, as_json, verbose)
             return
         with resumable(place):
             result = runner.execute()

@@ -1,4 +1,6 @@
-"""What ``dualscope run --dry-run`` says: the cells, with their estimated time and memory."""
+"""What ``dualscope run --dry-run`` says: how much there is to do, with estimated time and memory."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -6,16 +8,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import CellSpec
 from dualscope.models.loading.automatic_precision import on_cpu
 
 
-def show_plan(runner: Any, as_json: bool) -> None:
-    """Every cell, whether it is stored, and what is estimated for it; for people or as JSON."""
-    from rich.table import Table
-
+def show_plan(runner: Any, as_json: bool, verbose: bool = False) -> None:
+    """How many cells each model and task has, and what they cost; with ``verbose`` or as JSON, cell by cell."""
     from dualscope.studies.choices import most_pieces
     from dualscope.studies.execute.cost import Estimator
     from dualscope.studies.execute.work import Work
@@ -49,13 +52,11 @@ def show_plan(runner: Any, as_json: bool) -> None:
         said = {"cells": lines, "choices": searches, "cells_after_choices": len(later), "notes": plan.notes}
         typer.echo(json.dumps(said, indent=1))
         return
-    table = Table("id", "cell", "state", "about", "memory")
-    for line in lines:
-        state = "stored" if line["stored"] else "to do"
-        table.add_row(line["id"][:8], line["cell"], state, _duration(line["seconds"]), _size(line["bytes"]))
     console = Console(highlight=False)
     if lines:
-        console.print(table)
+        console.print(_cell_by_cell(lines) if verbose else _by_task(plan.cells, lines))
+    for note in plan.notes:
+        console.print(f"note: {note}", markup=False)
     for search in searches:
         console.print(
             f"first: {search['search']}: up to {search['pieces']} pieces, {_about([search['seconds']])}", markup=False
@@ -78,8 +79,43 @@ def show_plan(runner: Any, as_json: bool) -> None:
     works = [Work(episode, cells) for episode, cells in plan.episodes().items()]
     if (processes := runner.processes(works)) > 1:
         console.print(f"{processes} processes share the work, and each needs that memory")
-    for note in plan.notes:
-        console.print(note, markup=False)
+    if lines and not verbose:
+        console.print("cell by cell: --verbose", style="dim")
+
+
+def _by_task(cells: Sequence[CellSpec], lines: Sequence[dict[str, Any]]) -> Table:
+    """A line for each model, variant and task, however many cells these have."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for cell, line in zip(cells, lines, strict=True):
+        model = cell.episode.model
+        groups.setdefault((model.name, model.variant, cell.episode.task), []).append(line)
+    table = Table(
+        "model",
+        "variant",
+        "task",
+        "cells",
+        "stored",
+        "about",
+        "memory",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for names, own in groups.items():
+        todo = [line["seconds"] for line in own if not line["stored"]]
+        known = [seconds for seconds in todo if seconds is not None]
+        about = _duration(sum(known) if len(known) == len(todo) else None)
+        stored, size = len(own) - len(todo), max((line["bytes"] or 0 for line in own), default=0)
+        table.add_row(*names, str(len(own)), str(stored), about, _size(size or None))
+    return table
+
+
+def _cell_by_cell(lines: Sequence[dict[str, Any]]) -> Table:
+    table = Table("id", "cell", "state", "about", "memory")
+    for line in lines:
+        state = "stored" if line["stored"] else "to do"
+        table.add_row(line["id"][:8], line["cell"], state, _duration(line["seconds"]), _size(line["bytes"]))
+    return table
 
 
 def _memory_here(device: str) -> int | None:

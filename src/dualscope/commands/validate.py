@@ -51,7 +51,9 @@ def validate(
     if model is None:
         _show_prompts(episode)
         lengths = [len(loaded.prompt(query)) for query in episode.queries]
-        typer.echo(f"\nlengths of {len(lengths)} queries in characters: {_spread(lengths)}")
+        typer.echo(
+            f"\nlengths of {len(lengths)} quer{'y' if len(lengths) == 1 else 'ies'} in characters: {_spread(lengths)}"
+        )
         typer.echo("give --model to see tokens, and how many demonstrations fit")
         return
     from dualscope.models.loading.load import load_tokenizer

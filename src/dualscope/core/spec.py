@@ -415,10 +415,10 @@ class CellSpec:
         episode, lr = self.episode, "" if self.learning.lr is None else f" lr {self.learning.lr:g}"
         init = "" if episode.model.init_seed is None else f" (init {episode.model.init_seed})"
         labels = "" if episode.demo_labels == "gold" else f" {episode.demo_labels} labels"
-        order = f" order {episode.order}" if episode.order else ""
+        order = f", order {episode.order}" if episode.order else ""
         response = "" if self.intervention is None else f" · {self.intervention.kind}"
         labels += "" if episode.queries_from is None else f", asked about {episode.queries_from[0]}"
         return (
-            f"{episode.model.name} {episode.model.variant}{init} · {episode.task} seed {episode.seed}{order} "
+            f"{episode.model.name} {episode.model.variant}{init} · {episode.task}, seed {episode.seed}{order}, "
             f"{episode.shots} shots{labels} · {self.learning.label}{lr}{response}"
         )

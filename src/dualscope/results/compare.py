@@ -115,9 +115,18 @@ class Comparison:
             if row["metric"] == "sim_aou" and row["layer"] is None and row["learner"] != IN_CONTEXT.label
         }
         shown = ", ".join(f"{name} {short(value)}" for name, value in found.items() if math.isfinite(value))
+        moved = {
+            row["learner"]: row["value"]
+            for row in self.rows
+            if row["metric"] == "response_answers"
+            and row["role"] == "hypothesis"
+            and row["reference"] == IN_CONTEXT.label
+        }
+        responses = ", ".join(f"{name} {short(value)}" for name, value in moved.items() if math.isfinite(value))
         return (
             f"Undecided: one episode is one seed. Likeness to in-context learning: {shown or 'not measured'}. "
-            "`dualscope run` compares with controls over several seeds."
+            f"Response to changed labels: {responses or 'not measured (`interventions` does)'}. "
+            "`dualscope run` measures both beside their controls, over several seeds."
         )
 
     def plot(self, metric: str = "sim_aou") -> Any:
@@ -145,7 +154,8 @@ class Comparison:
     def __str__(self) -> str:
         """A line a learner: accuracy, likeness, and the response where it was measured."""
         episode = self.lesson.episode
-        head = f"{episode.task.name}, {self.lesson.shots_used} shots, seed {episode.seed}, lr {self.lr}"
+        at_rate = "" if self.lr is None else f", lr {self.lr:g}"
+        head = f"{episode.task.name}, {self.lesson.shots_used} shots, seed {episode.seed}{at_rate}"
         value = {
             (row["learner"], row["metric"]): row["value"]
             for row in self.rows

@@ -97,7 +97,8 @@ def mapped(
         if any(not text.strip() for text in example.fields.values()):
             empty.append(place)
         examples.append(example)
-    head = f"task '{config.name}': {where}"
+    task = f"task '{config.name}'"
+    head = task if where == task else f"{task}: {where}"
     if bad and not examples:
         why = bad[0].why
         if all(row.unlabelled for row in bad):

@@ -42,6 +42,7 @@ FIGURES = {
     "partition": ("partition", "which answers in-context learning and a learner change"),
 }
 """Short names of the charts that papers show, and what they show; a chart's own id is a name too."""
+RESPONSES = "; responses are measured with `--intervention relabel`, or `interventions: relabel` in a study"
 
 
 def write_figures(runs: Sequence[str | Path], out: str | Path) -> list[Path]:
@@ -112,9 +113,15 @@ def chart_named(data: Data, name: str) -> Chart:
         if chart.id == wanted:
             return chart
         found.setdefault(chart.id, chart)
-    there = [short for short, (own, _) in FIGURES.items() if own in found]
-    why = "this run does not have what it shows" if name in FIGURES else "there is no such figure"
-    raise InputError(f"figure '{name}': {why}: {suggest(name, [*there, *found])}")
+    short = {own: brief for brief, (own, _) in FIGURES.items()}
+    there = [short.get(own, own) for own in found]
+    if name not in FIGURES:
+        raise InputError(f"figure '{name}': there is no such figure: {suggest(name, there)}")
+    needs = RESPONSES if wanted.startswith("response-") else ""
+    brief = ", ".join(brief for brief in FIGURES if brief in there) or "none"
+    raise InputError(
+        f"figure '{name}': this run does not have what it shows ({FIGURES[name][1]}){needs}. It has: {brief}."
+    )
 
 
 def inches(text: str) -> float:

@@ -32,7 +32,7 @@ from dualscope.studies.study import Study
 POLL = 0.5  # seconds between looks at what another process is computing
 
 
-@dataclass
+@dataclass(repr=False)
 class RunOutcome:
     """How a run of a study went."""
 
@@ -46,6 +46,12 @@ class RunOutcome:
     @property
     def complete(self) -> bool:
         return not self.failures
+
+    def __repr__(self) -> str:
+        return (
+            f"RunOutcome({len(self.cells)} cells, {len(self.computed)} computed now, {len(self.failures)} failed, "
+            f"in {str(self.run.folder)!r})"
+        )
 
 
 class Runner:
