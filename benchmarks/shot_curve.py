@@ -1,7 +1,7 @@
 """Evidence that adds up, or descent: whose answers over 1 to 32 shots predict in-context learning's? From a run folder.
 
     dualscope run benchmarks/studies/shot-curve.yaml --out runs/shot-curve
-    python -m benchmarks.shot_curve runs/shot-curve [--out table.md]
+    python -m benchmarks.shot_curve runs/shot-curve [--out docs/data/shot-curve.md]
 
 Each learner's answers, with one scale and one prior of the labels at all numbers of shots, are a model of in-context
 learning's; what is shown is how likely its answers are to queries that these were not fitted on (nats a query). Below
@@ -22,6 +22,17 @@ from dualscope import Run
 from dualscope.findings.shot_curve import Answers, accuracy, log_odds, select
 from dualscope.report.subject import label_of
 
+OPENING = """\
+# Data: evidence or descent
+
+Whose answers over 1 to 32 demonstrations predict in-context learning's ([items 70 and 71](../papers.md)): `dualscope
+run benchmarks/studies/shot-curve.yaml --out runs/shot-curve`, then `python -m benchmarks.shot_curve runs/shot-curve --out
+docs/data/shot-curve.md`. Each learner's answers, with one scale and one prior of the labels at all numbers of shots,
+are a model of in-context learning's. *Held-out log-likelihood*: nats a query, on queries that these two were not fitted
+on. *Found in its own answers*: how often the method names the learner where its own answers, rescaled and with noise,
+take in-context learning's place (50 trials). Below: accuracy and the mean log-odds of the right label.
+
+"""
 ICL, TRIALS, NOISE = "in-context", 50, 0.5
 Curves = dict[str, dict[int, dict[int, tuple[Answers, list[int]]]]]
 """By learner, seed and shots: log-probabilities [queries, classes], and the gold labels."""
@@ -102,4 +113,4 @@ if __name__ == "__main__":
     if asked.out is None:
         print(text)
     else:
-        asked.out.write_text(text, encoding="utf-8")
+        asked.out.write_text(OPENING + text, encoding="utf-8")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
-from dualscope.findings.shot_curve import Answers, accuracy, held_out, log_odds, select
+from dualscope.findings.shot_curve import Answers, _fitted, _likelihood, accuracy, held_out, log_odds, select
 from dualscope.learners.bayes import ShownLabels, posterior_predictive
 
 SHOTS = (1, 2, 4, 8, 16, 32)
@@ -75,6 +76,20 @@ def test_a_scale_and_a_prior_are_free_and_nothing_is_fitted_on_what_is_judged() 
     assert held_out(own, own) <= -entropy + 0.05
     with pytest.raises(ValueError, match="zip"):
         select([own, own], {"one": [own]})
+
+
+def test_the_fit_is_the_one_that_a_search_without_derivatives_finds() -> None:
+    rng = np.random.default_rng(3)
+    own = [np.log(rng.dirichlet([1, 1, 1], (2, queries))) for queries in (9, 4)]  # episodes count alike, not queries
+    truth = [0.6 * one + [0.4, 0, -0.2] + 0.3 * rng.normal(size=one.shape) for one in own]
+
+    def loss(values: Answers) -> float:
+        fit = float(np.exp(values[0])), np.append(values[1:], 0.0)
+        return -float(np.mean([_likelihood(*fit, *pair) for pair in zip(truth, own, strict=True)]))
+
+    slow = minimize(loss, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 5000})
+    scale, prior = _fitted(truth, own)
+    np.testing.assert_allclose([np.log(scale), *prior[:-1]], slow.x, atol=1e-4)
 
 
 def test_the_curve_itself() -> None:
