@@ -26,11 +26,11 @@ OPENING = """\
 # Data: evidence or descent
 
 Whose answers over 1 to 32 demonstrations predict in-context learning's ([items 70 and 71](../papers.md)): `dualscope
-run benchmarks/studies/shot-curve.yaml --out runs/shot-curve`, then `python -m benchmarks.shot_curve runs/shot-curve --out
-docs/data/shot-curve.md`. Each learner's answers, with one scale and one prior of the labels at all numbers of shots,
-are a model of in-context learning's. *Held-out log-likelihood*: nats a query, on queries that these two were not fitted
-on. *Found in its own answers*: how often the method names the learner where its own answers, rescaled and with noise,
-take in-context learning's place (50 trials). Below: accuracy and the mean log-odds of the right label.
+run benchmarks/studies/shot-curve.yaml --out runs/shot-curve`, then `python -m benchmarks.shot_curve runs/shot-curve
+--out docs/data/shot-curve.md`. Each learner's answers, with one scale and one prior of the labels at all numbers of
+shots, are a model of in-context learning's. *Held-out log-likelihood*: nats a query, on queries that these two were
+not fitted on. *Found in its own answers*: how often the method names the learner where its own answers, rescaled and
+with noise, take in-context learning's place (50 trials). Below: accuracy and the mean log-odds of the right label.
 
 """
 ICL, TRIALS, NOISE = "in-context", 50, 0.5
