@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,26 @@ def test_lines_are_named_at_their_ends_and_not_in_a_legend(rich_run: Path) -> No
     boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
     for below, above in pairwise(boxes):
         assert below.y1 <= above.y0 + 1.5
+
+
+def test_many_panels_still_fit_a_page_and_long_titles_the_column(response_run: Path) -> None:
+    chart = next(figures.charts_of(Data([response_run])))
+    panels = [replace(panel, title="a-task-of-some-length: what the model answers") for panel in chart.panels * 2]
+    figure = figures.drawn(replace(chart, panels=tuple(panels)), figures.COLUMN)
+    assert len(figure.axes) == 8
+    assert figure.get_size_inches()[1] <= 9.0
+    renderer = figure.canvas.get_renderer()
+    for axes in figure.axes:
+        title = next(text for text in axes.get_children() if getattr(text, "get_text", str)() == panels[0].title)
+        assert 0 <= title.get_window_extent(renderer).x0 < axes.bbox.x0, "it begins above the names of the rows"
+        assert title.get_window_extent(renderer).x1 < figure.bbox.x1 - 3
+
+
+def test_a_legend_says_once_what_looks_alike(rich_run: Path) -> None:
+    figure = figures.figure_of(Data([rich_run]), "controls", figures.COLUMN)
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named.count("a control") == 1
+    assert set(named) == {"a control", "gd", "lcgd"}
 
 
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])

@@ -215,10 +215,10 @@ def test_layers_draw_every_deciding_control_and_say_where_the_learner_is_clear(t
     chart = next(c for c in all_sections(run)["layers"].charts() if c.id == "layers-sim_aou")
     names = [trace["name"] for trace in chart.panels[0].data]
     assert "the query moved to its position in context" in names
-    assert "Clear in no layer, and over all layers not above: `gd` on sst2." in chart.reads
+    assert "No layer is clear for `gd` on sst2 (over all layers: not above)." in chart.reads
     clear = make_run(tmp_path / "clear", tasks=["sst2"], learners=["gd"])
     chart = next(c for c in all_sections(clear)["layers"].charts() if c.id == "layers-sim_aou")
-    assert "Clear in layers 0, 1, 2, and over all layers above the controls: `gd` on sst2." in chart.reads
+    assert "Layers 0, 1, 2 are clear for `gd` on sst2 (over all layers: above the controls)." in chart.reads
 
 
 def test_gradient_charts_are_named_by_task(plain_run: Path) -> None:

@@ -338,6 +338,44 @@ def test_lines_are_named_at_their_ends_and_no_name_lies_on_another(look: Look) -
     assert all(right <= plot["x"] + plot["width"] + 1 for *_, right in boxes)
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_letter_of_a_chart_is_cut_off(browser: Any, plain_run: Path, tmp_path: Path, width: int) -> None:
+    """Names above marks too: of the first row, and of a control near the right end."""
+    look = Look(browser, write_report([plain_run], tmp_path / "r.html"), viewport={"width": width, "height": 900})
+    look.see_everything()
+    cut = look.page.eval_on_selector_all(
+        "#controls-beside .plot",
+        """all => all.flatMap(plot => {
+            const room = plot.querySelector("svg.main-svg").getBoundingClientRect();
+            const names = [...plot.querySelectorAll(".textpoint text")];
+            return names.map(name => [name.textContent, name.getBoundingClientRect(), !!name.closest("[clip-path]")])
+                .filter(([_, box, clipped]) => clipped || box.top < room.top || box.right > room.right);
+        })""",
+    )
+    assert look.page.query_selector("#controls-beside .textpoint text") is not None
+    assert cut == []
+    look.page.close()
+
+
+def test_the_answer_and_its_chart_share_the_first_sheet(browser: Any, response_run: Path, tmp_path: Path) -> None:
+    look = Look(browser, write_report([response_run], tmp_path / "r.html"))
+    look.see_everything()
+    look.page.emulate_media(media="print")
+    kept = "element => getComputedStyle(element).breakInside"
+    assert look.page.eval_on_selector("#response-scale .panels", kept) == "auto"
+    assert look.page.eval_on_selector("#response-scale .panel", kept) == "avoid"
+    look.page.close()
+
+
+def test_the_navigation_marks_nothing_at_the_top(browser: Any, response_run: Path, tmp_path: Path) -> None:
+    look = Look(browser, write_report([response_run], tmp_path / "r.html"), viewport={"width": 1440, "height": 900})
+    look.see_everything()
+    look.page.wait_for_selector(".top nav a[aria-current]")
+    look.page.evaluate("scrollTo(0, 0)")
+    look.page.wait_for_selector(".top nav:not(:has(a[aria-current]))")
+    look.page.close()
+
+
 @pytest.mark.parametrize("width", [390, 320])
 def test_no_word_is_broken_on_a_phone(browser: Any, response_run: Path, tmp_path: Path, width: int) -> None:
     look = Look(browser, write_report([response_run], tmp_path / "r.html"), viewport={"width": width, "height": 844})

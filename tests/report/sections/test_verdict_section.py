@@ -75,7 +75,10 @@ def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
 
 def test_a_control_that_teaches_is_called_no_null(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2", "subj"], learners=["gd", "gd/random-labels"])
-    said = "Not a null here: random-labels of gd beats zero-shot and chance on sst2, subj, and does not decide there."
+    said = (
+        "This control teaches something on sst2, subj: it beats zero-shot and chance, so it does not decide there: "
+        "random-labels (for gd)."
+    )
     assert judgement(run).remarks == (said,)
     assert said in write_report([run], tmp_path / "r.html").read_text()
 

@@ -13,6 +13,9 @@ from dualscope.report.published import publications
 from dualscope.report.subject import Subject
 from dualscope.report.table import Number
 
+NEAR_THE_EDGE = 0.8
+"""From this part of the axis on, what stands above a mark ends there, so that no letter leaves the chart."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -27,6 +30,8 @@ class Series:
     """By task, what stands above the mark."""
     bars: bool = True
     """Whether its intervals are drawn; the table has them anyway."""
+    kind: str = ""
+    """What a legend calls all series that look like this one."""
 
     def name_beside(self, tasks: Sequence[str], middle: float) -> dict[str, Any]:
         """The name beside the first task's mark, in the mark's colour: on the side where there is more room."""
@@ -50,7 +55,7 @@ class Series:
             "hoverinfo": "skip",
         }
 
-    def trace(self, tasks: Sequence[str]) -> dict[str, Any]:
+    def trace(self, tasks: Sequence[str], span: tuple[float, float]) -> dict[str, Any]:
         here = [task for task in tasks if task in self.rows]
         values = [short(self.rows[task].value) for task in here]
         ends = [self.rows[task].low for task in here], [self.rows[task].high for task in here]
@@ -62,12 +67,17 @@ class Series:
             "customdata": with_interval(values, *ends),
             "hovertemplate": "%{y}: %{customdata}<extra>" + plain(self.name) + "</extra>",
         }
+        if self.kind:
+            found["meta"] = self.kind
         if self.bars:
             found["error_x"] = {**whiskers(values, *ends), "color": self.colour}
         if self.beside:
             font = {"color": self.colour, "size": 11}
             text = [plain(self.beside.get(task, "")) for task in here]
-            found |= {"mode": "markers+text", "text": text, "textposition": "top center", "textfont": font}
+            edge = span[0] + NEAR_THE_EDGE * (span[1] - span[0])
+            sides = ["top left" if (value or 0.0) > edge else "top center" for value in values]
+            found |= {"mode": "markers+text", "text": text, "textposition": sides, "textfont": font}
+            found["cliponaxis"] = False
         return found
 
 
@@ -151,11 +161,13 @@ def dots(
     }
     if span:
         layout["xaxis"]["range"] = list(span)
+    if any(one.beside for one in series):
+        layout["yaxis"]["range"] = [-0.5, len(tasks) - 0.3]  # room for what stands above the first row
     height = 76 + len(tasks) * max(44, 13 * lines)
     # plotly puts the first of a group lowest; people read from the top
-    traces = [s.trace(tasks) for s in reversed(series)]
-    middle = sum(span or (0.0, 1.0)) / 2
-    traces += [s.name_beside(tasks, middle) for s in reversed(series) if s.rows] if named else []
+    reach = span or (0.0, 1.0)
+    traces = [s.trace(tasks, reach) for s in reversed(series)]
+    traces += [s.name_beside(tasks, sum(reach) / 2) for s in reversed(series) if s.rows] if named else []
     return Panel(traces, layout, title, height, by_task=True)
 
 

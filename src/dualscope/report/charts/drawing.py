@@ -87,6 +87,16 @@ def draw(axes: Any, panel: Panel, letters: int = 60, size: float = 8.0) -> set[s
     return said
 
 
+def begin_titles_at_the_left(figure: Any, size: float) -> None:
+    """Above the names of the rows and not after them: a long title has the whole width of its panel."""
+    renderer = figure.canvas.get_renderer()
+    for axes in figure.axes:
+        names = axes.yaxis.get_tightbbox(renderer)
+        title = axes.get_title(loc="left")
+        if names is not None and title:
+            axes.set_title(title, loc="left", fontsize=size, x=(names.x0 - axes.bbox.x0) / axes.bbox.width)
+
+
 def label_lines(figure: Any, size: float, letters: int) -> None:
     """Names at the right ends of lines, in the lines' colours, moved apart where they would lie on each other."""
     for axes in figure.axes:
@@ -106,7 +116,14 @@ def label_lines(figure: Any, size: float, letters: int) -> None:
                 linespacing=1.0,
                 color=shade,
                 annotation_clip=False,
-                arrowprops={"arrowstyle": "-", "color": shade, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": shade,
+                    "linewidth": 0.4,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                    "relpos": (0, 0.5),  # it ends at the name's beginning, and crosses no letter
+                },
             )
 
 
@@ -185,7 +202,7 @@ def _rows(axes: Any, panel: Panel, letters: int) -> set[str]:
     for index, trace in enumerate(panel.data):
         at = np.array([place[y] for y in trace["y"]], float)
         moved = at + (lines.index(trace.get("offsetgroup", index)) - (len(lines) - 1) / 2) * step
-        values, name = _numbers(trace["x"]), _text(trace["name"])
+        values, name = _numbers(trace["x"]), _text(trace.get("meta") or trace["name"])
         if "text" in trace.get("mode", ""):
             _name_marks(axes, values, moved, trace)
         if trace.get("mode") == "text":
@@ -219,15 +236,17 @@ def _rows(axes: Any, panel: Panel, letters: int) -> set[str]:
 
 def _name_marks(axes: Any, values: np.ndarray, at: np.ndarray, trace: dict[str, Any]) -> None:
     """Names beside marks, or above them."""
-    above, left = (word in trace["textposition"] for word in ("top", "left"))
-    for x, y, text in zip(values, at, trace["text"], strict=True):
+    sides = trace["textposition"]
+    sides = [sides] * len(values) if isinstance(sides, str) else sides
+    for x, y, text, side in zip(values, at, trace["text"], sides, strict=True):
         if text.strip():
+            above, left = "top" in side, "left" in side
             axes.annotate(
                 _text(text.strip()),
                 (x, y),
                 xytext=(0, 4) if above else (-4 if left else 4, 0),
                 textcoords="offset points",
-                ha="center" if above else "right" if left else "left",
+                ha="right" if left else "center" if above else "left",
                 va="bottom" if above else "center",
                 color=colour(trace["textfont"]["color"]),
                 fontsize="smaller",

@@ -15,7 +15,7 @@ from dualscope.core.errors import InputError, suggest
 from dualscope.report.charts.by_layer import Line
 from dualscope.report.charts.chart import Chart
 from dualscope.report.charts.curves import curve, line_panel
-from dualscope.report.charts.drawing import draw, label_lines
+from dualscope.report.charts.drawing import begin_titles_at_the_left, draw, label_lines
 from dualscope.report.charts.legend import legend
 from dualscope.report.data import Data
 
@@ -27,6 +27,9 @@ COLUMN = 3.3
 """Inches: a column of two. From `TWO_PANELS` on, two panels stand side by side."""
 TWO_PANELS = 5.0
 NARROWEST, WIDEST = 2.0, 20.0
+TALLEST = 8.6
+"""Inches: what a page has room for with a caption. Panels get lower where their sum is more, down to `LOWEST`."""
+LOWEST = 1.0
 SIZES = (8.0, 7.5, 7.0, 6.5, 6.0)
 """Points: the largest at which nothing leaves the canvas is taken."""
 FIGURES = {
@@ -170,6 +173,7 @@ def _draw(chart: Chart, width: float, size: float, shown: bool) -> Any:
         rows = math.ceil(len(chart.panels) / columns)
         tall = [max(1.5, panel.height / 130) for panel in chart.panels]
         heights = [max(tall[row * columns : (row + 1) * columns]) for row in range(rows)]
+        heights = [max(LOWEST, height * min(1.0, TALLEST / sum(heights))) for height in heights]
         letters = int(width / columns * 72 / (0.52 * size))
         keys = [key.name for key in legend(chart)]
         figure = _new_figure(width, sum(heights) + 0.2, shown)
@@ -185,7 +189,8 @@ def _draw(chart: Chart, width: float, size: float, shown: bool) -> Any:
         order = [name for name in keys if name in handles]
         if order:
             _add_legend(figure, {textwrap.fill(name, letters): handles[name] for name in order}, size)
-        figure.draw_without_rendering()  # labels are put beside where lines end, which the layout decides
+        figure.draw_without_rendering()  # the layout decides where titles begin, and where lines end
+        begin_titles_at_the_left(figure, size)
         label_lines(figure, size - 1.5, max(14, letters // 3))
     return figure
 

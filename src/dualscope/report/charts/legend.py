@@ -48,7 +48,7 @@ def legend(chart: Chart) -> list[LegendKey]:
     for panel in chart.panels:
         traces = reversed(panel.data) if panel.by_task and "scattermode" in panel.layout else panel.data
         for trace in traces:
-            name = unescape(trace.get("name", ""))
+            name = unescape(trace.get("meta") or trace.get("name", ""))
             if name and name not in found:
                 found[name] = _key(name, trace)
     return list(found.values())

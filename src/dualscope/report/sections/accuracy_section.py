@@ -75,7 +75,7 @@ def _gaps(data: Data) -> Table:
     return Table.build(
         [*columns, "(ICL − learner) / zero-shot"],
         rows,
-        title="What was gained, and the gap between ICL and each gradient learner relative to zero-shot",
+        title="What each gradient learner gained over zero-shot, beside in-context learning",
         folded=True,
     )
 

@@ -37,8 +37,8 @@ def section(data: Data) -> Section | None:
     shots = _by_shots(data)
     items += [*([shots] if shots is not None else []), *choices.items(data)]
     about = (
-        "The share of what the context does to the label probabilities that each hypothesis does too, beyond a "
-        "temperature and class biases: 1 is all of it, 0 none, below 0 is worse than doing nothing."
+        "How much of what the context does to the label probabilities does each hypothesis do too? 1 is all of it, 0 "
+        "none, below 0 worse than doing nothing. What a temperature and a bias for each class explain does not count."
     )
     return Section("hypotheses", "What explains it best?", tuple(items), about)
 
@@ -62,9 +62,11 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
     return Chart(
         "explained",
         "Explained share, best first",
-        f"A bar a hypothesis with its interval; ○ every seed; the same learner under its controls: {_controls_key()}. "
-        f"◆ is a ceiling. Shares below {LEAST} are drawn at that edge.",
-        "A bar counts for what it has above its own controls. A ceiling below 1 says what another draw would miss too.",
+        f"Each bar is a hypothesis with its interval, each ○ one seed. The same learner under a control: "
+        f"{_controls_key()}. ◆ is a ceiling, which may look at in-context learning itself. Shares below "
+        f"−{-LEAST:g} are drawn at that edge.",
+        "Only what a bar has above its own controls counts. A ceiling below 1 shows what other demonstrations would "
+        "miss too.",
         tuple(panels),
         Table.build(
             [
@@ -157,7 +159,7 @@ def _everything(found: list[tuple[Subject, list[Ranking]]]) -> Table:
         "model", "task", "learner", "role", "accuracy", "agreement with ICL", "above chance (kappa)", "explained",
         "explained, next token", "top 10 shared", "sim_aou",
     ]  # fmt: skip
-    title = "Predictions and attention outputs side by side (sim_aou of what acts at one layer: of the layers above)"
+    title = "Predictions and attention outputs side by side (of a learner that acts at one layer: the layers above it)"
     return Table.build(columns, rows, title=title, folded=True)
 
 

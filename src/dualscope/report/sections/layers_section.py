@@ -127,7 +127,8 @@ def _clear(
             for layer, low in zip(own.layers, own.lows, strict=True)
             if low > max((o[layer] for o in others if o.get(layer, math.nan) == o.get(layer)), default=0.0)
         ]
-        where = f"in layer{'s' * (len(free) > 1)} {', '.join(free)}" if free else "in no layer"
+        several = len(free) > 1
+        where = f"Layer{'s' * several} {', '.join(free)} {'are' if several else 'is'}" if free else "No layer is"
         who = f"`{learner}` on {task}" + (f" ({subject.name})" if data.side_by_side else "")
         yield who, (where, answer["answer"])
 
@@ -138,5 +139,5 @@ def _clear_words(found: Sequence[tuple[str, tuple[str, str]]]) -> str:
     for who, said in found:
         alike.setdefault(said, []).append(who)
     return " ".join(
-        f"Clear {where}, and over all layers {answer}: {', '.join(names)}." for (where, answer), names in alike.items()
+        f"{where} clear for {', '.join(names)} (over all layers: {answer})." for (where, answer), names in alike.items()
     )

@@ -95,8 +95,9 @@ def _scale(source: ReportedRun, verdict: Document, name: str) -> Chart:
     return Chart(
         f"response-scale{'-' + name if name else ''}",
         "When the labels change, who moves alike?" + (f" ({name})" if name else ""),
-        "● is the learner's response as a correlation with in-context learning's, with its interval over seeds; "
-        "❘ every seed; ◇ where ● would lie if in-context learning were that learner; grey is chance.",
+        "● says how closely a learner moves with in-context learning from one set of labels to the next: a "
+        "correlation, with its interval over seeds; ❘ is one seed. ◇ is where ● would lie if in-context learning were "
+        "that learner. Grey is chance.",
         "A dot at its diamond is alike; one in the grey is chance. ■ says how well in-context learning agrees with "
         "itself when its demonstrations change places.",
         tuple(panels),
@@ -221,9 +222,9 @@ def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
     return Chart(
         f"response-shares{'-' + name if name else ''}",
         "How much of it is learning?",
-        "Of what the context does to each layer's attention output: green depends on which label stands where; grey "
-        "any labels would do.",
-        "A layer that is all grey recognises the task; likeness there says nothing about learning.",
+        "Of what the context does to each layer's attention output, green depends on which label stands where; any "
+        "labels would do the rest.",
+        "In a layer that is all grey nothing is learned from the labels, and a likeness there says nothing.",
         tuple(panels),
         Table.build(["task", "layer", "learned_share_aou"], rows, folded=True),
         ("learned_share", "learned_share_aou"),

@@ -23,7 +23,10 @@ EMBEDDED = (
     "The embedded model was trained on synthetic tasks of the kind that it is measured on. This verdict shows what the "
     "tool does, and says nothing about large language models."
 )
-STRONG = "This is the strong claim: layer by layer, attention changes as under descent. The shallow claim: {where}."
+STRONG = (
+    "This section tests the strong claim: that attention changes layer by layer as it does under gradient descent. The "
+    "shallow claim, that both learn similar functions, is tested by {where}."
+)
 
 
 def section(data: Data) -> Section:
@@ -39,8 +42,8 @@ def section(data: Data) -> Section:
     chart = _chart(data)
     items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
     about = (
-        "The papers' measure: does a learner change the attention outputs as the whole context does? Hardly any of "
-        "that change is learning."
+        "The papers' measure: does a learner change the attention outputs as the whole context does? That change also "
+        "holds all that a context does whatever its labels say."
     )
     return Section("verdict", "Likeness of the whole change", tuple(items), about)
 
@@ -84,11 +87,10 @@ def _no_nulls(answers: Sequence[Document]) -> list[str]:
         alike.setdefault(", ".join(where), {}).setdefault(control, []).append(learner)
     found = []
     for named, controls in alike.items():
-        who = "; ".join(f"{control} of {', '.join(own)}" for control, own in controls.items())
-        verbs = ("beats", "does") if sum(map(len, controls.values())) == 1 else ("beat", "do")
-        found.append(
-            f"Not a null here: {who} {verbs[0]} zero-shot and chance on {named}, and {verbs[1]} not decide there."
-        )
+        who = "; ".join(f"{control} (for {', '.join(own)})" for control, own in controls.items())
+        one = ("This control teaches", "it beats", "it does") if len(controls) == 1 else None
+        teach, beat, do = one or ("These controls teach", "they beat", "they do")
+        found.append(f"{teach} something on {named}: {beat} zero-shot and chance, so {do} not decide there: {who}.")
     return found
 
 
@@ -198,8 +200,8 @@ def _chart(data: Data) -> Chart | None:
     return Chart(
         "controls-beside",
         "Likeness beside its controls",
-        f"{PRIMARY} of a learner (●) and of each of its controls (❘, the strongest by its name). ◇ is the ceiling: ICL "
-        "against ICL with other demonstrations.",
+        f"{PRIMARY} of a learner (●) and of each of its controls (❘; the strongest is named). ◆ is the ceiling: "
+        "in-context learning against itself with other demonstrations.",
         "The claim needs the dot clear to the right of every control.",
         tuple(panels),
         Table.build(["model", "task", "learner", "what", PRIMARY], rows),
@@ -223,7 +225,7 @@ def _series(subject: Subject, answers: Sequence[Document]) -> list[Series]:
     }
     for name, rows in controls.items():
         strongest = {task: name for task in rows if name == _strongest(controls, task)}
-        found.append(Series(name, "@grey", "line-ns-open", rows, strongest, bars=False))
+        found.append(Series(name, "@grey", "line-ns-open", rows, strongest, bars=False, kind="a control"))
     ceiling = {t: Number.of(row) for t in subject.tasks if (row := subject.get(t, CEILING.label, PRIMARY))}
     if ceiling:
         found.append(Series("ceiling", "@green", "diamond", ceiling))
@@ -243,8 +245,8 @@ def _shallow(data: Data) -> Note:
         parts.append("the probe")
     if any(source.has_regression for source in data.sources):
         parts.append("in-context regression below")
-    parts.append("`dualscope theory`, `dualscope regression`")
-    return Note(STRONG.format(where="; ".join(parts)))
+    parts += ["`dualscope theory`", "`dualscope regression`"]
+    return Note(STRONG.format(where=f"{', '.join(parts[:-1])} and {parts[-1]}"))
 
 
 def _missing(data: Data) -> list[Note]:

@@ -162,11 +162,10 @@
   const spy = new IntersectionObserver(entries => {
     for (const entry of entries) if (entry.isIntersecting) {
       links.forEach(link => link.removeAttribute("aria-current"));
-      const link = links.get(entry.target.id);
-      link?.setAttribute("aria-current", "true");
+      links.get(entry.target.id)?.setAttribute("aria-current", "true"); // above the first section: none
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
-  all("main section").forEach(section => spy.observe(section));
+  all("main section, main .title").forEach(part => spy.observe(part));
 
   // On paper: every chart of what is shown, in light.
   let before;
