@@ -35,8 +35,9 @@ from dualscope.findings.response_test import FLOOR, FOUND, IGNORED, EpisodePair,
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import identify
 from dualscope.learners.response_bench import ResponseBench
+from dualscope.learners.response_vectors import answer_vectors
 from dualscope.metrics.measured_response import ResponseMeter
-from dualscope.metrics.responses_of_draws import Responses, answer_vectors, learned_share
+from dualscope.metrics.responses_of_draws import Responses, learned_share
 
 PLANTED = ("gd", "lcgd", "gd-all", "task-vector", "task-vector above")
 """What is planted. ``above``: the vector put in after the layer that ``--layer`` names, in place of the one that was

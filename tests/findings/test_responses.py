@@ -141,6 +141,22 @@ def test_where_reasons_differ_each_task_has_its_own() -> None:
     assert "subj: 2 seeds cannot decide" in headline
 
 
+def test_a_ceiling_is_shown_and_neither_judged_nor_a_rival() -> None:
+    task, nearest = responses(), LearnerSpec("gd-nearest")
+    alone = verdict_of(setting("model", 16), "trained", [task], count=499)
+    rng = np.random.default_rng(3)
+    for episode, cell in task.cells[GD].items():
+        closer = part(0.99, rng, world(rng))
+        task.cells.setdefault(nearest, {})[episode] = replace(cell, role="ceiling", family="shallow", parts=[closer])
+    verdict = verdict_of(setting("model", 16), "trained", [task], count=499)
+    assert verdict.answers == alone.answers
+    (ceiling,) = verdict.ceilings  # and ICL in another order, a ceiling of another kind, is not among them
+    values = [cell.pair("in-context", "answers") for cell in task.cells[nearest].values()]
+    assert (ceiling.learning, ceiling.task, ceiling.where) == (nearest, "sst2", "answers")
+    assert ceiling.value.seeds == tuple(pair.value for pair in values if pair)
+    assert verdict.to_dict()["ceilings"][0]["learning"] == nearest.facts
+
+
 def test_holm_counts_tasks_and_hypotheses() -> None:
     one = judged(gd=0.5).answers[0]
     tasks = [replace_task(responses(gd=0.5), str(i)) for i in range(4)]

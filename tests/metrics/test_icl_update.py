@@ -9,9 +9,9 @@ from torch import Tensor
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, Delta
 from dualscope.learners.response_bench import ResponseBench
+from dualscope.learners.response_vectors import centred
 from dualscope.metrics.icl_update import NAMES, FactoredUpdate, matrix_rank, moved, of_queries
 from dualscope.metrics.measured import measure_cell
-from dualscope.metrics.responses_of_draws import centred
 from dualscope.models import Model
 from dualscope.theory.icl_dual import HeadWeights, dw_finetuned, dw_icl
 from dualscope.theory.identity import Draw

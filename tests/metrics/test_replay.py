@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
+from dualscope.learners.response_vectors import answer_vectors
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.replay import along, read_replays
-from dualscope.metrics.responses_of_draws import answer_vectors
 from dualscope.models.reading.given_outputs import replayed
 from tests.learners.setting import tiny_bench, tiny_task
 

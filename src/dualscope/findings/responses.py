@@ -36,7 +36,7 @@ from dualscope.findings.response_words import headline, sentence
 from dualscope.studies.run_folder.storage import RunFolder
 
 FILE = "response.json"
-RULES = 2  # grows with the rule, so that a stored answer of an older one is made anew
+RULES = 3  # grows with the rule, so that a stored answer of an older one is made anew
 JUDGED = "relabel"
 PARTS: tuple[Part, ...] = ("answers", "outputs")
 Where = Literal["answers", "inside"]
@@ -85,6 +85,12 @@ class TaskResponses:
     def hypotheses(self) -> list[LearnerSpec]:
         return [one for one, cells in self.cells.items() if next(iter(cells.values())).role == "hypothesis"]
 
+    @property
+    def ceilings(self) -> list[LearnerSpec]:
+        """Learners that may look at ICL's own traces: shown on the scale, never judged."""
+        roles = {one: next(iter(cells.values())).role for one, cells in self.cells.items()}
+        return [one for one, role in roles.items() if role == "ceiling" and one.control is None]
+
     def again(self, control: str) -> list[LearnerSpec]:
         """In-context learning under a control, every draw of it."""
         return [one for one in self.cells if (one.name, one.control) == (IN_CONTEXT.name, control)]
@@ -120,6 +126,17 @@ class ResponseAnswer:
 
 
 @dataclass(frozen=True)
+class ResponseCeiling:
+    """How far a learner comes that may look at in-context learning's own traces of spare examples."""
+
+    task: str
+    learner: str
+    learning: LearnerSpec
+    where: Where
+    value: OverSeeds
+
+
+@dataclass(frozen=True)
 class ResponseVerdict:
     """The answers of one model and setting."""
 
@@ -131,6 +148,7 @@ class ResponseVerdict:
     rankings: dict[str, dict[str, OverSeeds]]
     """By task: every hypothesis' answers, with intervals that hold for all of them together."""
     order: dict[str, float] = field(default_factory=dict)
+    ceilings: tuple[ResponseCeiling, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -143,6 +161,8 @@ class ResponseVerdict:
             {**plain, "learning": answer.learning.facts, "seeds": answer.seeds, "sentence": sentence(answer)}
             for answer, plain in zip(self.answers, found["answers"], strict=True)
         ]
+        for one, as_data in zip(self.ceilings, found["ceilings"], strict=True):
+            as_data["learning"] = one.learning.facts
         return found | {"headline": self.headline}
 
 
@@ -203,7 +223,12 @@ def verdict_of(
     # Plain gradient descent first: it is what the question names.
     answers.sort(key=lambda one: (one.task, one.where, one.learning.label != PLAIN, one.family != "gradient"))
     return ResponseVerdict(
-        setting, variant, tuple(answers), tuple(_confusion(tasks)), {task.task: _ranking(task) for task in tasks}
+        setting,
+        variant,
+        tuple(answers),
+        tuple(_confusion(tasks)),
+        {task.task: _ranking(task) for task in tasks},
+        ceilings=tuple(_ceilings(tasks)),
     )
 
 
@@ -366,6 +391,15 @@ def _confusion(tasks: Iterable[TaskResponses]) -> Iterable[tuple[str, str, str, 
                     values = [pair.plain for pair in task.pairs(learning, name, part).values()]
                     if values:
                         yield task.task, name, learning.label, NAMES[part], OverSeeds.of(values).mean
+
+
+def _ceilings(tasks: Iterable[TaskResponses]) -> Iterable[ResponseCeiling]:
+    for task in tasks:
+        for learning in task.ceilings:
+            for part in PARTS:
+                if own := task.pairs(learning, IN_CONTEXT.label, part):
+                    values = OverSeeds.of([pair.value for pair in own.values()])
+                    yield ResponseCeiling(task.task, learning.label, learning, NAMES[part], values)
 
 
 def _ranking(task: TaskResponses) -> dict[str, OverSeeds]:

@@ -14,7 +14,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.registry import Registry
 from dualscope.core.words import Level
 from dualscope.learners.altered_lessons import reordered, with_labels, with_labels_of_places
-from dualscope.tasks.relabelling import relabellings
+from dualscope.tasks.relabelling import JUDGED_STREAM, SPARE_STREAM, relabellings
 
 if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
@@ -81,11 +81,12 @@ class Relabel(Intervention):
     """The labels permuted among the demonstrations, at two levels of how many differ; what the verdict uses."""
 
     judged = True
+    stream: ClassVar[int] = JUDGED_STREAM
 
     def draws(self, lesson: Lesson, count: int) -> list[LessonDraw]:
         given, episode = [one.label_index for one in lesson.demonstrations], lesson.episode
         try:
-            found = relabellings(given, count, episode.seed)
+            found = relabellings(given, count, episode.seed, self.stream)
         except InputError as error:
             raise InputError(f"task '{episode.task.name}', seed {episode.seed}: {error}") from None
         return [
@@ -97,6 +98,13 @@ class Relabel(Intervention):
             )
             for index, (level, places) in enumerate(found)
         ]
+
+
+class SpareRelabel(Relabel):
+    """Relabellings that no verdict looks at: what a setting may be chosen on."""
+
+    judged = False
+    stream = SPARE_STREAM
 
 
 @INTERVENTIONS.register("flip-one")

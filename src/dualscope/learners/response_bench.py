@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dualscope.core.errors import InputError, NotFiniteError, is_out_of_memory
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners.controls import COMBINATORS, settings_of
-from dualscope.learners.interventions import FEWEST_A_LEVEL, INTERVENTIONS, LessonDraw
+from dualscope.learners.interventions import FEWEST_A_LEVEL, INTERVENTIONS, Intervention, LessonDraw
 from dualscope.learners.learner import LEARNERS
 from dualscope.learners.plants import planted, planted_draws
 from dualscope.models.reading.memory import draws_at_once, release
@@ -56,8 +56,9 @@ class ResponseBench:
         InputError: The lesson does not allow so many different draws.
     """
 
-    def __init__(self, bench: Bench, intervention: str = "relabel", draws: int = 12) -> None:
-        self.bench, self.intervention = bench, INTERVENTIONS[intervention]()
+    def __init__(self, bench: Bench, intervention: str | Intervention = "relabel", draws: int = 12) -> None:
+        own = INTERVENTIONS[intervention]() if isinstance(intervention, str) else intervention
+        self.bench, self.intervention = bench, own
         self.draws = tuple(self.intervention.draws(bench.lesson, draws))
 
     def on_draws(self, learning: LearnerSpec, plant: bool = False) -> OnDraws:

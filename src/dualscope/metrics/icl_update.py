@@ -22,10 +22,11 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import COSINE, SIZE, Bounds
 from dualscope.core.words import Level
 from dualscope.learners.response_bench import ResponseBench
+from dualscope.learners.response_vectors import centred
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import metric
-from dualscope.metrics.responses_of_draws import SNR_FLOOR, centred, signal_to_noise
+from dualscope.metrics.responses_of_draws import SNR_FLOOR, signal_to_noise
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.batches import Batch, batches_of

@@ -18,13 +18,11 @@ from dualscope.core.response_products import OWN, ComparedPart, Copying, Product
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, PLACE_SETS, Level
+from dualscope.learners.response_vectors import answer_vectors, centred, function_part
 from dualscope.metrics.explained import order_sensitivity
 from dualscope.metrics.responses_of_draws import (
     SNR_FLOOR,
     Responses,
-    answer_vectors,
-    centred,
-    function_part,
     gram,
     influence,
     learned_share,

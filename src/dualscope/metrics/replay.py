@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from dualscope.core.statistics import ratio
+from dualscope.learners.response_vectors import answer_vectors
 from dualscope.metrics.case import Case, PerQuery, Pooled, Values
 from dualscope.metrics.metric import Measure, metric
-from dualscope.metrics.responses_of_draws import answer_vectors
 from dualscope.models.reading.given_outputs import replayed
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from dualscope.core.response_products import Products
 from dualscope.core.statistics import COSINE, SHARE, SIZE, Bounds
 from dualscope.core.words import LEVELS, Level
+from dualscope.learners.response_vectors import UNIFORM, answer_vectors
 from dualscope.metrics.case import Case, Values
 from dualscope.metrics.metric import metric
 from dualscope.models.reading.trace import Trace
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-UNIFORM = 1e-3  # mixed into label probabilities, so that no log-probability runs away
 SNR_FLOOR = 10.0  # a response is compared where it is that many times what rounding makes of the outputs
 
 
@@ -73,31 +73,6 @@ class Responses:
             outputs=cut(self.outputs),
             scores=cut(self.scores),
         )
-
-
-def answer_vectors(label_logprobs: Tensor) -> Tensor:
-    """Log-probabilities of the classes as vectors: renormalised, mixed with a little of the uniform, centred.
-
-    >>> answer_vectors(torch.tensor([[0.5, 0.5]]).log())
-    tensor([[0., 0.]], dtype=torch.float64)
-    """
-    shares = F.softmax(label_logprobs.double(), -1)
-    logs = ((1 - UNIFORM) * shares + UNIFORM / shares.shape[-1]).log()
-    return logs - logs.mean(-1, keepdim=True)
-
-
-def centred(values: Tensor, levels: Sequence[Level | None]) -> Tensor:
-    """D: every draw less the mean over the draws of its level. ``values`` is [draws, ...]."""
-    found = values.double().clone()
-    for level in dict.fromkeys(levels):
-        rows = [row for row, own in enumerate(levels) if own == level]
-        found[rows] -= found[rows].mean(0, keepdim=True)
-    return found
-
-
-def function_part(responses: Tensor) -> Tensor:
-    """The responses less each draw's mean over the queries: the function that was learned, without its prior."""
-    return responses - responses.mean(1, keepdim=True)
 
 
 def learned_share(values: Tensor, start: Tensor, levels: Sequence[Level | None]) -> float:

@@ -24,11 +24,11 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import ANYWHERE, SIZE, Bounds
+from dualscope.learners.response_vectors import answer_vectors
 from dualscope.metrics.case import Case, PerHead, PerQuery, Pooled, Values
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import Measure, metric
 from dualscope.metrics.replay import share_of_sums
-from dualscope.metrics.responses_of_draws import answer_vectors
 from dualscope.metrics.single_heads import induction_scores
 from dualscope.models.reading.given_outputs import HeadOutputs, NotedHeads, Places, SplicedHeads, spliced_prefix
 

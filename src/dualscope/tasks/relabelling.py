@@ -11,11 +11,16 @@ from dualscope.core.errors import InputError
 from dualscope.core.words import LEVELS, Level
 
 FEWEST_DRAWS = 8
+JUDGED_STREAM, SPARE_STREAM = 20, 22  # of random numbers: the draws of the verdict, and others to choose settings on
 _TRIES = 2000  # for one more distinct draw
 
 
-def relabellings(labels: Sequence[int], count: int, seed: int) -> list[tuple[Level, list[int]]]:
+def relabellings(
+    labels: Sequence[int], count: int, seed: int, stream: int = JUDGED_STREAM
+) -> list[tuple[Level, list[int]]]:
     """So many different ones, none of them the labels as they are: each a level, and the places to take labels from.
+
+    ``stream`` names the draws: those of one stream say nothing of another's.
 
     >>> [level for level, _ in relabellings([0, 1] * 4, 8, seed=0)].count("chance")
     4
@@ -38,7 +43,7 @@ def relabellings(labels: Sequence[int], count: int, seed: int) -> list[tuple[Lev
     for number, level in enumerate(LEVELS):
         wanted = count - count // 2 if number == 0 else count // 2
         differences = differences_of(labels, level)
-        rng = np.random.default_rng([seed, 20, number])
+        rng = np.random.default_rng([seed, stream, number])
         for _ in range(wanted):
             places = another(labels, differences, rng, taken)
             if places is None:

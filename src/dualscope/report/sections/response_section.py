@@ -87,10 +87,13 @@ def _scale(source: ReportedRun, verdict: Document, name: str) -> Chart:
     panels, rows = [], list[list[Entry]]()
     for task in _tasks(source, verdict):
         for where, words in (("answers", "what the model answers"), ("inside", "inside the model")):
-            own = [a for a in verdict["answers"] if (a["task"], a["where"]) == (task, where)]
+            own, tops = (
+                [one for one in verdict[kind] if (one["task"], one["where"]) == (task, where)]
+                for kind in ("answers", "ceilings")
+            )
             if own:
-                panels.append(_panel(own, task, f"{task}: {words}"))
-            rows += [_scale_row(answer) for answer in own]
+                panels.append(_panel(own, tops, task, f"{task}: {words}"))
+            rows += [_scale_row(one) for one in (*own, *tops)]
     columns = ["task", "learner", "part", "response", "if it were", AGAIN, "every seed"]
     return Chart(
         f"response-scale{'-' + name if name else ''}",
@@ -99,7 +102,12 @@ def _scale(source: ReportedRun, verdict: Document, name: str) -> Chart:
         "correlation, with its interval over seeds; ❘ is one seed. ◇ is where ● would lie if in-context learning were "
         "that learner. Grey is chance.",
         "A dot at its diamond is alike; one in the grey is chance. ■ says how well in-context learning agrees with "
-        "itself when its demonstrations change places.",
+        "itself when its demonstrations change places."
+        + (
+            " ▲ was chosen by ICL's own response: the most that can be said for its kind."
+            if verdict["ceilings"]
+            else ""
+        ),
         tuple(panels),
         Table.build(columns, rows),
         ("response_answers", "response_aou"),
@@ -113,24 +121,25 @@ def _scale_row(answer: Document) -> list[Entry]:
         answer["learner"],
         answer["where"],
         Number.of(answer["value"], digits=2),
-        Number(answer["target"], digits=2),
-        Number(answer["reliability"], digits=2),
+        Number(answer.get("target"), digits=2),  # a ceiling has none
+        Number(answer.get("reliability"), digits=2),
         " ".join(f"{value:.2f}" for value in answer["value"]["seeds"]),
     ]
 
 
-def _panel(answers: Sequence[Document], task: str, title: str) -> Panel:
-    names = [plain(_title(answer)) for answer in answers]
+def _panel(answers: Sequence[Document], ceilings: Sequence[Document], task: str, title: str) -> Panel:
+    names = [plain(_title(one)) for one in (*answers, *ceilings)]
     traces: list[dict[str, Any]] = []
-    for answer, name in zip(answers, names, strict=True):
+    for answer, name in zip((*answers, *ceilings), names, strict=True):
         shade, value = colour(LearnerSpec.from_facts(answer["learning"])), answer["value"]
         seeds = [short(one) for one in value["seeds"]]
         thin = marks("every seed", seeds, [name] * len(seeds), "line-ns", shade, 12, 1)
         traces.append({**thin, "opacity": 0.55})
         mean = [short(value["mean"])]
         bars = {**whiskers(mean, [value["low"]], [value["high"]]), "color": shade}
-        traces.append({**marks(name, mean, [name], "circle", shade, 11, 1), "error_x": bars})
-        if answer["target"] is not None:
+        mark = "triangle-up" if answer in ceilings else "circle"
+        traces.append({**marks(name, mean, [name], mark, shade, 11, 1), "error_x": bars})
+        if answer.get("target") is not None:
             traces.append(marks("if it were", [short(answer["target"])], [name], "diamond-open", shade, 12, 1.8))
     again = answers[0]["reliability"]
     if again is not None:
