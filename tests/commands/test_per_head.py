@@ -36,7 +36,7 @@ def test_a_run_with_heads(ran: Callable[[str], Path]) -> None:
     rows = [row for row in RunFolder.open(out).rows().to_pylist() if row["head"] is not None]
     of = {
         metric: [row for row in rows if row["metric"] == metric]
-        for metric in ("induction_score", "indirect_effect", "sim_am")
+        for metric in ("induction_score", "indirect_effect", "sim_am", "sim_am_delta")
     }
     assert all(of.values())
     for metric in ("induction_score", "indirect_effect"):
@@ -46,12 +46,17 @@ def test_a_run_with_heads(ran: Callable[[str], Path]) -> None:
     assert section is not None
     (tabs,) = section.items
     assert isinstance(tabs, Tabs)
-    for (_, chart), metric in zip(tabs.charts, ("indirect_effect", "induction_score"), strict=True):
+    drawn = (("indirect_effect", "in-context"), ("induction_score", "in-context"), ("sim_am_delta", "gd"))
+    for (_, chart), (metric, learner) in zip(tabs.charts, drawn, strict=True):
         (grid,) = chart.panels[0].data
         for layer, line in enumerate(grid["z"]):
             for head, shown in enumerate(line):
-                own = [r["value"] for r in of[metric] if (r["layer"], r["head"]) == (layer, head)]
-                assert shown == pytest.approx(fmean(own), rel=1e-4)
+                own = [
+                    row["value"]
+                    for row in of[metric]
+                    if (row["layer"], row["head"], row["learner"]) == (layer, head, learner)
+                ]
+                assert shown == pytest.approx(fmean(own), rel=1e-4, abs=1e-4)
         assert len(chart.table.rows) == sum(map(len, grid["z"]))
     page = (out / "report.html").read_text()
     assert 'id="heads"' in page
