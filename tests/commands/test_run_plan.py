@@ -67,3 +67,13 @@ def test_corrupted_labels_on_one_side(cli: Callable[..., Any], tmp_path: Path) -
     assert wrong.code == 2
     assert "corrupt" in wrong.err
     assert cli(*arguments, "--demo-labels", "flipped", "--corrupt", "icl").code == 0
+
+
+def test_what_a_learner_cannot_have_is_said_on_request(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """A newcomer's first run has a probe, which has no random update and no plant by its nature."""
+    default = ["run", "--task", "embedded-sst2", "--seeds", "1", "--out", tmp_path / "run", "--dry-run"]
+    assert "probe" not in cli(*default).out
+    in_full = " ".join(cli(*default, "--verbose").out.split())
+    assert "note: left out probe/random-update" in in_full
+    assert "note: probe is not planted" in in_full
+    assert any("not planted" in note for note in json.loads(cli(*default, "--json").out)["notes"])

@@ -259,6 +259,16 @@ def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit.page.close()
 
 
+def test_texts_are_whole_after_a_phone_was_turned(browser: Any, served: Served) -> None:
+    visit = Visit(browser, served, viewport={"width": 1440, "height": 390})
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    visit.until(
+        "[...document.querySelectorAll('#demonstrations textarea')].every(one => one.scrollHeight <= one.clientHeight)"
+    )
+    visit.is_clean()
+    visit.page.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 980, 1440])
 def test_no_scroll_bar_at_any_width(browser: Any, served: Served, width: int) -> None:

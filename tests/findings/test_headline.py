@@ -187,6 +187,15 @@ def test_a_likeness(word: str) -> None:
     assert [step.options for step in steps] == ([{"--seeds": ["7"]}] if word == "inconclusive" else [])
 
 
+def test_descent_that_hardly_learns_is_tried_at_its_best() -> None:
+    plain = {**_answer("cannot tell"), "family": "gradient"}
+    best = {**plain, "learner": "gd-tuned"}
+    (step,) = next_steps([{"variant": "trained", "answers": [plain, {**plain, "learner": "lcgd"}]}], [])
+    assert step.options == {"--learner": ["gd", "lcgd", "gd-tuned"]}
+    (step,) = next_steps([{"variant": "trained", "answers": [plain, best]}], [])
+    assert step.options == {"--demo-labels": ["abstract"]}, "that was tried already"
+
+
 def test_one_command_serves_all_that_need_seeds() -> None:
     answers = [_answer("cannot tell", 8), _answer("cannot tell", 12, "mr"), _answer("cannot tell", 9, "rte")]
     (step,) = next_steps([{"variant": "trained", "answers": answers}], [])

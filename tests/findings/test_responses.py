@@ -137,7 +137,7 @@ def test_of_several_rates_the_headline_takes_the_one_whose_plant_is_found_best()
 def test_where_reasons_differ_each_task_has_its_own() -> None:
     lost, few = responses(plant=0.3), replace_task(responses(seeds=2), "subj")
     headline = verdict_of(setting("model", 16), "trained", [lost, few], count=499).headline
-    assert "cannot be told (sst2: planted in the model, the learner is not found again" in headline
+    assert "cannot be told (sst2: planted in the model, it is not found again" in headline
     assert "subj: 2 seeds cannot decide" in headline
 
 

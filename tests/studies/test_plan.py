@@ -112,7 +112,7 @@ def test_what_changes_nothing_is_under_no_random_update(fields: dict[str, Any], 
     probed = fields | {"learners": ["gd", "probe"], "controls": ["random-labels", "random-update"], "seeds": 1}
     result = run_study(probed, tmp_path / "run", device="cpu")
     assert result.complete
-    assert [note for note in result.notes if "left out probe/random-update: 'probe' changes neither" in note]
+    assert [note for note in result.asides if "left out probe/random-update: 'probe' changes neither" in note]
     found = {(cell.learning.name, cell.learning.control) for cell in result.cells}
     assert found >= {("gd", "random-update"), ("probe", "random-labels"), ("probe", None)}
     assert ("probe", "random-update") not in found

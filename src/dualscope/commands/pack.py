@@ -46,7 +46,7 @@ def pack(
         bar = bars.add_task("packing", total=None)
         result = pack_run(source, target, lambda done, total: bars.update(bar, completed=done, total=total))
     before = f"; {result.there} were packed before" if result.there else ""
-    typer.echo(f"{result.cells} cells packed into {result.parts} parts{before}")
+    typer.echo(f"{result.cells} cells packed into {result.parts} part{'s' * (result.parts != 1)}{before}")
     for cell, why in list(result.left.items())[:FEW]:
         typer.echo(f"note: cell {cell} stays as it is ({why}); `dualscope run` computes what is damaged again")
     if len(result.left) > FEW:

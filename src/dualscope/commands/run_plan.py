@@ -49,13 +49,18 @@ def show_plan(runner: Any, as_json: bool, verbose: bool = False) -> None:
     ]
     later = runner.later(plan)
     if as_json:
-        said = {"cells": lines, "choices": searches, "cells_after_choices": len(later), "notes": plan.notes}
+        said = {
+            "cells": lines,
+            "choices": searches,
+            "cells_after_choices": len(later),
+            "notes": [*plan.asides, *plan.notes],
+        }
         typer.echo(json.dumps(said, indent=1))
         return
     console = Console(highlight=False)
     if lines:
         console.print(_cell_by_cell(lines) if verbose else _by_task(plan.cells, lines))
-    for note in plan.notes:
+    for note in [*plan.asides, *plan.notes] if verbose else plan.notes:
         console.print(f"note: {note}", markup=False)
     for search in searches:
         console.print(

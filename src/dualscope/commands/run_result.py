@@ -67,7 +67,7 @@ def show_result(result: Any, said: Said, as_json: bool, verbose: bool) -> None:
             "cells": len(result.cells),
             "computed": len(result.computed),
             "failures": failures,
-            "notes": result.notes,
+            "notes": [*result.asides, *result.notes],
             "response": said.responses,
             "verdicts": said.answers,
             "summary": [{k: _plain(v) for k, v in row.items()} for row in said.rows],
@@ -79,7 +79,7 @@ def show_result(result: Any, said: Said, as_json: bool, verbose: bool) -> None:
     _show_answer(console, said)
     if verbose:
         _show_all(console, said)
-    _show_notes(console, result.notes, verbose)
+    _show_notes(console, [*result.asides, *result.notes] if verbose else result.notes, verbose)
     _show_failures(console, result, failures)
     _show_next(console, said)
     console.print(f"{len(result.cells)} cells, {len(result.computed)} computed now", markup=False, style="dim")

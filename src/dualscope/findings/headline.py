@@ -139,6 +139,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 ABSTRACT = {"--demo-labels": ["abstract"]}
+TUNED = "gd-tuned"
+"""Descent at the settings at which it learns best: the strongest case for it where the plain one hardly learns."""
 
 
 @dataclass
@@ -164,8 +166,9 @@ def next_steps(responses: Sequence[Mapping[str, Any]], verdicts: Sequence[Mappin
     seeds = 0
     judged = [verdict for verdict in responses if verdict["variant"] == "trained"]
     for verdict in judged or verdicts:
+        learners = list(dict.fromkeys(answer["learner"] for answer in verdict["answers"]))
         for answer in verdict["answers"]:
-            for kind, why, options in _needs(answer):
+            for kind, why, options in _needs(answer, learners):
                 step = found.setdefault(kind, NextStep(why, options))
                 step.asked += [f"{answer['task']}, {answer['learner']}"]
                 step.tasks += [answer["task"]] if answer["task"] not in step.tasks else []
@@ -177,17 +180,22 @@ def next_steps(responses: Sequence[Mapping[str, Any]], verdicts: Sequence[Mappin
     return list(found.values())
 
 
-def _needs(answer: Mapping[str, Any]) -> list[tuple[str, str, dict[str, list[str]]]]:
+def _needs(answer: Mapping[str, Any], learners: Sequence[str]) -> list[tuple[str, str, dict[str, list[str]]]]:
     word = answer["answer"]
     if word == "labels ignored":
-        return [("abstract", "the labels do not matter here; abstract words have to be learned", ABSTRACT)]
+        return [("abstract", "the labels do not matter here; words without a meaning have to be learned", ABSTRACT)]
     if word == "labels copied":
-        return [("abstract", "the labels are copied by their place; abstract words have to be learned", ABSTRACT)]
+        return [
+            ("abstract", "the labels are copied by their place; words without a meaning have to be learned", ABSTRACT)
+        ]
     if word == "cannot tell":
         needed = answer["seeds_needed"]
         if needed:
             return [("seeds", f"{needed} seeds would do", {"--seeds": [str(needed)]})]
-        return [("abstract", "more seeds alone would not do; abstract words have to be learned", ABSTRACT)]
+        if answer.get("family") == "gradient" and TUNED not in learners:
+            why = f"more seeds alone would not do; {TUNED} takes the settings at which descent learns best here"
+            return [("tuned", why, {"--learner": [*(name for name in learners if "[" not in name), TUNED]})]
+        return [("abstract", "more seeds alone would not do; words without a meaning have to be learned", ABSTRACT)]
     if word != "inconclusive":
         return []
     if answer["missing"]:

@@ -16,6 +16,7 @@ from dualscope.core.rows import Row
 from dualscope.core.spec import IN_CONTEXT, PLAIN, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.statistics import holm
 from dualscope.core.words import Family, Level, Role
+from dualscope.findings.answer import short
 from dualscope.findings.response_test import (
     FLOOR,
     FOUND,
@@ -365,9 +366,9 @@ class _Draft:
         if self.plants:
             found = OverSeeds.of(self.plants).mean
             if not found >= FOUND:
-                return Decision("cannot tell", f"planted in the model, the learner is not found again ({found:.2f})")
+                return Decision("cannot tell", f"planted in the model, it is not found again ({short(found)})")
             if task.share(self.learning, "learned_share", name) < FLOOR:
-                return Decision("cannot tell", "planted in the model, the learner hardly responds to the labels")
+                return Decision("cannot tell", "planted in the model, it hardly responds to the labels")
         return None
 
     def _rivals(self, seeds: Sequence[int], beside: Sequence[_Draft]) -> dict[str, list[float]]:

@@ -53,6 +53,7 @@ class Plan:
     cells: list[CellSpec] = field(default_factory=list)
     choices: list[ChoiceJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    asides: list[str] = field(default_factory=list)  # what a learner cannot have, which is no news: said on request
     whole: list[CellSpec] = field(default_factory=list)  # the cells of all shards
 
     def episodes(self) -> dict[EpisodeSpec, list[CellSpec]]:
@@ -103,6 +104,7 @@ class Planner:
         _check_names("tasks", [resolver.task(entry.task).name for entry in study.tasks])
         _check_names("models", [ModelSpec(m, "", called=name).name for name, m in map(named_model, study.models)])
         self._notes: dict[str, None] = {}
+        self._asides: dict[str, None] = {}
 
     def plan(self) -> Plan:
         plan, jobs = Plan(), {}
@@ -141,6 +143,7 @@ class Planner:
             plan.cells += self._response_cells(episode, asked, code)
         plan.cells = list(dict.fromkeys(plan.cells))
         plan.choices, plan.notes, plan.whole = list(jobs.values()), list(self._notes), plan.cells
+        plan.asides = list(self._asides)
         return plan
 
     def _response_cells(self, episode: EpisodeSpec, asked: Sequence[PlannedLearner], code: str) -> Iterator[CellSpec]:
@@ -218,7 +221,7 @@ class Planner:
             if not one.facts.can_be_planted:
                 if named is not None:
                     raise InputError(f"interventions: plants: '{learning.name}' cannot be planted in a model")
-                self._notes[f"{learning.label} is not planted: it does not change the model as a whole"] = None
+                self._asides[f"{learning.label} is not planted: it does not change the model as a whole"] = None
                 continue
             rate = "" if twins[learning.label] == 1 else f" lr={learning.lr:g}"
             yield plant_name(learning.label + rate), learning
@@ -331,7 +334,7 @@ class Planner:
                 own |= {"reference": OWN if control.against_itself else entry.reference}
                 under = entry.model_copy(update=own | {"options": {**entry.options, **control.options}})
                 if why := (facts := self._facts(under)).refused:
-                    self._notes[f"left out {facts.learning.label}: {why}"] = None
+                    self._asides[f"left out {facts.learning.label}: {why}"] = None
                 else:
                     yield under
 

@@ -20,6 +20,8 @@ export function examples(kind, most, noun) {
   };
   const grow = area => { area.style.height = "auto"; area.style.height = `${area.scrollHeight + 2}px`; };
 
+  addEventListener("resize", () => list.querySelectorAll("textarea").forEach(grow)); // a phone that is turned
+
   function text(one, i, field, fields) {
     const area = h("textarea", {
       rows: 1, readonly: readOnly, maxlength: start.most.text, value: one.fields[field] ?? "", spellcheck: "false",

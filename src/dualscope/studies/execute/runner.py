@@ -42,6 +42,7 @@ class RunOutcome:
     failures: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     whole: list[CellSpec] = field(default_factory=list)  # the cells of all shards, stored or not
+    asides: list[str] = field(default_factory=list)  # what a learner cannot have by its nature
 
     @property
     def complete(self) -> bool:
@@ -141,7 +142,7 @@ class Runner:
     def execute(self) -> RunOutcome:
         """Compute what is missing. An interruption leaves a run that the same command resumes."""
         plan = self.plan()
-        result = RunOutcome(self.run, plan.cells, notes=plan.notes, whole=plan.whole)
+        result = RunOutcome(self.run, plan.cells, notes=plan.notes, whole=plan.whole, asides=plan.asides)
         self._announce(plan)
         if plan.choices:
             self._choose(plan, result)
