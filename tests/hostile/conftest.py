@@ -1,5 +1,6 @@
 """The small study that tests of studies run."""
 
+from tests.hostile.damaged import made, responded
 from tests.studies.conftest import fields, model_folder, task_files
 
-__all__ = ["fields", "model_folder", "task_files"]
+__all__ = ["fields", "made", "model_folder", "responded", "task_files"]

@@ -5,24 +5,17 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from dualscope import Run
 from dualscope.studies.provenance import known
+from tests.hostile.damaged import Made
 from tests.hostile.test_generated import told
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
-SAMPLE = 12
-
-
-class Made(NamedTuple):
-    """A whole run: the command that made it, its folder, and its rows."""
-
-    command: tuple[str, ...]
-    folder: Path
-    rows: str
+SAMPLE = 9
 
 
 def _cut(file: Path, other: Path) -> None:
@@ -66,38 +59,6 @@ KINDS = [(file, damage) for file in (*FILES, *PACKED) for damage in DAMAGES]
 KINDS.remove(("packed/index/*", "missing"))  # a part without its index is not there: its packing was not finished
 CHOSEN = KINDS if WHOLE else random.Random(3).sample(KINDS, SAMPLE)
 LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothing is deleted
-
-
-@pytest.fixture(scope="module")
-def made(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Made:
-    found = _run(
-        tmp_path_factory.mktemp("damage") / "whole",
-        *("--model", model_folder, "--task", task_files[0], "--seeds", "2", "--shots", "4", "--lr", "auto"),
-    )
-    run = Run.open(found.folder)
-    run.fail("f" * 20, "it failed before")
-    run.folder.write("claims/old", b"99999999.1.1.x.elsewhere\n")
-    run.folder.write("aside/99999999.1.1.x.elsewhere.0", b"half")
-    return found
-
-
-@pytest.fixture(scope="module")
-def responded(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """One with responses."""
-    return _run(
-        tmp_path_factory.mktemp("responses") / "whole",
-        *("--model", model_folder, "--task", task_files[0], "--seeds", "1", "--shots", "8", "--lr", "0.1"),
-        *("--intervention", "relabel"),
-    )
-
-
-def _run(folder: Path, *options: str) -> Made:
-    from dualscope.cli import app
-
-    sizes = ("--queries", "12", "--learner", "gd", "--save-traces", "--device", "cpu", "--jobs", "1")
-    command = ("run", *options, *sizes)
-    app([*command, "--out", str(folder)], standalone_mode=False)
-    return Made(command, folder, repr(Run.open(folder).rows().to_pydict()))
 
 
 def test_there_are_enough() -> None:

@@ -75,7 +75,7 @@ CASES = [(call, why) for call in CALLS for why in NUMBERS]
 def test_every_call_once(
     what: str, call: str, why: str, command: tuple[object, ...], whole: Path, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    number, step = 1, 1 if WHOLE else 30 if what == "run" else 8
+    number, step = 1, 1 if WHOLE else 60 if what == "run" else 12
     while True:
         out = tmp_path / f"run{number}"
         if what == "pack":

@@ -1,6 +1,7 @@
 """Kills of every kind: no row is lost or changed, and nothing is left behind.
 
-On demand there are a hundred (``DUALSCOPE_WHOLE=1``), in the ordinary run one of each kind.
+On demand there are a hundred (``DUALSCOPE_WHOLE=1``), in the ordinary run one of each kind that a process
+meets alone.
 """
 
 import os
@@ -21,7 +22,7 @@ from dualscope.studies.run_folder import packing
 from tests.studies.children import CONTEXT, files, finish, rows
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
-KILLS = 100 if WHOLE else 8
+KILLS = 100 if WHOLE else 6  # those of workers and of whole groups are on demand alone: the engine has its own
 ALONE = ("at random", "late", "at a rename", "at a link", "at a flush", "by SIGTERM")
 TOGETHER = ("a worker", "the parent", "the group")
 SIZE = 12

@@ -2,6 +2,7 @@
 machine, no name is looked up, and no proxy is asked. Seen by strace; where there is none, these tests skip.
 """
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from tests.hostile.endpoint import Endpoint, serving
+from tests.hostile.test_network import ONE_BY_ONE
 
 CALLS = "connect,sendto,sendmsg,sendmmsg"
 CONNECT = re.compile(r"connect\(\d+<(TCP|TCPv6)[^{]*\{(?P<to>.*?)\}, \d+\)")
@@ -77,8 +79,9 @@ def _traced(proxy: Endpoint, home: Path, *command: object) -> tuple[subprocess.C
     return done, sent(log.read_text(errors="replace")) + asked
 
 
-def _dualscope(proxy: Endpoint, home: Path, *arguments: object) -> list[str]:
-    done, found = _traced(proxy, home, "-m", "dualscope.cli", *arguments)
+def _dualscope(proxy: Endpoint, home: Path, *commands: tuple[object, ...]) -> list[str]:
+    """What commands send, one after the other in one process."""
+    done, found = _traced(proxy, home, "-c", ONE_BY_ONE, json.dumps([list(map(str, command)) for command in commands]))
     assert done.returncode == 0, done.stderr
     return found
 
@@ -114,7 +117,7 @@ def test_what_is_sent_is_seen(proxy: Endpoint, tmp_path: Path) -> None:
 def test_ray_sends_nothing(proxy: Endpoint, model_folder: str, task_files: tuple[str, str], tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the ray extra is not installed")
     study = _study(model_folder, task_files[0], tmp_path / "run")
-    assert _dualscope(proxy, tmp_path, *study, "--engine", "ray", "--jobs", 2) == []
+    assert _dualscope(proxy, tmp_path, (*study, "--engine", "ray", "--jobs", 1)) == []
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +133,20 @@ def test_a_run_and_its_report_send_nothing(
     proxy: Endpoint, run: Path, model_folder: str, task_files: tuple[str, str], tmp_path: Path
 ) -> None:
     study = _study(model_folder, task_files[0], tmp_path / "run")
-    assert _dualscope(proxy, tmp_path, *study, "--jobs", 2) == []
-    assert _dualscope(proxy, tmp_path, "report", run, "--out", tmp_path / "page.html") == []
-    assert _dualscope(proxy, tmp_path, "pack", run, "--out", tmp_path / "packed") == []
+    assert _dualscope(proxy, tmp_path, (*study, "--jobs", 2)) == []
+    assert (
+        _dualscope(
+            proxy,
+            tmp_path,
+            ("report", run, "--out", tmp_path / "page.html"),
+            ("export", run, "--to", "csv", "--out", tmp_path / "there"),
+            ("pack", run, "--out", tmp_path / "packed"),
+        )
+        == []
+    )
 
 
-@pytest.mark.parametrize("tracker", ["mlflow", "wandb", "trackio", "csv"])
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb", "trackio"])
 def test_trackers_send_nothing(tracker: str, proxy: Endpoint, run: Path, tmp_path: Path) -> None:
-    if tracker != "csv":
-        pytest.importorskip(tracker, reason=f"the {tracker} extra is not installed")
-    assert _dualscope(proxy, tmp_path, "export", run, "--to", tracker, "--out", tmp_path / "there") == []
+    pytest.importorskip(tracker, reason=f"the {tracker} extra is not installed")
+    assert _dualscope(proxy, tmp_path, ("export", run, "--to", tracker, "--out", tmp_path / "there")) == []

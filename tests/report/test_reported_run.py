@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dualscope.core.errors import InputError
@@ -65,3 +66,23 @@ def test_what_is_no_run(tmp_path: Path) -> None:
 def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name / "run", tasks=["sst2"], learners=["gd"], seeds=1) for name in "ab"]
     assert [subject.name for subject in Data(runs).subjects] == ["a/run: tiny", "b/run: tiny"]
+
+
+def test_a_cell_without_single_heads_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chart of heads asks every cell for every metric, and most have none."""
+    source = ReportedRun(make_run(tmp_path / "run", tasks=["sst2"], learners=["gd"], seeds=1))
+    read: list[str] = []
+    plain = source.run.rows
+
+    def counted(cells: list[str]) -> pa.Table:
+        read.extend(cells)
+        return plain(cells)
+
+    monkeypatch.setattr(source.run, "rows", counted)
+    cells = list(source.cells)
+    found = {cell: [source.heads(cell, metric) for metric in ("accuracy", "sim_am_delta")] for cell in cells}
+    with_heads = {cell for cell in cells if plain([cell])["head"].null_count < plain([cell]).num_rows}
+    assert {cell for cell, rows in found.items() if any(rows)} <= with_heads
+    assert [cell for cell in read if cell not in with_heads] == [
+        cell for cell in dict.fromkeys(read) if cell not in with_heads
+    ]

@@ -1,6 +1,7 @@
 """Runs of studies in other processes, which tests kill, race and starve."""
 
 import multiprocessing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +9,14 @@ from dualscope import Run, run_study
 
 # A server that has imported what a run imports, and forks: a child computes at once, and can be killed while it does.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [
-        *(
-            "dualscope.studies.execute.worker",
-            "dualscope.learners",
-            "dualscope.metrics.measure",
-            "dualscope.models.loading.load",
-        ),
-        *("dualscope.tasks", "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
-        *("transformers.models.gpt2.modeling_gpt2", "transformers.models.bloom.modeling_bloom", "pandas"),
-    ]
-)
+PRELOADED = [
+    *("dualscope.studies.execute.worker", "dualscope.learners", "dualscope.metrics.catalog", "dualscope.tasks"),
+    *("dualscope.models.loading.load", "dualscope.results.opened_run", "dualscope.report.page", "pandas"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
+    *("transformers.models.gpt2.modeling_gpt2", "transformers.models.bloom.modeling_bloom"),
+]
+assert all(find_spec(name) for name in PRELOADED)  # of what is not there the server says nothing
+CONTEXT.set_forkserver_preload(PRELOADED)
 
 
 def compute(fields: dict[str, Any], out: str, options: dict[str, Any], outcomes: Any = None) -> None:

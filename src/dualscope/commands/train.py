@@ -4,7 +4,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
-import yaml
 
 from dualscope.commands.shared_options import resumable
 from dualscope.core.command_hints import called
@@ -13,6 +12,9 @@ from dualscope.core.folder import local_path
 
 if TYPE_CHECKING:
     from dualscope.training.training_loop import Progress
+
+MOST_WORKERS = 256
+VALUE = "value"
 
 
 def train(
@@ -36,7 +38,9 @@ def train(
         None, help="A factor a layer, as 32,16,16,32,1,1: the same model, its layers less sensitive to GD."
     ),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, ..."),
-    workers: int | None = typer.Option(None, min=0, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."),
+    workers: int | None = typer.Option(
+        None, min=0, max=MOST_WORKERS, help="Processes that write text ahead [8 on CUDA, 0 on a CPU]."
+    ),
     compiled: bool = typer.Option(False, "--compile", help="Compile the model: slower to start, then faster."),
     save_every: int = typer.Option(500, min=0, help="Steps between checkpoints; 0: only on Ctrl-C."),
     keep_every: int = typer.Option(
@@ -53,6 +57,8 @@ def train(
     folder = local_path("--out", out)
     if (folder / "study.yaml").exists() or (folder / "cells").exists():
         raise InputError(f"--out {out}: is a run folder; give the model a folder of its own")
+    if any((above / "study.yaml").exists() and (above / "cells").is_dir() for above in folder.resolve().parents):
+        raise InputError(f"--out {out}: lies in a run folder; give the model a folder of its own")
     kind = _attention(attention)
     from dualscope.models.loading.device_and_precision import resolve
     from dualscope.training.settings import Settings
@@ -102,14 +108,11 @@ def _attention(text: str | None) -> dict[str, Any] | None:
     """A name, or a YAML mapping with a name and options."""
     if text is None:
         return None
-    try:
-        read = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"--attention {text!r} is not YAML: {error}") from None
-    options = {"name": read} if isinstance(read, str) else read
+    from dualscope.core.config_file import parsed_yaml
     from dualscope.models.attention_kinds import make_kind
 
-    return make_kind(options).described()
+    read = parsed_yaml(f"{VALUE}: {text}", "--attention")[0][VALUE]
+    return make_kind({"name": read} if isinstance(read, str) else read).described()
 
 
 class _watcher(nullcontext[Any]):

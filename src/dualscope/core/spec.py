@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,6 +43,12 @@ def under_control(learner: str, control: str | None) -> str:
     return learner if control is None else f"{learner}/{control}"
 
 
+@lru_cache(maxsize=4096)  # a report asks for each of them a thousand times
+def _label(name: str, control: str | None, options: str) -> str:
+    inside = ",".join(f"{key}={value}" for key, value in sorted(json.loads(options).items()))
+    return under_control(f"{name}[{inside}]" if inside else name, control)
+
+
 @dataclass(frozen=True)
 class LearnerSpec:
     """Who learns, under which control, with what options (canonical JSON of what differs from the defaults), how fast.
@@ -75,8 +82,7 @@ class LearnerSpec:
     @property
     def label(self) -> str:
         """What people read. Nothing is ever read back out of it."""
-        inside = ",".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
-        return under_control(f"{self.name}[{inside}]" if inside else self.name, self.control)
+        return _label(self.name, self.control, self.options)
 
     @property
     def written(self) -> str:

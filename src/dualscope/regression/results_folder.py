@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from dualscope.core.command_hints import called
+from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder
 from dualscope.core.rows import EXPERIMENT_COLUMNS
@@ -103,13 +104,11 @@ def _stored(run: RunFolder, place: str | Path) -> dict[str, Any]:
     if not run.folder.exists(SETTINGS):
         return {}
     try:
-        stored = yaml.safe_load(run.folder.read(SETTINGS))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError):
-        stored = None
-    if not isinstance(stored, dict):
+        stored, _ = parsed_yaml(run.folder.read(SETTINGS).decode(), SETTINGS)
+    except (InputError, UnicodeDecodeError, OSError):
         raise InputError(
             f"{place}/{SETTINGS}: not a table of settings in YAML; give another folder with --out, or delete this one"
-        )
+        ) from None
     return stored
 
 

@@ -89,6 +89,8 @@ class ReportedRun:
 
     def heads(self, cell: str, metric: str) -> list[Row]:
         """The rows of single heads of one metric."""
+        if cell in self._without_heads:
+            return []
         table = self.run.rows([cell])
         return list(table.filter(pc.and_(pc.is_valid(table["head"]), pc.equal(table["metric"], metric))).to_pylist())
 
@@ -97,9 +99,17 @@ class ReportedRun:
         return self._table(cell)
 
     @cached_property
+    def _without_heads(self) -> set[str]:
+        """Cells that were read and have no rows of single heads: most, and they are asked for every metric."""
+        return set()
+
+    @cached_property
     def _table(self) -> Callable[[str], pa.Table]:
         def read(cell: str) -> pa.Table:
             table = self.run.rows([cell])
+            if table["head"].null_count == table.num_rows:
+                self._without_heads.add(cell)
+                return table
             return table.filter(pc.is_null(table["head"]))
 
         return lru_cache(maxsize=KEPT)(read)

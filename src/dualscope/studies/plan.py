@@ -34,6 +34,9 @@ from dualscope.tasks import Task
 from dualscope.tasks.episode import check_same_classes
 from dualscope.tasks.relabelling import expected_differences, relabellings
 
+MANY_SHOTS = 1000
+"""With so many of every class any number of draws is there, and to find them takes long."""
+
 
 @dataclass(frozen=True)
 class PlannedLearner:
@@ -190,6 +193,8 @@ class Planner:
         """
         task = next(task for task in self._data.values() if task.name == episode.task)
         listed = task.demonstrations
+        if listed is None and episode.shots > MANY_SHOTS:
+            return ""
         labels = [i % len(task.labels) for i in range(episode.shots)]
         if listed is not None:
             labels = [example.label for example in listed[: episode.shots]]

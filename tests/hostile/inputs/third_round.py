@@ -38,6 +38,10 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("train", "--out", "{here}/run", "--length", "1" + "0" * 8), "length|memory|large"),
     (("train", "--out", "{here}/run", "--width", "1" + "0" * 8), "width|memory|large"),
     (("train", "--out", "{here}/run", "--batch", "1" + "0" * 10), "batch|memory|large"),
+    (("train", "--out", "{here}/run", "--workers", "1" + "0" * 9), "--workers"),
+    (("train", "--out", "{here}/run", "--attention", "9" * 5000), "--attention.*a number of 5000 characters"),
+    (("train", "--out", "{here}/run", "--attention", "[" * 9000), "--attention.*nested too deeply"),
+    ((*DRY, "--model", "embedded", "--shots", "100000"), "100000 shots were asked for, and the split"),
     ((*DRY, "--adapter-mode", "active"), "adapter"),
     ((*DRY, "--model", "embedded", "--model", "embedded"), "twice"),
     (("export", "{here}", "--to", "csv", "--out", ""), "out"),
@@ -75,6 +79,23 @@ def _two_in_parquet(place: Place) -> None:
 
 def _two_lines(place: Place) -> None:
     place.model().rename(place.folder / "mo\ndel")
+
+
+def _study(text: str) -> Callable[[Place], object]:
+    """A run folder with this study."""
+
+    def make(place: Place) -> None:
+        place.write("there/study.yaml", text)
+        (place.folder / "there/cells").mkdir()
+
+    return make
+
+
+def _settings(text: str) -> Callable[[Place], object]:
+    return lambda place: place.write("there/regression.yaml", text)
+
+
+MANY = "a: &a [1, 1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1 or ''}, *a{i - 1 or ''}]\n" for i in range(1, 30))
 
 
 def _newline(place: Place) -> None:
@@ -142,4 +163,17 @@ TABLE += [
     Bad("third newline in a model's name", (*DRY, "--model", "{here}/mo\ndel"), "cannot be a name", _two_lines),
     Bad("third newline in a given name", (*DRY, "--model", "a\nb={here}/model"), "cannot be a name", Place.model),
     Bad("third newline in a name", ("validate", "{here}/mine.yaml"), "name", _newline),
+    Bad("third train in cells", ("train", "--out", "{here}/there/cells"), "--out.*a run folder", _study("seeds: 1")),
+    Bad("third pack digits", ("pack", "{here}/there"), "study.yaml.*number of 5000", _study("seeds: " + "9" * 5000)),
+    Bad("third pack aliases", ("pack", "{here}/there"), "study.yaml.*aliases", _study(MANY.replace("a29", "seeds"))),
+    Bad("third pack binary", ("pack", "{here}/there"), r"study\.yaml", _study("seeds: \udcff")),
+]
+TABLE += [
+    Bad(
+        f"third regression {name}",
+        ("regression", "ahn", "--out", "{here}/there", "--device", "cpu"),
+        "regression.yaml: not a table of settings",
+        _settings(text),
+    )
+    for name, text in (("digits", "seeds: " + "9" * 5000), ("aliases", MANY), ("binary", "seeds: \udcff"))
 ]

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dualscope import run_study
+from dualscope.studies.run_folder.cell_files import CELL, FEW_ROWS, parquet_bytes, read_cell
 
 
 def test_an_unreadable_cell_is_computed_again(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -64,3 +67,21 @@ def test_the_file_of_another_cell_or_schema_is_noticed(fields: dict[str, Any], t
     assert sum("of another cell" in note for note in result.notes) == 2
     assert sum("not a cell's rows" in note for note in result.notes) == 1
     assert repr(result.run.rows().to_pydict()) == before
+
+
+@pytest.mark.parametrize("rows", [0, 3, FEW_ROWS, FEW_ROWS + 1])
+def test_a_small_file_has_no_dictionaries_and_reads_the_same(rows: int) -> None:
+    """They cost more than they save where a column has a handful of values."""
+    columns = {"model": ["ü"] * rows, "value": [float("nan")] * rows, "layer": pa.nulls(rows, pa.int64())}
+    table = pa.table(columns).replace_schema_metadata({CELL: "a"})
+    data = parquet_bytes(table)
+    again = read_cell(data, "a")
+    assert repr(again.to_pydict()) == repr(table.to_pydict())
+    assert again.schema.equals(table.schema, check_metadata=True)
+    about = pq.ParquetFile(pa.BufferReader(data)).metadata
+    for group in range(about.num_row_groups):
+        column = about.row_group(group).column(0)
+        assert (column.has_dictionary_page, column.compression) == (
+            (rows > FEW_ROWS),
+            "ZSTD" if rows > FEW_ROWS else "SNAPPY",
+        )

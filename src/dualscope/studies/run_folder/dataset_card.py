@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from dualscope._version import __version__
+from dualscope.core.config_file import parsed_yaml
+from dualscope.core.untrusted_files import reading
 from dualscope.studies.run_folder.storage import RunFolder
 
 FILE = "packed/README.md"
@@ -66,8 +68,11 @@ REPEATED = ("models", "variants", "tasks", "shots", "demo_labels", "seeds", "que
 
 def write_card(run: RunFolder) -> str:
     """Describe the packed run of this folder; returns the card's place in it."""
-    study = yaml.safe_load(run.folder.read("study.yaml")) if run.folder.exists("study.yaml") else {}
-    text = card_of(study if isinstance(study, dict) else {}, len(run.stored()))
+    study: Mapping[str, Any] = {}
+    if run.folder.exists("study.yaml"):
+        with reading(f"{run.folder}/study.yaml"):
+            study, _ = parsed_yaml(run.folder.read("study.yaml").decode(), f"{run.folder}/study.yaml")
+    text = card_of(study, len(run.stored()))
     run.folder.write(FILE, text.encode("utf-8"))
     return FILE
 
