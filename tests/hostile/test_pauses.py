@@ -104,7 +104,7 @@ PACKS = [
     for number in range(1, most)
     for after in (False, True)
 ]
-CHOSEN = PACKS if WHOLE else [("a creation", 2, False), ("a creation", 2, True), ("a creation", 3, False), *PACKS[::9]]
+CHOSEN = PACKS if WHOLE else [("a creation", 2, False), ("a creation", 2, True), ("a creation", 3, False), *PACKS[::14]]
 
 
 @pytest.mark.parametrize(("kind", "number", "after"), CHOSEN)

@@ -68,10 +68,10 @@ def test_little_memory(kilobytes: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
-def test_short_files(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_short_files(cli: Callable[..., Any], model_folder: str, tmp_path: Path) -> None:
     small = "--learner gd --lr 0.1 --seeds 1 --shots 2 --queries 4 --device cpu --jobs 1 --no-report"
-    command = f"run --model embedded --task embedded-sst2 {small} --out {tmp_path / 'run'}"
-    done = _said(f"ulimit -f 5; $D {command}", tmp_path)
+    command = f"run --model {model_folder} --task embedded-sst2 {small} --out {tmp_path / 'run'}"
+    done = _said(f"ulimit -f 10; $D {command}", tmp_path)
     assert done.returncode == 1, done.stderr
     assert "File too large" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

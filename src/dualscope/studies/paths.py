@@ -28,6 +28,9 @@ def named_model(text: str) -> tuple[str | None, str]:
     return name.strip(), source.strip()
 
 
+LONGEST_NAME = 255  # characters, of a part of a path
+
+
 def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A study's fields with the full paths of what there is in a folder; other names stay as they are.
 
@@ -47,6 +50,8 @@ def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             return text
 
     def model(text: str) -> str:
+        if max(map(len, text.split("/"))) > LONGEST_NAME:
+            raise InputError(f"model '{text[:40]}…': a name of {len(text):,} characters is no folder's and no model's")
         called, name = named_model(text)
         path = full(name)
         here = Path(path).is_dir() or is_gguf(Path(path))
@@ -86,7 +91,7 @@ def all_matching(models: Any, beside: Path | None = None) -> Any:
         return models
     for model in models:
         if models.count(model) > 1:
-            raise InputError(f"{model!r} is there twice")
+            raise InputError(f"models: {model!r} is there twice; name each model once")
     return list(dict.fromkeys(each for model in models for each in matching(model, beside)))
 
 

@@ -25,8 +25,8 @@ OPTIONS = {
     "gd.epochs={a: &a {b: *a}}": "alias",
 }
 COMMANDS: list[tuple[tuple[str, ...], str]] = [
-    ((*DRY, "--model", LONG), "model|long|name"),
-    ((*DRY, "--model", f"owner/{LONG}"), "model|long|name"),
+    ((*DRY, "--model", LONG), "model 'mmm.*a name of 300 characters"),
+    ((*DRY, "--model", f"owner/{LONG}"), "model 'owner.*a name of 306 characters"),
     ((*DRY, "--model", "http://example.com/model"), "http|address|model"),
     (
         ("run", "--task", "embedded-sst2", "--out", "s3://none-such-bucket/run", *SMALL, "--dry-run"),
@@ -43,7 +43,7 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("train", "--out", "{here}/run", "--attention", "[" * 9000), "--attention.*nested too deeply"),
     ((*DRY, "--model", "embedded", "--shots", "100000"), "100000 shots were asked for, and the split"),
     ((*DRY, "--adapter-mode", "active"), "adapter"),
-    ((*DRY, "--model", "embedded", "--model", "embedded"), "twice"),
+    ((*DRY, "--model", "embedded", "--model", "embedded"), "models: 'embedded' is there twice"),
     (("export", "{here}", "--to", "csv", "--out", ""), "out"),
 ]
 
