@@ -209,3 +209,11 @@ def test_help_breaks_lines_where_the_terminal_ends_and_keeps_examples(name: str)
     ).stdout
     assert told.split("\n\n")[0] in shown
     assert all(line in shown for line in lines)
+
+
+@pytest.mark.parametrize("given", [["list", "metric"], ["export", "run", "--to", "mlflo"]])
+def test_a_choice_that_there_is_not_is_refused_in_words(cli: Callable[..., Any], given: list[str]) -> None:
+    refused = cli(*given)
+    assert refused.code == 2
+    assert f"'{given[-1]}' is not one of" in " ".join(refused.err.split())
+    assert "Value error" not in refused.err

@@ -149,6 +149,16 @@ def _is_example(part: str) -> bool:
 class Command(PlainHelp, NotesRepeatedOptions):
     """A command that ends an interruption in words: Typer itself would say "Aborted" and exit with 1."""
 
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """What cannot be read is said without the name of an exception."""
+        try:
+            return super().make_context(*given, **more)
+        except Exception as error:
+            said = getattr(error, "message", None)
+            if isinstance(said, str):
+                error.message = said.replace("Value error, ", "")  # type: ignore[attr-defined]
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

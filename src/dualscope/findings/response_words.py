@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dualscope.findings.answer import learner_title, short
 
@@ -22,17 +22,12 @@ INSIDE = {"alike": "they move alike", "partly alike": "they move partly alike", 
 
 def next_step(answer: ResponseAnswer) -> str:
     """What a person can do where the answer is none, with the option that does it; empty where there is an answer."""
-    return next_step_of({"answer": answer.answer, "seeds_needed": answer.seeds_needed})
-
-
-def next_step_of(answer: Mapping[str, Any]) -> str:
-    """The same of an answer as it is stored."""
-    if answer["answer"] == "labels ignored":
+    if answer.answer == "labels ignored":
         return "the labels do not matter here: try --demo-labels abstract, whose words have to be learned"
-    if answer["answer"] == "labels copied":
+    if answer.answer == "labels copied":
         return "the labels are copied by their place: try more --shots, or --demo-labels abstract"
-    needed = answer["seeds_needed"]
-    return f"{needed} seeds would do: --seeds {needed}" if answer["answer"] == "cannot tell" and needed else ""
+    needed = answer.seeds_needed
+    return f"{needed} seeds would do: --seeds {needed}" if answer.answer == "cannot tell" and needed else ""
 
 
 def sentence(answer: ResponseAnswer) -> str:

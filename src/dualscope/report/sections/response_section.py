@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dualscope.core.response_products import OWN, geometry_matrix, parts_of
 from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.findings.answer import learner_title
-from dualscope.findings.response_words import next_step_of
+from dualscope.findings.headline import next_steps
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
 from dualscope.report.charts.chart_makers import Grid, matrix
 from dualscope.report.charts.dots import marks
@@ -42,16 +42,17 @@ def section(data: Data) -> Section | None:
     items: list[Item] = []
     for source, verdict in found:
         name = _name(source, verdict, data)
-        if steps := dict.fromkeys(step for answer in verdict["answers"] if (step := next_step_of(answer))):
-            items.append(Note(f"{name if several else 'Next'}: {'; '.join(steps)}.", "missing"))
+        if steps := next_steps([verdict], []):
+            said = (f"{step.why}: {_written(step.options)}" for step in steps)
+            items.append(Note(f"{name if several else 'Next'}: {'; '.join(said)}.", "missing"))
         items.append(_scale(source, verdict, name if several else ""))
         items.append(_table(verdict, name if several else ""))
         own = name if several else ""
         items += filter(None, (_shares(source, verdict, own), _confusion(verdict), _geometry(source, verdict, own)))
     items += filter(None, map(_influence, data.sources))
     about = (
-        "The demonstrations' labels are permuted, and nothing else changes. What a context does whatever its labels "
-        "say is the same in every draw, and cancels."
+        "The demonstrations' labels are permuted again and again, and nothing else changes. What a context does "
+        "whatever its labels say stays the same each time, and cancels."
     )
     return Section("response", "Do they learn the same?", tuple(items), about)
 
@@ -63,6 +64,11 @@ def headlines(data: Data) -> list[tuple[str, str]]:
 
 def _verdicts(data: Data) -> list[Found]:
     return [(source, verdict) for source in data.sources for verdict in source.response_verdicts]
+
+
+def _written(options: Mapping[str, Sequence[str]]) -> str:
+    """As on the command line."""
+    return "`" + " ".join(f"{name} {value}" for name, values in options.items() for value in values) + "`"
 
 
 def _name(source: ReportedRun, verdict: Document, data: Data) -> str:
