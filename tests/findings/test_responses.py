@@ -113,6 +113,14 @@ def test_gradient_descent_comes_first_and_a_closer_rival_is_named() -> None:
     assert ranking == ["probe", "gd"]
 
 
+def test_a_rival_that_cannot_be_told_from_chance_is_not_called_closer() -> None:
+    found = verdict_of(setting("model", 16), "trained", [responses(gd=0.0, plant=0.3, rival=0.2, seeds=3)], count=499)
+    gd, probe = found.answers
+    assert probe.answer not in ("alike", "partly alike")
+    assert probe.value.mean > gd.value.mean + 0.05
+    assert "comes closer" not in found.headline
+
+
 def test_a_closer_learner_of_the_same_family_does_not_deny_alike() -> None:
     words = [
         judged(gd=0.8, plant=0.85, rival=0.99, who=who).answers[0].answer

@@ -154,14 +154,17 @@ def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
 
 
 def _rival(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer]) -> str:
-    """The hypothesis that comes closest, where it is another one and clearly higher on average."""
+    """The hypothesis that comes closest, where it is another one, is clearly higher on average, and is above chance."""
     own = mine[0].learning.name
     names = dict.fromkeys(answer.learner for answer in answers if answer.learning.name != own)
     value = {n: _mean([a.value.mean for a in answers if a.learner == n]) for n in names}
     best = max(value, key=lambda name: value[name], default=None)
     if best is None or not value[best] > _mean([a.value.mean for a in mine]) + 0.05:
         return ""
-    chosen = next(answer for answer in answers if answer.learner == best)
+    theirs = [answer for answer in answers if answer.learner == best]
+    if not any(answer.answer in ("alike", "partly alike") for answer in theirs):
+        return ""
+    chosen = theirs[0]
     title = learner_title(chosen.learning)
     return f"{title[0].upper()}{title[1:]} comes closer ({short(value[best])})."
 

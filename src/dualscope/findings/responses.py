@@ -366,7 +366,10 @@ class _Draft:
         if self.plants:
             found = OverSeeds.of(self.plants).mean
             if not found >= FOUND:
-                return Decision("cannot tell", f"planted in the model, it is not found again ({short(found)})")
+                return Decision(
+                    "cannot tell",
+                    f"planted in the model, it is not found again: {short(found)}, {short(FOUND)} is asked",
+                )
             if task.share(self.learning, "learned_share", name) < FLOOR:
                 return Decision("cannot tell", "planted in the model, it hardly responds to the labels")
         return None
