@@ -206,7 +206,9 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def run(*arguments: object) -> Result:
         from dualscope.cli import main
+        from dualscope.studies.execute import worker_count
 
+        monkeypatch.setattr(worker_count, "cores", lambda: 1)  # more processes begin only where a test asks for them
         monkeypatch.setattr(sys, "argv", ["dualscope", *map(str, arguments)])
         capsys.readouterr()
         code = 0
