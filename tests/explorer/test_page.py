@@ -259,6 +259,13 @@ def test_light_and_dark(browser: Any, served: Served, scheme: str) -> None:
     visit.page.close()
 
 
+def test_a_printed_number_has_one_word(visit: Visit) -> None:
+    said = visit.page.evaluate(
+        "import('/page/alike.js').then(one => [.7451, .7549].map(r => one.moves('gd', r, '1 is the same way')))"
+    )
+    assert said == ["gd's answers move as in-context learning's do: .75, where 1 is the same way."] * 2
+
+
 def test_texts_are_whole_after_a_phone_was_turned(browser: Any, served: Served) -> None:
     visit = Visit(browser, served, viewport={"width": 1440, "height": 390})
     visit.page.set_viewport_size({"width": 390, "height": 844})
