@@ -24,9 +24,8 @@ import torch
 
 from benchmarks.page import chromium, installed
 from dualscope.explorer.explorer import Explorer
-from dualscope.explorer.offer import Offer
-from dualscope.explorer.serve import in_background
-from dualscope.explorer.start import first_state
+from dualscope.explorer.offer import Offer, first_state
+from dualscope.explorer.server import in_background
 
 Times = dict[str, list[float]]
 PAGE = Path(__file__).parent.parent / "docs" / "explorer.md"

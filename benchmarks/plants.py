@@ -34,8 +34,7 @@ from dualscope.core.statistics import holm
 from dualscope.findings.response_test import FLOOR, FOUND, IGNORED, EpisodePair, OverSeeds, decide, repairing_test
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import identify
-from dualscope.learners.response_bench import ResponseBench
-from dualscope.learners.response_vectors import answer_vectors
+from dualscope.learners.response_bench import ResponseBench, answer_vectors
 from dualscope.metrics.measured_response import ResponseMeter
 from dualscope.metrics.responses_of_draws import Responses, learned_share
 

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import yaml
 
-from dualscope.regression.appearance import APPEARS
+from dualscope.regression.emergence import APPEARS
 from dualscope.regression.experiment import EXPERIMENTS
 from dualscope.regression.results_folder import PROVENANCE, SETTINGS, claims, load, shipped_runs
 

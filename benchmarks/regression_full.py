@@ -156,7 +156,7 @@ def store(job: Job, experiment: Any, results: Any, out: Path, seconds: float, si
 
 def trainings(results: Any) -> list[str]:
     """A line a training curve: first and last value by seed; and the steps at which in-context learning appeared."""
-    from dualscope.regression.appearance import APPEARS
+    from dualscope.regression.emergence import APPEARS
 
     curves: dict[tuple[str, str, str], dict[int, dict[float, float]]] = {}
     for row in results.rows:

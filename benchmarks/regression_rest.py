@@ -13,8 +13,8 @@ times as many prompts as experiments watch: on theirs, a fall is known to some h
 import argparse
 
 from dualscope.models.loading.device_and_precision import resolve
-from dualscope.regression import prompt_training
-from dualscope.regression.appearance import falls
+from dualscope.regression import training
+from dualscope.regression.emergence import falls
 from dualscope.regression.experiments.akyurek import Akyurek, Arm
 from dualscope.regression.problems import LinearFunctions
 from dualscope.regression.training import Schedule, Workplace
@@ -25,8 +25,8 @@ EVERY = 500  # steps a line
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--last", type=float, default=0.02, help="of the rate: what it falls to")
-    parser.add_argument("--stay", type=float, default=prompt_training.REST, help="part of steps at that rate")
-    parser.add_argument("--average", type=float, default=prompt_training.AVERAGED, help="part of steps")
+    parser.add_argument("--stay", type=float, default=training.PROMPTS_REST, help="part of steps at that rate")
+    parser.add_argument("--average", type=float, default=training.AVERAGED, help="part of steps")
     for name, kind in (("steps", int), ("width", int), ("rate", float)):
         parser.add_argument(f"--{name}", type=kind, help="that of the full size's base, unless given")
     parser.add_argument("--device", default="auto")
@@ -35,9 +35,9 @@ def main() -> None:
     chosen = {name: getattr(asked, name) for name in ("steps", "width", "rate")}
     full = Akyurek.full(**{name: value for name, value in chosen.items() if value is not None})
     # What no user of an experiment may choose, because its checks are made for it.
-    prompt_training.REST, prompt_training.AVERAGED = asked.stay, asked.average
-    prompt_training.WATCHED *= 4
-    learned = prompt_training.train_on_prompts(
+    training.PROMPTS_REST, training.AVERAGED = asked.stay, asked.average
+    training.WATCHED *= 4
+    learned = training.train_on_prompts(
         LinearFunctions(full.d),
         full.points,
         full.seeds,
@@ -45,14 +45,14 @@ def main() -> None:
         Schedule(full.steps, full.rate, 1.0, asked.last * full.rate, full.warmup),
         full.batch,
         Workplace(device, compiled=device.type == "cuda"),
-        prompt_training.Curriculum(full.curriculum),
+        training.Curriculum(full.curriculum),
         watch_every=max(1, full.steps // 120),
     )
     print(
         f"width {full.width}, rate {full.rate:g}, last {asked.last:g} of it, kept for {asked.stay:g}, mean over "
         f"{asked.average:g}, {full.steps} steps"
     )
-    for measure in (prompt_training.ALL, prompt_training.LONGEST):
+    for measure in (training.ALL, training.LONGEST):
         curve = learned.training.curve(measure)
         print(measure)
         for first in range(full.steps // 2, full.steps, EVERY):

@@ -20,7 +20,7 @@ from benchmarks.regression_full import JOBS
 from dualscope.core.folder import Folder
 from dualscope.core.rows import ExperimentRow
 from dualscope.regression import EXPERIMENTS, Experiment, Results, save
-from dualscope.regression.appearance import APPEARS
+from dualscope.regression.emergence import APPEARS
 from dualscope.regression.results_folder import PROVENANCE, SHIPPED, claims, shipped_runs
 from dualscope.studies.run_folder.storage import RunFolder
 

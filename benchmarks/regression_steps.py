@@ -17,8 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from dualscope.models.loading.device_and_precision import resolve
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.problems import DecisionTrees, FunctionClass, LinearFunctions
-from dualscope.regression.prompt_training import train_on_prompts
-from dualscope.regression.training import Schedule, Workplace
+from dualscope.regression.training import Schedule, Workplace, train_on_prompts
 from dualscope.studies.execute.engines.local import shared_gpu
 
 PROFILED = 20  # steps

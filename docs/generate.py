@@ -90,7 +90,7 @@ def presets() -> str:
     from dualscope.studies.study import PRESETS
 
     rows = [[f"`{p.stem}`", cell(yaml.safe_load(p.read_text())["about"])] for p in sorted(PRESETS.glob("*.yaml"))]
-    return table(["preset", "what it is"], rows)
+    return table(["preset", "meaning"], rows)
 
 
 def reference() -> str:

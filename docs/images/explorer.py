@@ -7,7 +7,7 @@ from benchmarks.page import chromium
 
 from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.offer import Offer
-from dualscope.explorer.serve import in_background
+from dualscope.explorer.server import in_background
 
 HERE = Path(__file__).parent
 PATIENCE = 120_000  # milliseconds

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dualscope.export.tracked import TrackedStudy, tracked_study
+from dualscope.trackers import TrackedStudy, tracked_study
 from tests.commands.offline_log import records
 from tests.report.made import make_run
 
@@ -239,7 +239,7 @@ def test_csv_is_the_same_numbers(cli: Callable[..., Any], run: Path, study: Trac
 def test_a_missing_client_is_one_sentence(
     cli: Callable[..., Any], run: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"dualscope.export.to_{to}", raising=False)
+    monkeypatch.delitem(sys.modules, "dualscope.trackers", raising=False)
     monkeypatch.setitem(sys.modules, to, None)
     code, _, err = cli("export", run, "--to", to)
     assert code == 2

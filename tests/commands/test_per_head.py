@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dualscope.report.charts.chart import Tabs
-from dualscope.report.data import Data
-from dualscope.report.sections import heads_section as heads
+from dualscope.report.report_data import Data
+from dualscope.report.sections.attention_section import single_heads
 from dualscope.studies.run_folder.storage import RunFolder
 
 
@@ -42,7 +42,7 @@ def test_a_run_with_heads(ran: Callable[[str], Path]) -> None:
     for metric in ("induction_score", "indirect_effect"):
         assert {(row["learner"], row["control"]) for row in of[metric]} == {("in-context", None)}
         assert {row["seed"] for row in of[metric]} == {0, 1}
-    section = heads.section(Data([out]))
+    section = single_heads(Data([out]))
     assert section is not None
     (tabs,) = section.items
     assert isinstance(tabs, Tabs)
@@ -65,5 +65,5 @@ def test_a_run_with_heads(ran: Callable[[str], Path]) -> None:
 
 def test_a_run_without_heads_has_no_such_section(ran: Callable[[str], Path]) -> None:
     out = ran("--no-report")
-    assert heads.section(Data([out])) is None
+    assert single_heads(Data([out])) is None
     assert all(row["head"] is None for row in RunFolder.open(out).rows().to_pylist())

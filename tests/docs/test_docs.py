@@ -143,7 +143,7 @@ def test_yaml_is_valid() -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    from dualscope.choosing.search import ENOUGH
+    from dualscope.choosing.halving import ENOUGH
     from dualscope.core.statistics import SNR_THRESHOLD
     from dualscope.studies.study import MOST_CELLS
 

@@ -7,7 +7,7 @@ import pytest
 
 from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.offer import Offer
-from dualscope.explorer.serve import in_background
+from dualscope.explorer.server import in_background
 from tests.explorer.served import Served
 from tests.explorer.visit import Visit
 

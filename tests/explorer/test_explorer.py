@@ -11,11 +11,10 @@ import pytest
 from dualscope import InputError
 from dualscope.explorer.deciding_controls import deciding_controls
 from dualscope.explorer.explorer import Explorer, learning_of
-from dualscope.explorer.offer import EMBEDDED, Offer
+from dualscope.explorer.jobs import Watch
+from dualscope.explorer.offer import EMBEDDED, Offer, first_state
 from dualscope.explorer.read_only_page import write_read_only_page
-from dualscope.explorer.start import first_state
 from dualscope.explorer.state import State
-from dualscope.explorer.watch import Watch
 from tests.explorer.served import TEXTS, Served, state
 from tests.explorer.visit import Visit
 

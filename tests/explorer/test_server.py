@@ -1,11 +1,20 @@
 """Raw HTTP: what is answered, what is told in words, and that the server lives on."""
 
 import json
+import os
+import socket
+import stat
 import threading
+import time
+import webbrowser
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from dualscope.explorer import server
+from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.jobs import MOST_WAITING
 from dualscope.explorer.state import MOST_DEMONSTRATIONS, MOST_TEXT
 from tests.explorer.served import Answer, Served, refused, state
@@ -179,3 +188,101 @@ def test_a_new_edit_cancels_the_same_pages_job(served: Served) -> None:
     assert "cancelled" in last
     assert "done" in last
     assert served.compute(page="calm", seed=0).learned()["gd"]["probabilities"] == before
+
+
+def test_the_browser_is_not_given_the_token(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens a page that its owner alone can read, and that leads to the address."""
+    opened: list[str] = []
+    said: list[str] = []
+    looked = threading.Event()
+    seen: dict[str, int | str] = {}
+
+    def open_(address: str) -> bool:
+        opened.append(address)
+        page = Path(unquote(urlsplit(address).path))
+        seen.update(mode=stat.S_IMODE(os.stat(page).st_mode), folder=stat.S_IMODE(os.stat(page.parent).st_mode))
+        seen["text"] = page.read_text(encoding="utf-8")
+        looked.set()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_)
+    started: list[object] = []
+    real = server.prepared
+
+    def prepared(*arguments: object) -> object:
+        found = real(*arguments)  # type: ignore[arg-type]
+        started.append(found[0])
+        return found
+
+    monkeypatch.setattr(server, "prepared", prepared)
+    with server.listening("127.0.0.1", None) as place:
+        thread = threading.Thread(target=server.serve, args=(explorer.offer, place, True, said.append), daemon=True)
+        thread.start()
+        assert looked.wait(60)
+        started[0].should_exit = True  # type: ignore[attr-defined]
+        thread.join(20)
+    assert not thread.is_alive()
+    address = next(line.split()[-1] for line in said if line.startswith("explorer:"))
+    token = address.partition("token=")[2]
+    assert token
+    assert opened[0].startswith("file://")
+    assert token not in opened[0]
+    assert (seen["mode"], seen["folder"]) == (0o600, 0o700)
+    assert address in str(seen["text"])
+    assert not Path(unquote(urlsplit(opened[0]).path)).exists()  # gone with the server
+
+
+def _page(served: Served) -> int:
+    return served.ask(f"/?token={served.token}", method="GET", Sec_Fetch_Site="none").status
+
+
+def test_seventy_idle_connections_do_not_lock_the_owner_out(served: Served) -> None:
+    idle = [socket.create_connection((served.host, served.port), timeout=30) for _ in range(200)]
+    for one in idle[::2]:
+        one.sendall(b"GET / HTTP/1.1\r\n")  # a head that never ends
+    try:
+        assert _page(served) == 200
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_a_silent_connection_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.3)
+    for said in (b"", b"GET / HTTP/1.1\r\nHost:"):
+        with socket.create_connection((served.host, served.port), timeout=5) as one:
+            one.sendall(said)
+            began = time.monotonic()
+            assert one.recv(100) == b""
+            assert time.monotonic() - began < 4
+    assert _page(served) == 200
+
+
+def test_connections_that_stay_after_an_answer_do_not_lock_the_owner_out(served: Served) -> None:
+    """A script of the page is anybody's, and a connection may be kept for another request."""
+    request = f"GET /page/main.js HTTP/1.1\r\nHost: {served.host}:{served.port}\r\n\r\n".encode()
+    kept: list[socket.socket] = []
+    try:
+        for _ in range(200):
+            one = socket.create_connection((served.host, served.port), timeout=30)
+            kept.append(one)
+            one.sendall(request)
+            assert one.recv(20).startswith(b"HTTP/1.1 ")
+        assert _page(served) == 200
+        time.sleep(0.2)
+        assert sum(_is_open(one) for one in kept) <= server.MOST_IDLE
+    finally:
+        for one in kept:
+            one.close()
+
+
+def _is_open(one: socket.socket) -> bool:
+    one.settimeout(0.05)
+    try:
+        while one.recv(2**16):
+            pass
+    except TimeoutError:
+        return True
+    except OSError:
+        pass
+    return False

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dualscope.core.rows import SummaryRow
-from dualscope.core.specification import PAPERS, SPECIFICATIONS
+from dualscope.core.words import PAPERS, SPECIFICATIONS
 from dualscope.findings.specification_curve import curves
 
 NAMES = list(SPECIFICATIONS)

@@ -20,8 +20,8 @@ import pytest
 
 from dualscope.core.errors import InputError
 from dualscope.studies.run_folder.cell_files import parquet_bytes
+from dualscope.studies.run_folder.packed_cells import DIGESTS, SCHEMAS, SEAL, noted, read_part, seal_of
 from dualscope.studies.run_folder.packing import pack
-from dualscope.studies.run_folder.part_files import DIGESTS, SCHEMAS, SEAL, noted, read_part, seal_of
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.studies.run_folder.test_packed_cells import NAMES, made
 

@@ -13,7 +13,7 @@ from dualscope import Run, run_study
 from dualscope.core.errors import InputError
 from dualscope.studies.plugins import Apart
 from tests.studies.children import CONTEXT, start
-from tests.studies.execute.test_surroundings import KEPT
+from tests.studies.execute.test_plugin_isolation import KEPT
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 PATCHING = '''

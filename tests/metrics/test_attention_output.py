@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dualscope.core.spec import LearnerSpec
-from dualscope.core.specification import PAPERS, SPECIFICATIONS, Specification
+from dualscope.core.words import PAPERS, SPECIFICATIONS, Specification
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.attention_output import (
     sim_aou,

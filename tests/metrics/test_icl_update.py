@@ -8,8 +8,7 @@ from torch import Tensor
 
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, Delta
-from dualscope.learners.response_bench import ResponseBench
-from dualscope.learners.response_vectors import centred
+from dualscope.learners.response_bench import ResponseBench, centred
 from dualscope.metrics.icl_update import NAMES, FactoredUpdate, matrix_rank, moved, of_queries
 from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model

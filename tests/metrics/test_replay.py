@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
-from dualscope.learners.response_vectors import answer_vectors
+from dualscope.learners.response_bench import answer_vectors
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.replay import along, read_replays
 from dualscope.models.reading.given_outputs import replayed

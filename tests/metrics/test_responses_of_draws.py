@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dualscope.core.words import Level
-from dualscope.learners.response_vectors import answer_vectors, centred, function_part
+from dualscope.learners.response_bench import answer_vectors, centred, function_part
 from dualscope.metrics.responses_of_draws import Responses, gram, influence, learned_share, products, signal_to_noise
 from dualscope.models.reading.trace import Trace
 from dualscope.theory import linear_attention_step as vonoswald

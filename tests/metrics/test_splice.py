@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.learners import Bench
-from dualscope.learners.response_vectors import answer_vectors
+from dualscope.learners.response_bench import answer_vectors
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.single_heads import induction_scores
 from dualscope.metrics.splice import INDUCTION_SHARE, NAMES, START, _Splicer, can_be_spliced, read_splices

@@ -12,8 +12,15 @@ from dualscope.core.rows import EXPERIMENT_COLUMNS
 from dualscope.regression import EXPERIMENTS, Ahn, Results, load, save
 from dualscope.regression.architectures.constructed import gd_transformer, repeat
 from dualscope.regression.architectures.transformer import Scores, Transformer, copies_of
-from dualscope.regression.baselines import Spectrum, one_step_gd, ridge, ridge_dynamics
-from dualscope.regression.comparison import alignment, half_mse, implied_weights
+from dualscope.regression.baselines import (
+    Spectrum,
+    alignment,
+    half_mse,
+    implied_weights,
+    one_step_gd,
+    ridge,
+    ridge_dynamics,
+)
 from dualscope.regression.experiments.ahn import learned, relative_error
 from dualscope.regression.experiments.akyurek import BAYES, Akyurek
 from dualscope.regression.experiments.cheng import ATTENTION, Cheng, predictions
@@ -28,8 +35,8 @@ from dualscope.regression.problems import (
     draw_prompts,
     generators,
 )
-from dualscope.regression.prompt_training import ALL
 from dualscope.regression.results import interval
+from dualscope.regression.training import ALL
 from dualscope.theory import functional, preconditioned
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """Parts of an experiment as one."""
 
-from dualscope.regression.appearance import APPEARS
+from dualscope.regression.emergence import APPEARS
 from dualscope.regression.results import Results
 
 

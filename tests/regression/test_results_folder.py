@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.regression import EXPERIMENTS, Results, load
-from dualscope.regression.appearance import LOSS_WITHIN, falls
 from dualscope.regression.baselines import ONE_STEP, RIDGE, Spectrum, closed_forms, ridge
+from dualscope.regression.emergence import LOSS_WITHIN, falls
 from dualscope.regression.experiments.akyurek import BAYES, LEAST_SQUARES, Akyurek
 from dualscope.regression.experiments.cheng import Cheng
 from dualscope.regression.experiments.garg import NEAREST, simple_learners
@@ -29,8 +29,8 @@ from dualscope.regression.problems import (
     draw_prompts,
     generators,
 )
-from dualscope.regression.prompt_training import ALL
 from dualscope.regression.results_folder import PROVENANCE, SETTINGS, SHIPPED, claims, shipped_runs
+from dualscope.regression.training import ALL
 from dualscope.theory.preconditioned import one_layer_risk, optimal_preconditioner
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualscope.regression import EXPERIMENTS, Experiment, prompt_training
+from dualscope.regression import EXPERIMENTS, Experiment, training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.training import Schedule, train
 
@@ -35,7 +35,7 @@ def small(name: str, **changes: Any) -> Experiment:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_an_interrupted_training_is_gone_on_with(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt_training, "AVERAGED", 0.5)  # of 8 steps: the mean is part of a checkpoint
+    monkeypatch.setattr(training, "AVERAGED", 0.5)  # of 8 steps: the mean is part of a checkpoint
     with pytest.raises(KeyboardInterrupt):
         small(name).run(Stop(5), tmp_path)
     done: list[int] = []

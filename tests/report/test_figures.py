@@ -14,7 +14,7 @@ import pytest
 
 from dualscope import InputError, Run
 from dualscope.report.charts import figures
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from tests.report.made import make_run
 
 pytest.importorskip("matplotlib")
@@ -132,7 +132,7 @@ def test_every_listed_figure_has_a_chart(cli: Callable[..., Any], rich_run: Path
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX is installed")
 def test_figure_and_table_stand_in_two_columns(response_run: Path, tmp_path: Path) -> None:
-    from dualscope.report.latex import write_latex
+    from dualscope.report.answer_table import write_latex
 
     figures.write_figure([response_run], "response", 3.3, "pdf", tmp_path / "response.pdf")
     write_latex([response_run], tmp_path / "answers.tex")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dualscope.core.errors import InputError
-from dualscope.report.data import Data
 from dualscope.report.published import publications
+from dualscope.report.report_data import Data
 from dualscope.report.sections import layers_section as layers
 from dualscope.report.sections import published_section as published
 from dualscope.report.sections import similarity_section as similarity

@@ -8,7 +8,7 @@ import pytest
 from dualscope.core.errors import InputError
 from dualscope.findings import summary
 from dualscope.report import write_report
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.reported_run import ReportedRun
 from tests.report.made import make_run
 

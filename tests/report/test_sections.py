@@ -12,11 +12,11 @@ from scipy.stats import t as student
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import SHARE
 from dualscope.metrics import bounds_of
-from dualscope.report.charts.by_layer import Line, combine, layer_lines
 from dualscope.report.charts.chart import Browser, Chart, Note, Section, Tabs
+from dualscope.report.charts.curves import Line, combine, layer_lines
 from dualscope.report.charts.drawing import colours
 from dualscope.report.charts.palette import Palette
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import gradients_section as gradients
 from dualscope.report.sections import plugin_metrics_section as plugin_metrics
 from dualscope.report.sections import sections_of
@@ -172,9 +172,9 @@ def test_learners_under_test_are_no_controls(plain_run: Path) -> None:
 
 def test_every_variant_has_a_mark_and_a_dash_of_its_own() -> None:
     from dualscope.core.words import VARIANTS
+    from dualscope.report.charts.chart import SHAPES
     from dualscope.report.charts.drawing import DASHES as DRAWN
     from dualscope.report.charts.drawing import MARKERS
-    from dualscope.report.charts.legend import SHAPES
     from dualscope.report.charts.palette import DASHES, OTHERS, SYMBOLS
 
     assert set(VARIANTS) == set(DASHES) == set(SYMBOLS)

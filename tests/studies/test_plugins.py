@@ -14,7 +14,7 @@ from dualscope.findings.summary import summarise
 from dualscope.findings.verdict import stored_cells
 from dualscope.learners import LEARNERS
 from dualscope.metrics import METRICS
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import plugin_metrics_section as plugin_metrics
 from dualscope.studies import Study
 from dualscope.studies.execute.runner import Runner

@@ -133,7 +133,7 @@ def _explained(fidelity: Fidelity) -> str:
 
 
 def warning_of(fidelity: Fidelity) -> str | None:
-    """What whoever uses the adapter has to know first; None where it does what it should."""
+    """The warning that users of the adapter have to read first; None where the adapter is faithful."""
     if fidelity.agreement <= fidelity.agreement_zero_shot:
         return "It is no nearer to in-context learning than the model without demonstrations: do not use it."
     if fidelity.accuracy_baked < fidelity.accuracy_in_context - 0.05:

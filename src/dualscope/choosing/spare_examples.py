@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST = 300  # of a bench: more than any learner asks for
 
 
-def spare_of(lesson: Lesson, model: Model, also: Sequence[Episode] = (), limit: int = MOST) -> tuple[Example, ...]:
+def spare_of(lesson: Lesson, model: Model, also: Sequence[Episode] = ()) -> tuple[Example, ...]:
     """Training examples that are neither demonstrations nor queries of this lesson, or of the episodes ``also``.
 
     None is longer than the lesson's longest query, so that each can be read after the same context.
@@ -33,13 +33,13 @@ def spare_of(lesson: Lesson, model: Model, also: Sequence[Episode] = (), limit: 
     longest = max(map(len, lesson.queries))
     encode = pieces_of(episode.task, model.tokenizer).prompts
     kept: list[Example] = []
-    for first in range(0, len(left), limit):
-        some = left[first : first + limit]
+    for first in range(0, len(left), MOST):
+        some = left[first : first + MOST]
         prompts = encode([episode.task.prompt(example) for example in some])
         kept += [example for example, prompt in zip(some, prompts, strict=True) if 0 < len(prompt) <= longest]
-        if len(kept) >= limit:
+        if len(kept) >= MOST:
             break
-    return tuple(kept[:limit])
+    return tuple(kept[:MOST])
 
 
 def asking(lesson: Lesson, model: Model, examples: Sequence[Example]) -> Lesson:

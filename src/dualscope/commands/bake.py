@@ -73,7 +73,7 @@ def bake(
     dualscope bake my-adapter --demonstrations examples.csv --model ./my-model --learner gd-tuned --rank 8
     """
     from dualscope.baking.baked_adapter import bake as baked_by
-    from dualscope.baking.lora_folder import check_new
+    from dualscope.baking.baked_adapter import check_new
     from dualscope.core.folder import check_writable, local_path
     from dualscope.learners import LEARNERS
     from dualscope.models import Model

@@ -44,7 +44,7 @@ def explore(
     dualscope explore --share screen.html --state dualscope-explorer.json
     """
     try:
-        from dualscope.explorer.serve import listening, serve
+        from dualscope.explorer.server import listening, serve
     except ModuleNotFoundError as error:
         raise InputError(f"the explorer needs the package '{error.name}': pip install 'dualscope[explore]'") from None
     from dualscope.explorer.offer import Offer

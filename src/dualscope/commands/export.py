@@ -11,7 +11,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.folder import local_path
 
 if TYPE_CHECKING:
-    from dualscope.export.tracked import TrackedStudy
+    from dualscope.trackers import TrackedStudy
 
 Tracker = Literal["mlflow", "wandb", "trackio", "csv"]
 Writer = Callable[["TrackedStudy", Path | None, Callable[[str], None]], list[str]]
@@ -38,7 +38,7 @@ def export(
     """
     from rich.console import Console
 
-    from dualscope.export.tracked import tracked_study
+    from dualscope.trackers import tracked_study
 
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder, or leave the option out")
@@ -56,10 +56,12 @@ def export(
 
 def _writer(to: Tracker) -> Writer:
     """A client is imported when it is asked for, and not before."""
-    if to == "csv":
-        from dualscope.export.to_csv import to_csv
+    from dualscope import trackers
 
-        return to_csv
-    from dualscope.export import trackers
-
-    return {"mlflow": trackers.to_mlflow, "wandb": trackers.to_wandb, "trackio": trackers.to_trackio}[to]
+    writers: dict[Tracker, Writer] = {
+        "mlflow": trackers.to_mlflow,
+        "wandb": trackers.to_wandb,
+        "trackio": trackers.to_trackio,
+        "csv": trackers.to_csv,
+    }
+    return writers[to]

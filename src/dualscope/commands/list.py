@@ -92,7 +92,7 @@ Listed = tuple[tuple[str, ...], list[tuple[str, ...]]]
 def _models() -> Listed:
     from dualscope.models.architecture.families import BY_STRUCTURE, FAMILIES
 
-    return ("model", "what it is"), [
+    return ("model", "meaning"), [
         ("embedded", "the small model that comes with dualscope"),
         ("FOLDER", "a local model: config.json, safetensors and tokenizer files"),
         ("OWNER/NAME[@REVISION]", "a causal language model on the hub"),
@@ -103,7 +103,7 @@ def _models() -> Listed:
 def _variants() -> Listed:
     from dualscope.models.loading.model_variants import ABOUT
 
-    return ("variant", "what it is"), list(ABOUT.items())
+    return ("variant", "meaning"), list(ABOUT.items())
 
 
 def _tasks() -> Listed:
@@ -161,7 +161,7 @@ def _learners() -> Listed:
     from dualscope.learners import LEARNERS
 
     rows = [(name, LEARNERS[name].role, _first_line(LEARNERS[name].__doc__)) for name in LEARNERS]
-    return ("learner", "role", "what it is"), list(rows)
+    return ("learner", "role", "meaning"), list(rows)
 
 
 def _interventions() -> Listed:

@@ -28,8 +28,8 @@ def pack(
     from rich.console import Console
     from rich.progress import Progress
 
-    from dualscope.studies.run_folder.dataset_card import write_card
     from dualscope.studies.run_folder.packing import pack as pack_run
+    from dualscope.studies.run_folder.packing import write_card
     from dualscope.studies.run_folder.storage import RunFolder
 
     if out is not None and not out.strip():

@@ -68,7 +68,7 @@ def report(
     target = page or (Path(places[0]) / "report.html" if alone else Path("report.html"))
     typer.echo(f"report:  {write_report(places, target)}")
     if paper is not None:
-        from dualscope.report.latex import write_latex
+        from dualscope.report.answer_table import write_latex
 
         typer.echo(f"latex:   {write_latex(places, paper)}")
     if folder is not None:
@@ -80,7 +80,7 @@ def _print_published(places: list[str], name: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from dualscope.report.data import Data
+    from dualscope.report.report_data import Data
     from dualscope.report.sections.published_section import tables
     from dualscope.report.table import Number
 
@@ -104,7 +104,7 @@ def share(
     dualscope share runs/mine --out mine.html
     """
     from dualscope.core.folder import local_path
-    from dualscope.report.shared_page import write_shared
+    from dualscope.report.page import write_shared
 
     name = run.rstrip("/").rpartition("/")[2] or "run"
     target = Path(f"{name}.html") if out is None else local_path("--out", out)

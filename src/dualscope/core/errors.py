@@ -33,6 +33,18 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 
+def check_word(value: str, accepted: Iterable[str], name: str) -> None:
+    """Refuse a setting that is none of the accepted words.
+
+    >>> check_word("golden", ("gold", "flipped"), "demo_labels")
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: demo_labels: 'golden' is not accepted; accepted: gold, flipped
+    """
+    words = list(accepted)
+    if value not in words:
+        raise InputError(f"{name}: '{value}' is not accepted; accepted: {', '.join(words)}")
+
+
 NO_MEMORY = (
     *("can't allocate memory", "cannot allocate memory", "out of memory", "failed to map segment"),
     "can't start new thread",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from dualscope.core.statistics import Bounds, ratio, share_of
+from dualscope.core.statistics import Bounds, finite_means, ratio, share_of
 
 LEVEL = 0.95
 NORMAL = 1.96  # half the width of a normal 95 % interval, in standard errors: a cell's own, over its queries
@@ -83,7 +83,7 @@ class Estimate:
         kept = values[there.any(1)][:, there.any(0)]
         if kept.size == 0:
             return cls(math.nan, math.nan, math.nan, 0, 0)
-        seeds, queries = _means(kept, 1), _means(kept, 0)
+        seeds, queries = finite_means(kept, 1), finite_means(kept, 0)
         by_queries = _of_mean(queries)
         if len(seeds) > 1 and len(queries) > 1:
             # What a query and a seed have together is in the seeds' spread already: it is not counted twice.
@@ -94,13 +94,13 @@ class Estimate:
         return cls(float(seeds.mean()), _of_mean(seeds), by_queries, len(seeds), len(queries), each)
 
     @classmethod
-    def of_seeds(cls, means: Sequence[float] | np.ndarray, by_queries: float = 0.0, queries: int = 0) -> Estimate:
+    def of_seeds(cls, means: Sequence[float] | np.ndarray, by_queries: float = 0.0) -> Estimate:
         """From one number a seed, and the variance that the queries give such a number."""
         kept = np.asarray(means, float)
         kept = kept[np.isfinite(kept)]
         if len(kept) == 0:
             return cls(math.nan, math.nan, math.nan, 0, 0)
-        return cls(float(kept.mean()), _of_mean(kept), by_queries, len(kept), queries, tuple(kept.tolist()))
+        return cls(float(kept.mean()), _of_mean(kept), by_queries, len(kept), 0, tuple(kept.tolist()))
 
     @classmethod
     def of_ratio(cls, left: np.ndarray, right: np.ndarray) -> Estimate:
@@ -126,7 +126,7 @@ class Estimate:
         if parts is None:
             return cls(math.nan, math.nan, math.nan, 0, 0)
         around = cls.of(parts.around)
-        by_seed = share_of(_means(parts.left, 1), _means(parts.whole, 1))
+        by_seed = share_of(finite_means(parts.left, 1), finite_means(parts.whole, 1))
         there = np.isfinite(parts.whole).any(1)
         return replace(around, mean=parts.value, each=tuple(by_seed[there].tolist()))
 
@@ -288,11 +288,6 @@ def _satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
     """Degrees of freedom of a sum of variances, each with its own."""
     below = sum(variance**2 / freedom for variance, freedom in parts)
     return sum(variance for variance, _ in parts) ** 2 / below if below > 0 else math.inf
-
-
-def _means(values: np.ndarray, axis: int) -> np.ndarray:
-    there = np.isfinite(values)
-    return ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
 
 
 def _of_mean(values: np.ndarray) -> float:

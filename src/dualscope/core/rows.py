@@ -1,4 +1,4 @@
-"""Rows: one number each, with everything that says what it is a number of."""
+"""Rows: one number each, with all columns that say which cell, metric and layer it belongs to."""
 
 from __future__ import annotations
 

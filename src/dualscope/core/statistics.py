@@ -61,6 +61,22 @@ def ratio(numerator: np.ndarray | float, denominator: np.ndarray | float) -> np.
         return found
 
 
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of the finite ones; NaN where there is none.
+
+    >>> finite_mean([1.0, 2.0, math.nan])
+    1.5
+    """
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def finite_means(values: np.ndarray, axis: int) -> np.ndarray:
+    """The same along an axis of an array."""
+    there = np.isfinite(values)
+    return ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
+
+
 def sign_test(values: Sequence[float] | np.ndarray) -> float:
     """How often at least so many of these would be above 0 if each were so with a chance of one in two; one-sided.
 

@@ -2,6 +2,8 @@
 
 Everything that comes from outside passes here: study and task files, model folders and their cards, run folders, data.
 Sizes are bounded, and only regular files are opened: a pipe or a device would be waited for, or read for ever.
+
+Also here: texts in CSV files that a spreadsheet would take for formulas. They get an apostrophe before them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ LONGEST_REASON = 300  # characters of another library's message
 
 @contextmanager
 def reading(what: object, advice: str = "") -> Iterator[None]:
-    """Inside, only what a stranger wrote is looked at: every failure is its fault, and said with its name.
+    """Inside, only the content of a file is looked at: every failure is the file's fault, and named so.
 
     >>> with reading("model.json", "copy it again"):
     ...     int("x")
@@ -102,11 +104,50 @@ def json_of(path: Path, advice: str = "") -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Text that a terminal only shows: what a stranger's file smuggled into a message can neither move the cursor nor
-    stop the message from being written.
+    """Text that a terminal only shows: words of a file in a message can neither move the cursor nor keep the message
+    from being written.
 
     >>> printable("a\\x1b[2Jb \\ud800\\n")
     'a\\\\x1b[2Jb \\\\ud800\\n'
     """
     kept = "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return kept.encode("utf-8", "backslashreplace").decode()
+
+
+# A name such as ``=cmd|...`` could start a program. Spreadsheets hide the apostrophe, and we take it off again.
+
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+    "＝",
+    "＋",
+    "－",
+    "＠",
+)  # the last are wide: some read them as the others
+
+
+def as_text(value: Any) -> Any:
+    """A value as it stands in a CSV file; numbers stay what they are.
+
+    >>> as_text("=1+1"), as_text("sst2"), as_text(-0.5), as_text(None)
+    ("'=1+1", 'sst2', -0.5, None)
+    """
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def from_text(value: str) -> str:
+    """What `as_text` was given.
+
+    >>> from_text(as_text("@x")), from_text(as_text("'=1")), from_text("it's")
+    ('@x', "'=1", "it's")
+    """
+    return value[1:] if value.startswith("'") and _is_formula(value[1:]) else value
+
+
+def _is_formula(text: str) -> bool:
+    return text.lstrip("'").startswith(FORMULA)

@@ -1,7 +1,11 @@
-"""The project's words, where code has to spell them: variants, roles, controls, and the choices of an episode."""
+"""The project's words, where code has to spell them: variants, roles, controls, the choices of an episode, and the
+ways to compute a likeness.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import product
 from typing import Literal, get_args
 
 Variant = Literal["trained", "untrained", "trained-embeddings", "shuffled"]
@@ -47,3 +51,36 @@ CONTROL_ROLES: dict[Control, Role] = {
     "places": "null",
 }
 """A learner under a control has the control's role: the same again is a ceiling, the wrong thing taught is a null."""
+
+
+Dimensions = Literal["all", "without outliers", "standardised"]
+"""Of a layer's output: all; without the hundredth whose zero-shot outputs are largest; each divided by how far
+zero-shot's outputs vary over queries."""
+LayerWeights = Literal["equal", "by ICL's change", "upper half"]
+Centring = Literal["none", "over queries"]
+Aggregate = Literal["mean", "median", "pooled"]
+"""Over the queries of a layer: of their cosines, or one cosine of all changes put end to end."""
+
+
+@dataclass(frozen=True)
+class Specification:
+    dimensions: Dimensions = "all"
+    weights: LayerWeights = "equal"
+    centring: Centring = "none"
+    aggregate: Aggregate = "mean"
+
+    @property
+    def name(self) -> str:
+        """As rows have it."""
+        return f"{self.dimensions} | {self.weights} | {self.centring} | {self.aggregate}"
+
+
+PAPERS = Specification()
+"""That of `sim_aou`."""
+SPECIFICATIONS = {
+    one.name: one
+    for one in (
+        Specification(*choice)
+        for choice in product(get_args(Dimensions), get_args(LayerWeights), get_args(Centring), get_args(Aggregate))
+    )
+}

@@ -2,22 +2,25 @@
 
 A batch holds as many sequences of every draw, one draw's behind another's. The product with the shared weights is one
 for all of them; the changes add theirs by one batched product. What a draw computes never touches another's rows, so a
-draw whose training diverges leaves the others as they are.
+draw whose training diverges leaves the others unchanged.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn import functional as F
 
 from dualscope.descent.parameters import Gradient, Outer, Slot, layer_of, wide
-from dualscope.descent.trainable import Weights
+from dualscope.descent.trainable import ProjectionWeights
 from dualscope.descent.updates import Projection, beside, even_tangents
 from dualscope.models.architecture.parts import Part
 
@@ -128,24 +131,19 @@ class ChangesOfDraws:
             yield
 
 
-class DrawsBeside(Weights):
+class DrawsBeside(ProjectionWeights[DrawsProjection]):
     """Key and value parts of every draw, which change beside the weights that all draws share.
 
     A gradient is named after the module's own parameter, because keys and values of one module move together.
     """
 
-    projections: Sequence[DrawsProjection] = ()
-
     def __init__(self, model: Model, slots: Sequence[Slot], draws: int, measures: bool = False) -> None:
         super().__init__(model, slots)
-        self.draws, self.measures = draws, measures  # whether anybody will look at the norms of steps
+        self.draws, self.measures = draws, measures  # whether the norms of steps will be read
 
     def __enter__(self) -> DrawsBeside:
         with ExitStack() as stack:
-            stack.enter_context(self.model.running())
-            for parameter in self.model.hf.parameters():
-                stack.callback(parameter.requires_grad_, parameter.requires_grad)
-                parameter.requires_grad_(False)
+            self._freeze(stack)
             parts = [slot for slot in self.slots if isinstance(slot, Part)]
             assert len(parts) == len(self.slots), "draws change keys and values here"
             self.projections = projections_of_draws(self.model, parts, self.draws, watch=True)
@@ -161,34 +159,15 @@ class DrawsBeside(Weights):
     def _hook(self, stack: ExitStack) -> None:
         stack.enter_context(beside(self.model, self.projections))
 
-    def gradient(
-        self,
-        loss: Tensor,
-        layer: int | None = None,
-        also: Sequence[Tensor] = (),
-        seed: Tensor | None = None,
-        keeps_graph: bool = False,
-    ) -> tuple[Gradient, Sequence[Tensor]]:
-        own = [p for p in self.projections if layer is None or p.layer == layer]
-        seen = [p.seen for p in own if p.seen is not None]
-        assert len(seen) == len(own), "a projection did not run"
-        found = self._grad(loss, [*(output for _, output in seen), *also], seed, keeps_graph)
-        dtype = wide(self.model.dtype)
-        gradient: Gradient = {}
-        for projection, (inputs, _), errors in zip(own, seen, found, strict=False):
-            errors = errors.to(dtype)
-            if projection.weights is not None:
-                # As the weights are kept here: inputs^T errors.
-                rows = projection.rows(inputs).to(dtype)
-                gradient[f"{projection.path}.weight"] = Outer(rows, projection.of_weights(errors))
-            if projection.biases is not None:
-                gradient[f"{projection.path}.bias"] = Outer(projection.of_biases(errors), None)
-            projection.seen = None
-        return gradient, found[len(own) :]
-
-    @torch.no_grad()
-    def move(self, direction: Gradient, size: float = 1.0) -> None:
-        self._change(direction, size)
+    def _of_projection(self, projection: DrawsProjection, inputs: Tensor, errors: Tensor) -> Gradient:
+        found: Gradient = {}
+        if projection.weights is not None:
+            # As the weights are kept here: inputs^T errors.
+            rows = projection.rows(inputs).to(errors.dtype)
+            found[f"{projection.path}.weight"] = Outer(rows, projection.of_weights(errors))
+        if projection.biases is not None:
+            found[f"{projection.path}.bias"] = Outer(projection.of_biases(errors), None)
+        return found
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -268,3 +247,139 @@ def _square(value: Tensor | Outer) -> Tensor:
     # |E^T X|^2 = <E E^T, X X^T>; rounding may leave a zero gradient's sum just below zero.
     products = torch.bmm(value.errors, value.errors.mT) * torch.bmm(value.inputs, value.inputs.mT)
     return products.sum((1, 2)).clamp(min=0)
+
+
+# All weights of a model, of every draw: as many models in one batch, each module's product a batched one. Nothing is
+# shared here but the order of the work, so memory holds as many models as there are draws, their changes and their
+# gradients. Only modules are known whose forward pass we can say for several weights at once: linear layers,
+# embeddings, layer norms and RMS norms; a model with any other goes one by one.
+
+
+def is_known_whole(model: Model) -> bool:
+    """Whether every weight is in a module that can be computed with several weights at once."""
+    return all(_forward_of(module) is not None for module in _owners(model))
+
+
+@dataclass(frozen=True)
+class WholeWeightsOfDraws:
+    """Every parameter of every draw by name, [draws, *its shape]."""
+
+    weights: Mapping[str, Tensor]
+    draws: int
+
+    @contextmanager
+    def applied(self, model: Model) -> Iterator[None]:
+        """Inside, a batch of as many sequences of every draw is computed by as many models."""
+        names = {id(parameter): name for name, parameter in model.hf.named_parameters()}
+        with ExitStack() as stack:
+            for module in _owners(model):
+                own = {leaf: self.weights[names[id(p)]] for leaf, p in module.named_parameters(recurse=False)}
+                forward = _forward_of(module)
+                assert forward is not None, "a module that is not known"
+                module.forward = partial(forward, module, own)
+                stack.callback(module.__dict__.pop, "forward")
+            yield
+
+
+class WholeDraws(DrawsBeside):
+    """All weights of every draw, while they move: always the originals plus a change that is kept apart."""
+
+    def __enter__(self) -> WholeDraws:
+        with ExitStack() as stack:
+            self._freeze(stack)
+            for name, parameter in self.model.hf.named_parameters():
+                self._originals[name] = parameter.detach()
+                shape = (self.draws, *parameter.shape)
+                self.leaves[name] = parameter.detach().expand(shape).clone().requires_grad_()
+                self.changes[name] = torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
+            stack.enter_context(self.of_draws().applied(self.model))
+            self._stack = stack.pop_all()
+        return self
+
+    def _graph_tensors(self, layer: int | None) -> list[Tensor]:
+        assert layer is None, "all weights learn from one loss"
+        return list(self.leaves.values())
+
+    def _by_slot(self, layer: int | None, gradients: Sequence[Tensor]) -> Gradient:
+        return dict(zip(self.leaves, gradients, strict=True))
+
+    @torch.no_grad()
+    def move(self, direction: Gradient, size: float = 1.0) -> None:
+        self._change(direction, size)
+        self._add_up()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        super().reset()
+        self._add_up()
+
+    def _add_up(self) -> None:
+        for name, leaf in self.leaves.items():
+            torch.add(self._originals[name], self.changes[name], out=leaf.detach())
+
+    def of_draws(self) -> WholeWeightsOfDraws:
+        return WholeWeightsOfDraws(self.leaves, self.draws)
+
+
+Forward = Callable[..., Tensor]
+
+
+def _owners(model: Model) -> Iterator[nn.Module]:
+    """Modules with weights of their own."""
+    for module in model.hf.modules():
+        if next(module.parameters(recurse=False), None) is not None:
+            yield module
+
+
+def _forward_of(module: nn.Module) -> Forward | None:
+    kind = type(module)
+    if kind is nn.Embedding:
+        return _embedding if module.max_norm is None and not module.scale_grad_by_freq else None
+    if kind is nn.LayerNorm:
+        return _layer_norm
+    if kind.__name__ in ("Linear", "FalconLinear", "Conv1D"):
+        return _linear
+    return _rms_norm if kind.__name__.endswith("RMSNorm") else None
+
+
+def _rows(x: Tensor, weight: Tensor) -> Tensor:
+    """[sequences of all draws, ..., width] -> [draws, tokens, width]."""
+    return x.reshape(len(weight), -1, x.shape[-1])
+
+
+def _linear(module: nn.Module, own: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    weight = own["weight"] if type(module).__name__ == "Conv1D" else own["weight"].mT  # [draws, in, out]
+    rows = _rows(x, weight)
+    bias = own.get("bias")
+    found = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias[:, None], rows, weight)
+    return found.view(*x.shape[:-1], -1)
+
+
+def _embedding(module: Any, own: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+    weight = own["weight"]
+    draws, size = weight.shape[:2]
+    first = torch.arange(draws, device=ids.device) * size
+    places = ids.reshape(draws, -1) + first[:, None]
+    found = F.embedding(places, weight.flatten(0, 1)).view(*ids.shape, -1)
+    if module.padding_idx is not None:  # its vector does not learn
+        found = torch.where((ids == module.padding_idx)[..., None], found.detach(), found)
+    return found
+
+
+def _layer_norm(module: Any, own: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    rows = F.layer_norm(_rows(x, own["weight"]), module.normalized_shape, None, None, module.eps)
+    found = rows * own["weight"][:, None]
+    if "bias" in own:
+        found = found + own["bias"][:, None]
+    return found.view(x.shape)
+
+
+def _rms_norm(module: nn.Module, own: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Its own formula, which treats every number of a row alike, with one weight for each draw's rows."""
+    stand_in = copy.copy(module)
+    stand_in.__dict__ = {name: value for name, value in module.__dict__.items() if name != "forward"}
+    stand_in._parameters = {}
+    for name, weight in own.items():
+        setattr(stand_in, name, weight[:, None])
+    found: Tensor = type(module).forward(stand_in, _rows(x, own["weight"]))
+    return found.view(x.shape)

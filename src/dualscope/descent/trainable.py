@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from dualscope.descent.updates import Projection, beside, even_tangents, project
 if TYPE_CHECKING:
     from dualscope.models.model import Model
 
+P = TypeVar("P", bound=Projection)
 # Gradients of float16 activations underflow: below 6e-8 there is nothing. So they are computed this much larger.
 _HALF_SCALE = 1024.0
 
@@ -53,10 +55,7 @@ class Weights:
         names = list(dict.fromkeys(slot.parameter for slot in self.slots))
         dtype = wide(self.model.dtype)
         with ExitStack() as stack:
-            stack.enter_context(self.model.running())
-            for parameter in parameters.values():
-                stack.callback(parameter.requires_grad_, parameter.requires_grad)
-                parameter.requires_grad_(False)
+            self._freeze(stack)
             if self.beside:
                 self.leaves = {name: torch.zeros_like(parameters[name], dtype=dtype).requires_grad_() for name in names}
                 if not self.tangent:
@@ -76,6 +75,13 @@ class Weights:
             self._stack = stack.pop_all()
         return self
 
+    def _freeze(self, stack: ExitStack) -> None:
+        """Inside the stack the model is in eval mode and no parameter learns."""
+        stack.enter_context(self.model.running())
+        for parameter in self.model.hf.parameters():
+            stack.callback(parameter.requires_grad_, parameter.requires_grad)
+            parameter.requires_grad_(False)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -88,28 +94,37 @@ class Weights:
         also: Sequence[Tensor] = (),
         seed: Tensor | None = None,
         keeps_graph: bool = False,
-    ) -> _Split:
+    ) -> tuple[Gradient, Sequence[Tensor]]:
         """The gradient of ``loss`` by slot (those of one layer only, if given), and of the tensors ``also``.
 
         With ``seed`` (the derivative of a scalar with respect to ``loss``) that scalar's gradient. ``keeps_graph``:
         other gradients will be taken through the same graph.
         """
-        slots = [slot for slot in self.slots if layer is None or slot.layer == layer]
-        names = list(dict.fromkeys(slot.parameter for slot in slots))
-        found = self._grad(loss, [*(self.leaves[name] for name in names), *also], seed, keeps_graph)
-        by_name = dict(zip(names, found, strict=False))
-        return {slot.name: slot.get(by_name[slot.parameter]) for slot in slots}, found[len(names) :]
-
-    def _grad(
-        self, loss: Tensor, of: Sequence[Tensor], seed: Tensor | None, keeps_graph: bool = False
-    ) -> Sequence[Tensor]:
+        own = self._graph_tensors(layer)
         scale = _HALF_SCALE if self.model.dtype == torch.float16 else 1.0
         if scale != 1.0:
             seed = torch.full_like(loss, scale) if seed is None else seed * scale
         found = torch.autograd.grad(
-            loss, list(of), seed, retain_graph=keeps_graph or None, allow_unused=True, materialize_grads=True
+            loss, [*own, *also], seed, retain_graph=keeps_graph or None, allow_unused=True, materialize_grads=True
         )
-        return found if scale == 1.0 else tuple(value.float() / scale for value in found)
+        if scale != 1.0:
+            found = tuple(value.float() / scale for value in found)
+        return self._by_slot(layer, found[: len(own)]), found[len(own) :]
+
+    def _graph_tensors(self, layer: int | None) -> list[Tensor]:
+        """The tensors of the graph from whose gradients those of a layer's slots (of all slots) follow."""
+        return [self.leaves[name] for name in self._names(layer)]
+
+    def _by_slot(self, layer: int | None, gradients: Sequence[Tensor]) -> Gradient:
+        """The slots' gradients from those of `_graph_tensors`."""
+        by_name = dict(zip(self._names(layer), gradients, strict=True))
+        return {slot.name: slot.get(by_name[slot.parameter]) for slot in self._of(layer)}
+
+    def _of(self, layer: int | None) -> list[Slot]:
+        return [slot for slot in self.slots if layer is None or slot.layer == layer]
+
+    def _names(self, layer: int | None) -> list[str]:
+        return list(dict.fromkeys(slot.parameter for slot in self._of(layer)))
 
     @contextmanager
     def along_change(self) -> Iterator[None]:
@@ -129,7 +144,7 @@ class Weights:
     def derivative(self, outputs: Tensor) -> Tensor:
         """Of what was computed ``at_start``, in the direction of the change so far: J.change by two backward passes.
 
-        v -> v^T J is linear, and what it is multiplied by is J: its derivative in v, along the change, is J.change.
+        The map v -> v^T J is linear in v, so the derivative of (v^T J) . change by v is J.change.
         """
         along, v = self._direction(), torch.zeros_like(outputs, requires_grad=True)
         pulled = torch.autograd.grad(outputs, list(self.leaves.values()), v, create_graph=True)
@@ -218,17 +233,46 @@ class Weights:
         self._originals, self._places = {}, {}
 
 
-class BesideWeights(Weights):
-    """Key and value parts that change beside the weights, and whose gradients are not multiplied out."""
+class ProjectionWeights(Weights, Generic[P]):
+    """Key and value parts that change beside the weights, projection by projection.
 
-    projections: Sequence[Projection] = ()
+    A gradient is not multiplied out: it is kept as a projection's inputs and the errors of its output.
+    """
+
+    projections: Sequence[P] = ()
+
+    def _running(self, layer: int | None) -> list[P]:
+        return [one for one in self.projections if layer is None or one.layer == layer]
+
+    def _graph_tensors(self, layer: int | None) -> list[Tensor]:
+        own = self._running(layer)
+        outputs = [one.seen[1] for one in own if one.seen is not None]
+        assert len(outputs) == len(own), "a projection did not run"
+        return outputs
+
+    def _by_slot(self, layer: int | None, gradients: Sequence[Tensor]) -> Gradient:
+        found: Gradient = {}
+        for projection, errors in zip(self._running(layer), gradients, strict=True):
+            assert projection.seen is not None
+            found |= self._of_projection(projection, projection.seen[0], errors.to(wide(self.model.dtype)))
+            projection.seen = None
+        return found
+
+    @abstractmethod
+    def _of_projection(self, projection: P, inputs: Tensor, errors: Tensor) -> Gradient:
+        """The gradients of a projection's parts."""
+
+    @torch.no_grad()
+    def move(self, direction: Gradient, size: float = 1.0) -> None:
+        self._change(direction, size)
+
+
+class BesideWeights(ProjectionWeights[Projection]):
+    """The changes of one training beside the weights."""
 
     def __enter__(self) -> BesideWeights:
         with ExitStack() as stack:
-            stack.enter_context(self.model.running())
-            for parameter in self.model.hf.parameters():
-                stack.callback(parameter.requires_grad_, parameter.requires_grad)
-                parameter.requires_grad_(False)
+            self._freeze(stack)
             for slot in self.slots:
                 own = slot.get(self.model.hf.get_parameter(slot.parameter).detach())
                 self.changes[slot.name] = torch.zeros(own.shape, dtype=wide(self.model.dtype), device=own.device)
@@ -237,35 +281,12 @@ class BesideWeights(Weights):
             self._stack = stack.pop_all()
         return self
 
-    def gradient(
-        self,
-        loss: Tensor,
-        layer: int | None = None,
-        also: Sequence[Tensor] = (),
-        seed: Tensor | None = None,
-        keeps_graph: bool = False,
-    ) -> _Split:
-        own = [p for p in self.projections if layer is None or p.layer == layer]
-        seen = [p.seen for p in own if p.seen is not None]
-        assert len(seen) == len(own), "a projection did not run"
-        found = self._grad(loss, [*(output for _, output in seen), *also], seed, keeps_graph)
-        dtype = wide(self.model.dtype)
-        gradient: Gradient = {}
-        for projection, (inputs, _), errors in zip(own, seen, found, strict=False):
-            errors = errors.to(dtype)
-            rows = inputs.flatten(0, -2).to(dtype)
-            for part in projection.parts:
-                share = projection.share(part, errors)
-                gradient[part.name] = Outer(share, rows if part.kind == "weight" else None)
-            projection.seen = None
-        return gradient, found[len(own) :]
-
-    def move(self, direction: Gradient, size: float = 1.0) -> None:
-        with torch.no_grad():
-            self._change(direction, size)
+    def _of_projection(self, projection: Projection, inputs: Tensor, errors: Tensor) -> Gradient:
+        rows = inputs.flatten(0, -2).to(errors.dtype)
+        return {
+            part.name: Outer(projection.share(part, errors), rows if part.kind == "weight" else None)
+            for part in projection.parts
+        }
 
     def delta(self) -> Delta:
         return Delta(self.changes)
-
-
-_Split = tuple[Gradient, Sequence[Tensor]]

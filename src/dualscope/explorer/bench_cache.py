@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dualscope.tasks.lesson import Lesson
 
 WORTH_KEEPING = 2e9  # tokens x parameters of a context's beginning: some 50 ms on two cores
-KEPT = 48  # results of one desk: a slider goes back and forth
+KEPT = 48  # results: a slider goes back and forth
 WATCHED = frozenset({"attention", "dual", "layer_inputs"})  # what looking at words needs
 
 

@@ -75,17 +75,17 @@ def answer_of(control: DecidingControl, bench: Bench, beside: Bench) -> dict[str
     return {**predictions(trace), "likeness": found, "teaches": not control.always and right > base}
 
 
-def on_untrained(desk: BenchCache, seed: int, steps: int | None, learning: LearnerSpec, device: str) -> Bench:
+def on_untrained(cache: BenchCache, seed: int, steps: int | None, learning: LearnerSpec, device: str) -> Bench:
     """The same lesson on the model with untrained weights, loaded when it is first asked for."""
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
 
-    if desk.untrained is None:
-        trained = desk.bench.model
+    if cache.untrained is None:
+        trained = cache.bench.model
         if (size := trained.hf.num_parameters()) > TWICE:
             raise InputError(f"a model of {size:.2g} weights is not held twice; run a study to have it")
         model = Model.load(
             trained.name, device=device, dtype=trained.precision, variant="untrained", init_seed=seed, offline=True
         )
-        desk.untrained = type(desk)(Bench(model, desk.bench.lesson, want=desk.bench.want))
-    return desk.untrained.bench_for(learning, steps)
+        cache.untrained = type(cache)(Bench(model, cache.bench.lesson, want=cache.bench.want))
+    return cache.untrained.bench_for(learning, steps)

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
-from dualscope.explorer.attended_words import words_of
+from dualscope.explorer.attended_words import unknown_words, words_of
 from dualscope.explorer.bench_cache import BenchCache, same_queries
 from dualscope.explorer.deciding_controls import DecidingControl, answer_of, deciding_controls, on_untrained
-from dualscope.explorer.influence import influence_of
-from dualscope.explorer.offer import Offer
-from dualscope.explorer.pieces import unknown_words
-from dualscope.explorer.shown_result import LAYERED, band, chosen, likeness, predictions
-from dualscope.explorer.start import recorded
+from dualscope.explorer.jobs import Cancelled, Watch, watched
+from dualscope.explorer.offer import Offer, recorded
+from dualscope.explorer.shown_result import LAYERED, band, chosen, influence_of, likeness, predictions
 from dualscope.explorer.state import State
-from dualscope.explorer.watch import Cancelled, Watch, watched
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.lesson import make_lesson
 from dualscope.tasks.task import Task
@@ -42,7 +39,7 @@ class Explorer:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self._model: Model | None = None
-        self._desks: OrderedDict[str, BenchCache] = OrderedDict()
+        self._caches: OrderedDict[str, BenchCache] = OrderedDict()
         self._took: dict[str, float] = {}  # seconds of the learners that are slow
 
     def model(self, name: str) -> Model:
@@ -51,7 +48,7 @@ class Explorer:
         self.offer.check_model(name)
         if self._model is None or self._model.name != name:
             self._model = None  # one at a time in memory
-            self._desks.clear()
+            self._caches.clear()
             self._model = Model.load(name, device=self.offer.device, dtype="auto", offline=self.offer.offline)
         return self._model
 
@@ -66,30 +63,30 @@ class Explorer:
     def compute(self, state: State, watch: Watch) -> None:
         """Tell of every learner on the screen as soon as it has learned, then of the controls of the one in focus."""
         began = time.perf_counter()
-        desk, notes = self._sit(state)
+        cache, notes = self._benches_of(state)
         focus = learning_of(state.focus, state)
         controls = []
-        with watched(desk.bench.model, watch):
-            watch.tell(_lesson_of(desk.bench, notes))
+        with watched(cache.bench.model, watch):
+            watch.tell(_lesson_of(cache.bench, notes))
             # Those that took long last time come last, so that the quick ones do not wait.
             learners = sorted(state.learners, key=lambda name: self._took.get(name, 0.0))
             for learning in (ZERO_SHOT, IN_CONTEXT, *(learning_of(name, state) for name in learners)):
-                told = self._tell_of(desk, state, learning, watch)
+                told = self._tell_of(cache, state, learning, watch)
                 if told is not None and told["seconds"] > SLOW:
                     self._took[learning.name] = told["seconds"]
             for control in deciding_controls(focus):
-                told = self._tell_of_control(desk, state, control, watch)
+                told = self._tell_of_control(cache, state, control, watch)
                 controls += [told] if told is not None and not told["teaches"] else []
         watch.tell({"event": "band", "of": state.focus, **band(controls)})
         watch.tell({"event": "done", "seconds": time.perf_counter() - began})
 
     def words(self, state: State, watch: Watch) -> None:
         """Tell which words a head looks at, in context and after the learner in focus has learned."""
-        desk, _ = self._sit(state)
-        with watched(desk.bench.model, watch):
+        cache, _ = self._benches_of(state)
+        with watched(cache.bench.model, watch):
             watch.begin("words")
             learning = learning_of(state.focus, state)
-            watch.tell({"event": "words", **words_of(desk.watched(), state, learning)})
+            watch.tell({"event": "words", **words_of(cache.watched(), state, learning)})
 
     def influence(self, state: State, watch: Watch) -> None:
         """Tell what each demonstration taught each query: in-context learning, then the learner in focus."""
@@ -97,11 +94,11 @@ class Explorer:
         from dualscope.metrics.measured_response import ResponseMeter
 
         began = time.perf_counter()
-        desk, _ = self._sit(state)
+        cache, _ = self._benches_of(state)
         focus = learning_of(state.focus, state)
-        with watched(desk.bench.model, watch):
+        with watched(cache.bench.model, watch):
             watch.begin(IN_CONTEXT.label)
-            meter = ResponseMeter(ResponseBench(desk.bench_for(focus, state.steps), "flip-one"))
+            meter = ResponseMeter(ResponseBench(cache.bench_for(focus, state.steps), "flip-one"))
             for learning in dict.fromkeys((IN_CONTEXT, focus)):
                 _tell(watch, learning, partial(influence_of, meter, learning))
         watch.tell({"event": "done", "seconds": time.perf_counter() - began})
@@ -110,64 +107,64 @@ class Explorer:
         """Tell the rate at which the learner in focus is most accurate: the card's, or chosen on spare examples."""
         from dualscope.learners import LEARNERS
 
-        desk, _ = self._sit(state)
+        cache, _ = self._benches_of(state)
         name = state.focus if LEARNERS[state.focus].needs_lr else "gd"
         task = self.offer.task(state.task) if state.task is not None else None
         known = recorded(state.model, task) if task is not None and state.fits(task) else None
         if known is not None:
             watch.tell({"event": "rate", "rate": known, "why": f"recorded in the model's card for {state.task}"})
             return
-        with watched(desk.bench.model, watch):
+        with watched(cache.bench.model, watch):
             watch.begin(f"the rate of {name}")
             kind = LEARNERS[name]
-            choice = kind().choose([desk.bench], kind.options())
-        on = f"{choice.n} other examples" if desk.bench.spare else "each demonstration after the others"
+            choice = kind().choose([cache.bench], kind.options())
+        on = f"{choice.n} other examples" if cache.bench.spare else "each demonstration after the others"
         watch.tell({"event": "rate", "rate": choice.settings["lr"], "why": f"{name} is most accurate there on {on}"})
 
     def _tell_of_control(
-        self, desk: BenchCache, state: State, control: DecidingControl, watch: Watch
+        self, cache: BenchCache, state: State, control: DecidingControl, watch: Watch
     ) -> dict[str, Any] | None:
         def make() -> dict[str, Any]:
             learning = control.learning
-            bench = desk.bench_for(learning, state.steps)
+            bench = cache.bench_for(learning, state.steps)
             if control.untrained:
-                bench = on_untrained(desk, state.seed, state.steps, learning, self.offer.device)
+                bench = on_untrained(cache, state.seed, state.steps, learning, self.offer.device)
                 with watched(bench.model, watch):
                     return {"event": "learned", "control": control.name, **answer_of(control, bench, bench)}
-            return {"event": "learned", "control": control.name, **answer_of(control, bench, desk.bench)}
+            return {"event": "learned", "control": control.name, **answer_of(control, bench, cache.bench)}
 
         return _tell(watch, control.learning, make, control.name)
 
-    def _sit(self, state: State) -> tuple[BenchCache, list[str]]:
+    def _benches_of(self, state: State) -> tuple[BenchCache, list[str]]:
         self.offer.check_learners((*state.learners, state.focus))
         model = self.model(state.model)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            desk = self._desk(state, model)
-        return desk, [str(warning.message) for warning in caught]
+            cache = self._cache_of(state, model)
+        return cache, [str(warning.message) for warning in caught]
 
-    def _desk(self, state: State, model: Model) -> BenchCache:
+    def _cache_of(self, state: State, model: Model) -> BenchCache:
         from dualscope.learners.bench import Bench
         from dualscope.metrics import METRICS
 
         task = self.task(state)
         key = f"{state.seed} {task.config.model_dump_json()}"
-        if key not in self._desks:
+        if key not in self._caches:
             shots, queries = len(state.demonstrations), len(state.queries)
             episode = Episode.draw(task, shots=shots, seed=state.seed, queries=queries)
             lesson = make_lesson(episode, model.tokenizer, model.max_positions)
             want = frozenset({"exits"}).union(*(METRICS[name].wants for name in LAYERED))
-            last = next(reversed(self._desks.values()), None)
+            last = next(reversed(self._caches.values()), None)
             known = last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
             bench = Bench(model, lesson, want=want, zero_shot=known)
-            self._desks[key] = BenchCache(bench, None if last is None else last.bench)
-        self._desks.move_to_end(key)
-        while len(self._desks) > KEPT:
-            self._desks.popitem(last=False)
-        return self._desks[key]
+            self._caches[key] = BenchCache(bench, None if last is None else last.bench)
+        self._caches.move_to_end(key)
+        while len(self._caches) > KEPT:
+            self._caches.popitem(last=False)
+        return self._caches[key]
 
-    def _tell_of(self, desk: BenchCache, state: State, learning: LearnerSpec, watch: Watch) -> dict[str, Any] | None:
-        return _tell(watch, learning, lambda: {"event": "learned", **_answer(desk, state, learning)})
+    def _tell_of(self, cache: BenchCache, state: State, learning: LearnerSpec, watch: Watch) -> dict[str, Any] | None:
+        return _tell(watch, learning, lambda: {"event": "learned", **_answer(cache, state, learning)})
 
 
 def _tell(
@@ -183,7 +180,7 @@ def _tell(
     except (InputError, NotFiniteError) as error:
         watch.tell({"event": "refused", **who, "reason": str(error)})
         return None
-    except Exception as error:  # a learner may be anybody's
+    except Exception as error:  # a learner may come from a plugin
         traceback.print_exc(file=sys.stderr)
         reason = f"{type(error).__name__}: {error} (the whole story is in the terminal)"
         watch.tell({"event": "refused", **who, "reason": reason})
@@ -199,11 +196,11 @@ def learning_of(name: str, state: State) -> LearnerSpec:
     return identify(name, lr=state.rate if LEARNERS[name].needs_lr else None)
 
 
-def _answer(desk: BenchCache, state: State, learning: LearnerSpec) -> dict[str, Any]:
+def _answer(cache: BenchCache, state: State, learning: LearnerSpec) -> dict[str, Any]:
     from dualscope.metrics.measured import measure_cell
 
     began = time.perf_counter()
-    bench = desk.bench_for(learning, state.steps)
+    bench = cache.bench_for(learning, state.steps)
     # Zero-shot and in-context are where likeness is taken from and to: compared with nothing, they answer at once.
     reference = None if learning in (ZERO_SHOT, IN_CONTEXT) else IN_CONTEXT
     measured = measure_cell(bench, learning, reference=reference, metrics=LAYERED, per_head=True)

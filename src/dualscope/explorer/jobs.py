@@ -1,17 +1,75 @@
-"""One job at a time: a page's new edit cancels its old one, other pages wait in line, and the line is short."""
+"""One job at a time: a page's new edit cancels its old one, other pages wait in line, and the line is short.
+
+A `Watch` follows a model while it works: it reports the layer, and stops the work where no page waits for the answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+import threading
+import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from dualscope.core.errors import InputError, NotFiniteError
-from dualscope.explorer.watch import Cancelled, Watch
+
+if TYPE_CHECKING:
+    from dualscope.models.model import Model
+
+
+EVERY = 0.05  # seconds between two reports of progress
+
+
+class Cancelled(Exception):
+    """The page has asked for something else since: the job is cancelled."""
+
+
+class Watch:
+    """Told of every layer that is entered, in reading and in training; reports now and then, and stops the work."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self.tell = tell
+        self._stop = threading.Event()
+        self._learner, self._passes, self._last = "", 0, 0.0
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+    def check(self) -> None:
+        if self._stop.is_set():
+            raise Cancelled
+
+    def begin(self, learner: str) -> None:
+        self.check()
+        self._learner, self._passes = learner, 0
+
+    def entered(self, layer: int, layers: int) -> None:
+        self.check()
+        self._passes += layer == 0
+        now = time.monotonic()
+        if now - self._last >= EVERY:
+            self._last = now
+            where = {"learner": self._learner, "pass": self._passes, "layer": layer, "layers": layers}
+            self.tell({"event": "progress", **where})
+
+
+@contextmanager
+def watched(model: Model, watch: Watch) -> Iterator[None]:
+    """Hooks on the blocks, inside ``with``: a cancelled pass ends at the next layer, and the model is as before."""
+    with ExitStack() as stack:
+        for layer, block in enumerate(model.blocks):
+
+            def hook(_: Any, __: Any, layer: int = layer) -> None:
+                watch.entered(layer, len(model.blocks))
+
+            stack.callback(block.register_forward_pre_hook(hook).remove)
+        yield
+
 
 MOST_WAITING = 8
 
@@ -42,7 +100,7 @@ class Job:
         except (InputError, NotFiniteError) as error:
             self._tell({"event": "failed", "reason": str(error)})
         except Exception as error:
-            traceback.print_exc(file=sys.stderr)  # for whoever started the server; the page gets one line
+            traceback.print_exc(file=sys.stderr)  # for the person who started the server; the page gets one line
             self._tell({"event": "failed", "reason": f"a fault of dualscope's own: {type(error).__name__}"})
         finally:
             self._tell(None)

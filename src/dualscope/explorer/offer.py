@@ -1,17 +1,117 @@
-"""What the page may choose from: the models, tasks and learners that were given at the start, and no others."""
+"""What the page may choose from: the models, tasks and learners that were given at the start, and no others. And
+what it knows when it opens: a first state with a draw of examples, and examples from a table that a person pastes.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import LearnerSpec
+from dualscope.explorer import state as caps
+from dualscope.findings.response_words import MOVES
 from dualscope.report.charts.palette import colour
 from dualscope.tasks.catalog import catalog_names
+from dualscope.tasks.episode import Episode
+from dualscope.tasks.mapping import Example, to_examples
+from dualscope.tasks.sources import separated
 from dualscope.tasks.task import Task
+from dualscope.tasks.task_config import TaskConfig
+
+SHOTS = 8
+QUERIES = 3
+RATE = 0.1  # where no model card records one
+AGAINST = "move against in-context learning's"  # a screen shows it; a verdict has no such word
+
+
+def start_of(offer: Offer) -> dict[str, Any]:
+    return {
+        "models": list(offer.models),
+        "tasks": [
+            {"name": name, "labels": list(task.labels), "template": task.template} for name, task in offer.tasks.items()
+        ],
+        "learners": offer.learners(),
+        "most": {
+            "text": caps.MOST_TEXT,
+            "demonstrations": caps.MOST_DEMONSTRATIONS,
+            "queries": caps.MOST_QUERIES,
+            "labels": caps.MOST_LABELS,
+        },
+        "moves": {**MOVES, "opposite": AGAINST},
+        "state": first_state(offer),
+    }
+
+
+def first_state(offer: Offer) -> dict[str, Any]:
+    """The first task's own draw, so that the first screen shows something that learns."""
+    task = next(iter(offer.tasks.values()))
+    known = {learner["name"] for learner in offer.learners()}
+    return {
+        "version": 1,
+        "model": offer.models[0],
+        **drawn(task, SHOTS, QUERIES, seed=0),
+        "learners": [name for name in FIRST if name in known],
+        "focus": FIRST[0],
+        "rate": recorded(offer.models[0], task) or RATE,
+        "steps": None,
+        "seed": 0,
+        "view": {"query": 0, "layer": None, "head": None},
+    }
+
+
+def drawn(task: Task, shots: int, queries: int, seed: int) -> dict[str, Any]:
+    """A draw from a task, as a state has it."""
+    shots = min(shots, len(task.train) - 1) or 1
+    episode = Episode.draw(task, shots=shots, queries=queries, seed=seed)
+    return {
+        "task": task.name,
+        "template": task.template,
+        "labels": list(task.labels),
+        "separator": task.separator,
+        "demonstrations": [typed(example) for example in episode.demonstrations],
+        "queries": [typed(example) for example in episode.queries],
+    }
+
+
+def typed(example: Example) -> dict[str, Any]:
+    return {"fields": {name: text[: caps.MOST_TEXT] for name, text in example.fields.items()}, "label": example.label}
+
+
+def recorded(model: str, task: Task) -> float | None:
+    """The rate that the model's card has for a task."""
+    from dualscope.studies.resolve import recorded_rates
+
+    return recorded_rates([model], [task.name]).get((model, task.name))
+
+
+PLACE = Path("what was pasted")  # what an error calls it
+
+
+def pasted(text: str, template: str, labels: list[str]) -> list[dict[str, Any]]:
+    """Rows of pasted CSV or TSV as examples.
+
+    >>> pasted("text,label\\na fine film,good", "{text} It was", ["bad", "good"])
+    [{'fields': {'text': 'a fine film'}, 'label': 1}]
+    >>> pasted("a fine film\\tgood", "{text} It was", ["bad", "good"])[0]["label"]
+    1
+    """
+    listed = {"demonstrations": [{"x": "x"}], "queries": [{"x": "x"}]}
+    config = validated(TaskConfig, {"name": "pasted", "template": template, "labels": labels, **listed}, "the task")
+    columns = [*config.field_names, *config.label]
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    mark = next((mark for mark in "\t;," if first.count(mark) >= len(columns) - 1), ",")
+    if not {column.strip().strip('"') for column in first.split(mark)} >= set(columns):
+        text = mark.join(columns) + "\n" + text  # no header: the template's fields, then the label
+    rows = list(separated(PLACE, io.StringIO(text, newline=""), mark))
+    if not rows:
+        raise InputError(f"{PLACE}: no line of {', '.join(columns)} was found")
+    return [typed(example) for example in to_examples(rows, config, "pasted", str(PLACE))]
+
 
 FIRST = ("gd", "lcgd", "task-vector")  # shown at first, of those that are registered
 EMBEDDED = "embedded"

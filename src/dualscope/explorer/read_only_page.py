@@ -13,9 +13,9 @@ from dualscope._version import __version__
 from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
 from dualscope.explorer.explorer import Explorer
-from dualscope.explorer.start import first_state, start_of
+from dualscope.explorer.jobs import Watch
+from dualscope.explorer.offer import first_state, start_of
 from dualscope.explorer.state import State
-from dualscope.explorer.watch import Watch
 from dualscope.report.page import TEMPLATES, check_page, put, to_json
 
 PAGE = Path(__file__).parent / "page"
@@ -60,7 +60,7 @@ def read_only_page(explorer: Explorer, state: State, watch: Watch) -> str:
     explorer.compute(state, recording("/api/compute"))
     if state.view.layer is not None and state.view.head is not None:
         explorer.words(state, recording("/api/words"))
-    name = re.split(r"[\\/]", state.model.rstrip("\\/"))[-1]  # a folder of this machine is nobody else's
+    name = re.split(r"[\\/]", state.model.rstrip("\\/"))[-1]  # readers must not see this machine's folders
     start = start_of(explorer.offer) | {
         "models": [name],
         "state": state.model_dump(mode="json") | {"model": name},

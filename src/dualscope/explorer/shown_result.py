@@ -1,16 +1,18 @@
-"""One learner's result as the page shows it: probabilities, early exits, likeness by layer and head."""
+"""One learner's result as the page shows it: probabilities, early exits, likeness by layer and head, and its influence
+matrix, which says what each demonstration taught each query.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
-from dualscope.report.charts.by_layer import Line
 from dualscope.report.charts.chart import short
-from dualscope.report.charts.curves import curve
+from dualscope.report.charts.curves import Line, curve
 from dualscope.report.charts.palette import colour
 
 if TYPE_CHECKING:
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
     from dualscope.choosing.halving import Choice
     from dualscope.learners.bench import Bench
+    from dualscope.metrics.measured_response import ResponseMeter
     from dualscope.models.reading.trace import Trace
+
 
 LAYERED = ("sim_aou", "sim_am_delta")  # the change of attention's output, and of its scores (which have heads)
 _ENDS: tuple[Literal["value", "low", "high"], ...] = ("value", "low", "high")
@@ -122,3 +126,24 @@ def _numbers(tensor: Tensor) -> Any:
 def number(value: float) -> float | None:
     """As JSON has it: None where it is not finite."""
     return short(value, DIGITS) if math.isfinite(value) else None
+
+
+def influence_of(meter: ResponseMeter, learning: LearnerSpec) -> dict[str, Any]:
+    """Queries x demonstrations: the change of the right label's log-odds when one label is flipped.
+
+    With it ``correlation``, `response_influence`: how alike the matrix is to in-context learning's, less the mean over
+    the queries; None where there is none, as with a single query.
+    """
+    began = time.perf_counter()
+    measured = meter.measure(learning)
+    table = measured.queries
+    assert table is not None  # flip-one has always one
+    alike = [row["value"] for row in measured.rows if row["metric"] == "response_influence"]
+    return {
+        "event": "influence",
+        "values": [[number(value) for value in row] for row in table["influence"].to_pylist()],
+        "demonstrations": table["demonstrations"].to_pylist()[0],
+        "correlation": number(alike[0]) if learning != IN_CONTEXT else None,
+        "notes": list(measured.notes),
+        "seconds": time.perf_counter() - began,
+    }

@@ -37,7 +37,7 @@ class AgainstControl:
     p_below: float = 1.0
     """Of a difference as small as this where the truth is `SMALL`, after the correction for the controls too."""
     seeds_needed: int | None = None
-    """How many seeds would show a difference of this size; None: no number that anybody would run."""
+    """How many seeds would show a difference of this size; None: more than a study can have."""
     kind: str = SHOWN
     """What the control takes away from the learner, as those say that decide."""
     teaches: bool = False

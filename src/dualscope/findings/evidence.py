@@ -12,7 +12,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.estimate import Estimate
 from dualscope.core.rows import QueryColumn
 from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
-from dualscope.core.statistics import SHARES, ratio
+from dualscope.core.statistics import SHARES, finite_means
 from dualscope.core.words import Role
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Evidence:
     def tasks(self) -> list[str]:
         return sorted({key.task for key in self.values})
 
-    def learnings(self, task: str, variant: str = "trained") -> list[LearnerSpec]:
-        found = {key.learning for key in self.values if (key.task, key.variant) == (task, variant)}
+    def learnings(self, task: str) -> list[LearnerSpec]:
+        found = {key.learning for key in self.values if (key.task, key.variant) == (task, "trained")}
         return sorted(found, key=lambda learning: (learning.label, learning.lr or 0.0))
 
     def references(self, task: str, learning: LearnerSpec, metric: str) -> list[LearnerSpec]:
@@ -124,8 +124,7 @@ class Evidence:
             for i, (queries, values) in enumerate(parts):
                 at = where[queries]
                 aligned[i, at[at >= 0]] = values[at >= 0]
-            there = np.isfinite(aligned)
-            return ratio(np.where(there, aligned, 0.0).sum(0), there.sum(0))
+            return finite_means(aligned, 0)
 
         return [np.array([row(by[seed]) for seed in seeds]) for by in found]
 

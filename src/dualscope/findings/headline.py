@@ -71,7 +71,7 @@ def _below(answers: Sequence[Answer]) -> str:
         left = mean([c.difference.mean for _, c in chosen])
         return (
             f"hardly anything of the likeness of {title} ({short(own)}) is left ({short(left)}) beyond what diluted "
-            "attention gives anybody"
+            "attention gives any learner"
         )
     if kind == "likeness to a null":
         than = "more like" if more else "as much like"
@@ -111,7 +111,7 @@ def _above(answers: Sequence[Answer]) -> str:
 
 def _nearest(control: AgainstControl) -> str:
     if control.kind == "beyond dilution":
-        return f"what diluted attention gives anybody ({short(control.difference.mean)} are left beyond it)"
+        return f"what diluted attention gives any learner ({short(control.difference.mean)} are left beyond it)"
     what = INSTEAD.get(control.kind, control.control).rstrip(",")
     return f"{what} ({short(control.control_value.mean)})"
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dualscope.core.statistics import finite_mean
 from dualscope.findings.answer import learner_title, short
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _silent(answers: Sequence[ResponseAnswer]) -> str:
         )
     return (
         f"On {where} the labels are copied by their place: with the same demonstrations in another order the response "
-        f"is another ({short(_mean([a.reliability for a in answers]))}), so there is no learning to compare."
+        f"is another ({short(finite_mean([a.reliability for a in answers]))}), so there is no learning to compare."
     )
 
 
@@ -117,8 +118,8 @@ def _by_word(answers: Sequence[ResponseAnswer]) -> list[list[ResponseAnswer]]:
 
 
 def _moved(answers: Sequence[ResponseAnswer], title: str, said: Collection[str]) -> str:
-    word, value = answers[0].answer, _mean([a.value.mean for a in answers])
-    target = _mean([a.target for a in answers])
+    word, value = answers[0].answer, finite_mean([a.value.mean for a in answers])
+    target = finite_mean([a.target for a in answers])
     where = _on(answers, said)
     if word == "cannot tell":
         step = next_step(max(answers, key=lambda a: a.seeds_needed or 0))
@@ -145,7 +146,7 @@ def _reasons(answers: Sequence[ResponseAnswer]) -> str:
 
 def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
     word = answers[0].answer
-    value, target = _mean([a.value.mean for a in answers]), _mean([a.target for a in answers])
+    value, target = finite_mean([a.value.mean for a in answers]), finite_mean([a.target for a in answers])
     if word not in INSIDE:
         reasons = _reasons(answers)
         return f"What happens inside the model{_on(answers, said)}: {word}{f' ({reasons})' if reasons else ''}."
@@ -157,9 +158,9 @@ def _rival(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer]) ->
     """The hypothesis that comes closest, where it is another one, is clearly higher on average, and is above chance."""
     own = mine[0].learning.name
     names = dict.fromkeys(answer.learner for answer in answers if answer.learning.name != own)
-    value = {n: _mean([a.value.mean for a in answers if a.learner == n]) for n in names}
+    value = {n: finite_mean([a.value.mean for a in answers if a.learner == n]) for n in names}
     best = max(value, key=lambda name: value[name], default=None)
-    if best is None or not value[best] > _mean([a.value.mean for a in mine]) + 0.05:
+    if best is None or not value[best] > finite_mean([a.value.mean for a in mine]) + 0.05:
         return ""
     theirs = [answer for answer in answers if answer.learner == best]
     if not any(answer.answer in ("alike", "partly alike") for answer in theirs):
@@ -181,8 +182,3 @@ def _tasks(answers: Sequence[ResponseAnswer]) -> str:
     if len(names) > 3:
         return f"{len(names)} tasks"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return math.fsum(known) / len(known) if known else math.nan

@@ -14,7 +14,7 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.response_products import OWN, ComparedPart, Part, parts_of, plant_name, weighted
 from dualscope.core.rows import Row
 from dualscope.core.spec import IN_CONTEXT, PLAIN, CellSpec, EpisodeSpec, LearnerSpec
-from dualscope.core.statistics import holm
+from dualscope.core.statistics import finite_mean, holm
 from dualscope.core.words import Family, Level, Role
 from dualscope.findings.answer import short
 from dualscope.findings.response_test import (
@@ -78,9 +78,7 @@ class TaskResponses:
 
     def share(self, learning: LearnerSpec, metric: str, reference: str | None = None) -> float:
         """The mean over episodes of a learned share; NaN where there is none."""
-        found = [c.shares.get((metric, reference), math.nan) for c in self.cells.get(learning, {}).values()]
-        known = [value for value in found if math.isfinite(value)]
-        return float(np.mean(known)) if known else math.nan
+        return finite_mean([c.shares.get((metric, reference), math.nan) for c in self.cells.get(learning, {}).values()])
 
     @property
     def hypotheses(self) -> list[LearnerSpec]:
@@ -330,12 +328,12 @@ class _Draft:
             where=NAMES[self.part],
             answer=decision.word,
             value=OverSeeds.of(list(values.values())),
-            target=_mean(list(targets.values())),
+            target=finite_mean(list(targets.values())),
             targets=tuple(targets.values()),
             plant=OverSeeds.of(self.plants).mean,
             reliability=OverSeeds.of(list(self.by_seed(self.reliability).values())).mean,
             places=OverSeeds.of(copied).mean,
-            copying=_mean(agreement),
+            copying=finite_mean(agreement),
             learned=task.share(IN_CONTEXT, "learned_share"),
             p=self.test.p,
             p_holm=p_holm,
@@ -412,11 +410,6 @@ def _ranking(task: TaskResponses) -> dict[str, OverSeeds]:
         for learning in task.hypotheses
     }
     return dict(sorted(simultaneous(values).items(), key=lambda item: -item[1].mean))
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return math.fsum(known) / len(known) if known else math.nan
 
 
 def plain(value: Any) -> Any:

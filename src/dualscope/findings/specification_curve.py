@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import LearnerSpec
-from dualscope.core.specification import PAPERS, SPECIFICATIONS, Specification
-from dualscope.core.words import CONTROL_ROLES
+from dualscope.core.words import CONTROL_ROLES, PAPERS, SPECIFICATIONS, Specification
 from dualscope.findings.summary import ALL_TASKS
 
 METRIC = "sim_aou_specified"

@@ -20,8 +20,8 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, CellColumns, Row, SummaryRow, column_name
 from dualscope.core.spec import CellSpec, LearnerSpec
-from dualscope.core.spreadsheet import as_text, from_text
-from dualscope.core.statistics import SHARES, ratio
+from dualscope.core.statistics import SHARES, finite_means
+from dualscope.core.untrusted_files import as_text, from_text
 from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"
@@ -147,7 +147,7 @@ def _estimate(seeds: np.ndarray, means: np.ndarray, values: np.ndarray, rows: Se
     drawn = sorted(set(seeds.tolist()))
     if np.isfinite(values).any():
         return Estimate.of(_by_seed(seeds, values))
-    by_seed = [float(_average(means[seeds == seed])) for seed in drawn]
+    by_seed = [float(finite_means(means[seeds == seed], 0)) for seed in drawn]
     within = [((row["high"] - row["low"]) / (2 * NORMAL)) ** 2 for row in rows if row is not None]
     known = [variance for variance in within if math.isfinite(variance)]
     if len(drawn) == 1 and not known:
@@ -158,13 +158,7 @@ def _estimate(seeds: np.ndarray, means: np.ndarray, values: np.ndarray, rows: Se
 
 def _by_seed(seeds: np.ndarray, values: np.ndarray) -> np.ndarray:
     """[cells, queries] -> [seeds, queries]."""
-    return np.array([_average(values[seeds == seed]) for seed in sorted(set(seeds.tolist()))])
-
-
-def _average(values: np.ndarray) -> np.ndarray:
-    """The mean along the first axis, NaN left out."""
-    there = np.isfinite(values)
-    return ratio(np.where(there, values, 0.0).sum(0), there.sum(0))
+    return np.array([finite_means(values[seeds == seed], 0) for seed in sorted(set(seeds.tolist()))])
 
 
 def _mean_over_tasks(parts: Sequence[tuple[SummaryRow, Estimate]]) -> SummaryRow:

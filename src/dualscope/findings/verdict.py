@@ -327,7 +327,7 @@ def stored_cells(run: RunFolder, cells: Sequence[CellSpec]) -> dict[str, CellSpe
 
 
 def verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool = True) -> list[dict[str, Any]]:
-    """For each model and setting (shots, labels): what it is, the sentences, and the answers in full.
+    """For each model and setting (shots, labels): the setting, the sentences, and the answers in full.
 
     What is stored is taken where it is of the same cells; with ``keep`` what is reached anew is stored.
     """

@@ -10,8 +10,7 @@ from functools import partial
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from dualscope.choosing.halving import GRID, RATES, Choice, Rounds, Settings
-from dualscope.choosing.search import choose
+from dualscope.choosing.halving import GRID, RATES, Choice, Rounds, Settings, choose
 from dualscope.core.errors import InputError
 from dualscope.core.options import Options
 from dualscope.core.registry import Colour, Description, Mark, Registry

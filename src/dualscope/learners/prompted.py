@@ -1,4 +1,4 @@
-"""Zero-shot and in-context: where every change is measured from, and what it is compared with."""
+"""Zero-shot, from which every change is measured, and in-context learning, with which it is compared."""
 
 from __future__ import annotations
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from torch.nn import functional as F
+
 from dualscope.core.errors import InputError, NotFiniteError, is_out_of_memory
 from dualscope.core.spec import LearnerSpec
+from dualscope.core.words import Level
 from dualscope.learners.controls import COMBINATORS, settings_of
 from dualscope.learners.interventions import FEWEST_A_LEVEL, INTERVENTIONS, Intervention, LessonDraw
 from dualscope.learners.learner import LEARNERS
@@ -16,6 +19,8 @@ from dualscope.learners.plants import planted, planted_draws
 from dualscope.models.reading.memory import draws_at_once, release
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dualscope.learners.bench import Bench
     from dualscope.learners.learner import LearnedDraws
     from dualscope.models.reading.trace import Trace
@@ -176,3 +181,32 @@ def cannot_be_planted(learning: LearnerSpec) -> str:
     if not learner.can_be_planted:
         return f"'{learning.label}' is read in a way of its own, and not as a changed model: it cannot be planted"
     return ""
+
+
+UNIFORM = 1e-3  # mixed into label probabilities, so that no log-probability runs away
+
+
+def answer_vectors(label_logprobs: Tensor) -> Tensor:
+    """Log-probabilities of the classes as vectors: renormalised, mixed with a little of the uniform, centred.
+
+    >>> import torch
+    >>> answer_vectors(torch.tensor([[0.5, 0.5]]).log())
+    tensor([[0., 0.]], dtype=torch.float64)
+    """
+    shares = F.softmax(label_logprobs.double(), -1)
+    logs = ((1 - UNIFORM) * shares + UNIFORM / shares.shape[-1]).log()
+    return logs - logs.mean(-1, keepdim=True)
+
+
+def centred(values: Tensor, levels: Sequence[Level | None]) -> Tensor:
+    """D: every draw less the mean over the draws of its level. ``values`` is [draws, ...]."""
+    found = values.double().clone()
+    for level in dict.fromkeys(levels):
+        rows = [row for row, own in enumerate(levels) if own == level]
+        found[rows] -= found[rows].mean(0, keepdim=True)
+    return found
+
+
+def function_part(responses: Tensor) -> Tensor:
+    """The responses less each draw's mean over the queries: the function that was learned, without its prior."""
+    return responses - responses.mean(1, keepdim=True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from dualscope.core.spec import ZERO_SHOT, LearnerSpec
-from dualscope.core.specification import SPECIFICATIONS, Centring, Dimensions, LayerWeights, Specification
 from dualscope.core.statistics import COSINE, SIZE
+from dualscope.core.words import SPECIFICATIONS, Centring, Dimensions, LayerWeights, Specification
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import cosine, layer_slices, unit, wide
 from dualscope.metrics.metric import Function, by_layers, metric

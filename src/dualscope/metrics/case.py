@@ -1,4 +1,4 @@
-"""What a metric sees: one learner's result, beside what it is compared with."""
+"""What a metric sees: one learner's result, and the results that it is compared with."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ for _family in FAMILIES:
 
 
 def _rank(metric: Metric) -> int:
-    """Whoever imports a family by itself first must not change the order of rows; a user's own metrics come last."""
+    """Rows keep this order also where one family was imported before the others; a user's own metrics come last."""
     family = metric.function.__module__.removeprefix("dualscope.metrics.")
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 

@@ -191,7 +191,7 @@ def _combine(sums: np.ndarray) -> np.ndarray:
 
 
 def _share(name: str, left: Tensor, whole: Tensor, of: LearnerSpec | str) -> Iterator[Values]:
-    """A share with what it is made of, whichever of the two was asked for: a run sums over its seeds."""
+    """A share and its numerator, whichever of the two was asked for: a run sums both over its seeds."""
     yield Pooled(name, torch.stack([left, whole, torch.ones_like(left)], -1), _combine, of)
     yield PerQuery(SHARES[name].left, left, of)
 

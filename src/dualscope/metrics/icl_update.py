@@ -21,8 +21,7 @@ from torch import Tensor
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import COSINE, SIZE, Bounds
 from dualscope.core.words import Level
-from dualscope.learners.response_bench import ResponseBench
-from dualscope.learners.response_vectors import centred
+from dualscope.learners.response_bench import ResponseBench, centred
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import metric

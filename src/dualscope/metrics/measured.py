@@ -16,7 +16,7 @@ from torch import Tensor
 from dualscope.core.errors import InputError, NotFiniteError
 from dualscope.core.rows import MetricRow, QueryColumn
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
-from dualscope.core.statistics import RESAMPLES, quantiles, ratio, resample_counts
+from dualscope.core.statistics import RESAMPLES, finite_means, quantiles, ratio, resample_counts
 from dualscope.metrics.case import Case, Logged, PerHead, PerQuery, Pooled, Values
 from dualscope.metrics.catalog import METRICS, expand
 from dualscope.metrics.explained import read_spare
@@ -105,7 +105,7 @@ def measure(
     return Measurement(rows, pa.table(list(values_of), schema=pa.schema(list(fields))))
 
 
-_counts = lru_cache(maxsize=2)(resample_counts)  # the cells of a sitting resample alike
+_counts = lru_cache(maxsize=2)(resample_counts)  # the cells of an episode resample alike
 
 
 def _computed(case: Case, names: Sequence[str], subset: str) -> Iterator[Values]:
@@ -169,11 +169,6 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().double().numpy()
 
 
-def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
-    there = np.isfinite(values)
-    return ratio(np.where(there, values, 0.0).sum(axis), there.sum(axis))
-
-
 def _row(
     values: Values,
     value: float | np.ndarray,
@@ -212,7 +207,7 @@ class Summary:
     def of(cls, source: PerQuery) -> Summary:
         raw = _array(source.values)
         heads = raw if raw.ndim == 3 else None
-        values = _nanmean(raw, -1) if heads is not None else raw
+        values = finite_means(raw, -1) if heads is not None else raw
         weights = np.ones_like(values) if source.weights is None else _array(source.weights)
         there = np.isfinite(values) & np.isfinite(weights)
         return cls(source, values, np.where(there, values, 0.0), np.where(there, weights, 0.0), heads)
@@ -251,14 +246,14 @@ class Summary:
             return [(field(False, pa.float64()), self.values.astype(float))]
         columns: list[Column] = []
         if self.source.over_layers == "mean":
-            columns.append((field(False, pa.float64()), _nanmean(self.values, -1)))
+            columns.append((field(False, pa.float64()), finite_means(self.values, -1)))
         if layers:
             columns.append((field(True, pa.list_(pa.float64())), list(self.values)))
         return columns
 
     def _over_layers(self, layers: np.ndarray) -> np.ndarray:
         if self.source.over_layers == "mean":
-            return _nanmean(layers, -1)
+            return finite_means(layers, -1)
         found: np.ndarray = np.fmin.reduce(layers, axis=-1)  # NaN only where all are
         return found
 
@@ -291,7 +286,7 @@ def _pooled_row(values: Pooled, counts: np.ndarray) -> MetricRow:
 
 def _logged_rows(values: Logged) -> list[MetricRow]:
     found = _array(values.values)
-    rows: list[MetricRow] = [_row(values, _nanmean(found.reshape(-1), 0), n=1)]
+    rows: list[MetricRow] = [_row(values, finite_means(found.reshape(-1), 0), n=1)]
     if found.ndim == 2:
         rows += [_row(values, value, layer=layer, n=len(found)) for layer, value in enumerate(found.mean(0))]
         rows += [

@@ -18,7 +18,7 @@ from dualscope.core.response_products import OWN, ComparedPart, Copying, Product
 from dualscope.core.rows import MetricRow
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, PLACE_SETS, Level
-from dualscope.learners.response_vectors import answer_vectors, centred, function_part
+from dualscope.learners.response_bench import answer_vectors, centred, function_part
 from dualscope.metrics.explained import order_sensitivity
 from dualscope.metrics.responses_of_draws import (
     SNR_FLOOR,
@@ -60,7 +60,7 @@ class ResponseMeter:
         self._failed: dict[LearnerSpec, tuple[str, ...]] = {}
 
     def measure(self, learning: LearnerSpec, plants: Plants = ()) -> MeasuredResponse:
-        """A learner's rows. ``plants``: what it is compared with besides ICL, by the name that rows have for it."""
+        """A learner's rows. ``plants``: other references than ICL, by the names that rows have for them."""
         name = self.bench.intervention.name
         if name == "relabel":
             return self._relabelled(learning, plants)

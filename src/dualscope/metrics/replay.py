@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dualscope.core.statistics import ratio
-from dualscope.learners.response_vectors import answer_vectors
+from dualscope.learners.response_bench import answer_vectors
 from dualscope.metrics.case import Case, PerQuery, Pooled, Values
 from dualscope.metrics.metric import Measure, metric
 from dualscope.models.reading.given_outputs import replayed

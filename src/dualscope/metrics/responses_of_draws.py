@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from dualscope.core.response_products import Products
 from dualscope.core.statistics import COSINE, SHARE, SIZE, Bounds
 from dualscope.core.words import LEVELS, Level
-from dualscope.learners.response_vectors import UNIFORM, answer_vectors
+from dualscope.learners.response_bench import UNIFORM, answer_vectors
 from dualscope.metrics.case import Case, Values
 from dualscope.metrics.metric import metric
 from dualscope.models.reading.trace import Trace

@@ -24,7 +24,7 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import ANYWHERE, SIZE, Bounds
-from dualscope.learners.response_vectors import answer_vectors
+from dualscope.learners.response_bench import answer_vectors
 from dualscope.metrics.case import Case, PerHead, PerQuery, Pooled, Values
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import Measure, metric

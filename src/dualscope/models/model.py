@@ -31,7 +31,7 @@ class Model:
     """A Hugging Face causal LM, unmodified, and what we must know of it to read it.
 
     ``Model.load`` takes a name, a folder, a GGUF file or ``"embedded"``; `from_hf` wraps a module built elsewhere.
-    ``n_layers``, ``n_heads``, ``width``, ``head_dim``, ``max_positions``, ``device`` and ``dtype`` say what it is like.
+    ``n_layers``, ``n_heads``, ``width``, ``head_dim``, ``max_positions``, ``device`` and ``dtype`` describe it.
 
     >>> model = Model.load("embedded", device="cpu")
     >>> Model.from_hf(model.hf, model.tokenizer, name="mine").n_heads
@@ -338,7 +338,7 @@ class Model:
         """The traces of a lesson's queries read several times at once.
 
         Each query stands in a batch once for each draw: after the contexts of ``prefixes``, one each, or where
-        whoever calls has changed the model for each of them (`dualscope.descent.changes_of_draws`).
+        the caller has changed the model for each of them (`dualscope.descent.changes_of_draws`).
         """
         from dualscope.models.reading.read import Reading, read
 

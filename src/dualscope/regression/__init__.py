@@ -2,10 +2,9 @@
 
 problems            linear functions, classes of functions, Gaussian processes, linear dynamics, shifts
 architectures/      linear attention and GPT-2 blocks, one copy a seed; gradient descent written as their weights
-training, spectral  one loop for all copies, with checkpoints and CUDA graphs; orthogonal steps
-prompt_training     GPT-2 blocks on prompts of pairs, with a curriculum
-baselines           least squares, lasso, neighbours, trees, networks, Newton's iteration
-comparison, probes, appearance   what is measured
+training, spectral  one loop for all copies, with checkpoints, CUDA graphs and a curriculum; orthogonal steps
+baselines           least squares, lasso, neighbours, trees, networks, Newton's iteration; how alike learners are
+probes, emergence   what is measured, and when learning in context appears
 results, results_folder   tidy rows, tables and checks; a run folder, and the runs that come with the package
 experiments/        the experiments
 """

@@ -127,7 +127,7 @@ class Subject:
 
     @cached_property
     def learners(self) -> list[str]:
-        """Every learner's label, those that everybody knows first."""
+        """Every learner's label, the best-known ones first."""
         names = dict.fromkeys(row["label"] for row in self.rows)
         return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
 

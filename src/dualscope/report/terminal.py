@@ -14,6 +14,7 @@ from rich.text import Text
 from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import EpisodeSpec, LearnerSpec
 from dualscope.core.words import ROLES, VARIANTS
+from dualscope.findings.answer import short
 from dualscope.findings.summary import ALL_TASKS
 
 HEADS: tuple[Literal["model", "task"], ...] = ("model", "task")
@@ -29,21 +30,16 @@ def number(row: SummaryRow | None) -> str:
     if row is None or not math.isfinite(row["value"]):
         return "-"
     ends = [row["low"], row["high"]]
-    shown = f" [{_short(ends[0])}, {_short(ends[1])}]" if all(map(math.isfinite, ends)) else ""
-    return _short(row["value"]) + shown
+    shown = f" [{short(ends[0])}, {short(ends[1])}]" if all(map(math.isfinite, ends)) else ""
+    return short(row["value"]) + shown
 
 
 def _entry(row: SummaryRow | None) -> Text:
     """A value with its interval, and every seed's value below it: a mean may be one seed's doing."""
     text = Text(number(row).replace(", ", ",\N{NO-BREAK SPACE}"))
     if row is not None and len(row["each"]) > 1 and math.isfinite(row["value"]):
-        text.append("\n" + "\N{NO-BREAK SPACE}".join(map(_short, row["each"])), style="dim")
+        text.append("\n" + "\N{NO-BREAK SPACE}".join(map(short, row["each"])), style="dim")
     return text
-
-
-def _short(value: float) -> str:
-    text = f"{value:.2f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 and text not in ("1.00", "-1.00") else text
 
 
 def _names(rows: Sequence[SummaryRow]) -> list[str]:

@@ -16,7 +16,7 @@ from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import EpisodeSpec
 from dualscope.findings.answer import metric_title
 from dualscope.report.charts.figures import PAGE, figure_of, is_figure, layers_figure
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.terminal import number
 from dualscope.studies.execute.progress import Reporter
 from dualscope.studies.execute.runner import Runner, RunOutcome, execute_study

@@ -97,7 +97,7 @@ class ChoicePiece:
 
     def compute(self, model: Model, task: Task, run: RunFolder, heard: Callable[[str], None]) -> dict[str, Any]:
         """What was tried is kept on the way, and goes on from there if it is interrupted."""
-        from dualscope.choosing.search import try_round
+        from dualscope.choosing.halving import try_round
         from dualscope.learners import LEARNERS
 
         job, learner = self.job, LEARNERS[self.job.learner]()

@@ -46,7 +46,7 @@ def anchored(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         try:
             path = (folder / Path(text).expanduser()).resolve()
             return str(path) if text and path.exists() else text
-        except (OSError, RuntimeError):  # too long a name, or the home of nobody: who reads it says so
+        except (OSError, RuntimeError):  # too long a name, or the home of an unknown user: an error when it is read
             return text
 
     def model(text: str) -> str:

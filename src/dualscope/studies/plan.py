@@ -40,7 +40,7 @@ MANY_SHOTS = 1000
 
 @dataclass(frozen=True)
 class PlannedLearner:
-    """A learner that a study asks for on a task, at one rate, and what it is compared with."""
+    """A learner that a study asks for on a task, at one rate, with its references."""
 
     facts: LearnerFacts
     learning: LearnerSpec
@@ -371,7 +371,7 @@ class Planner:
     def _rates(
         self, entry: LearnerEntry, facts: LearnerFacts, model: ModelSpec, task: TaskEntry, labels: DemoLabels
     ) -> tuple[float | None, ...] | ChoiceJob:
-        """The learning rates of a learner, or what has to be chosen first: plain gd's rate is everybody's."""
+        """The learning rates of a learner, or what has to be chosen first: all others take plain gd's rate."""
         if not facts.needs_lr:
             return (None,)
         asked = entry.lr or task.lr or self.study.lr

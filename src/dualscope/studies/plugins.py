@@ -80,7 +80,7 @@ def load_plugins(files: Sequence[str]) -> None:
 
 
 def _check_registered(file: str, module: str) -> None:
-    """What a plugin registers can be made, and says what it is."""
+    """Check that what a plugin registers can be built, and has a title and a role."""
     from dualscope.core.words import ROLES
     from dualscope.learners import LEARNERS
 

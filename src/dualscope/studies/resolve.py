@@ -217,7 +217,7 @@ def recorded_rates(models: Sequence[str], tasks: Sequence[str]) -> dict[tuple[st
 
 
 def asks_for_recorded(study: Study) -> bool:
-    """Whether any of a study's rates are to be those of the cards: else nobody need read them."""
+    """Whether a study takes any rates from the models' cards: else the cards are not read."""
     asked = [study.lr, *(task.lr for task in study.tasks), *(learner.lr for learner in study.learners)]
     return "recorded" in asked
 

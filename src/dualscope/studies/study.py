@@ -90,7 +90,7 @@ class TaskEntry(Strict):
 
 
 class LearnerEntry(Strict):
-    """A learner of a study: its options, its control, rates of its own, what it is compared with, on which variants.
+    """A learner of a study: its options, its control, rates of its own, its references, its variants.
 
     A bare name stands for an entry; ``lcgd/random-labels`` for a learner under a control. Options may also stand beside
     the other fields: ``{learner: gd, epochs: 3}``.

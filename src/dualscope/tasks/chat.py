@@ -16,8 +16,8 @@ from typing import Any
 
 from dualscope.core.errors import InputError
 from dualscope.core.untrusted_files import reason
-from dualscope.tasks import tame_template
-from dualscope.tasks.tame_template import LONGEST, SECONDS
+from dualscope.tasks import sandboxed_template
+from dualscope.tasks.sandboxed_template import LONGEST, SECONDS
 from dualscope.tasks.task import Task
 from dualscope.tasks.tokens import Pieces, Tokens, check_answers, encode
 
@@ -192,7 +192,7 @@ def _render(tokenizer: Any, messages: list[dict[str, str]], answer: bool) -> str
                 messages, tokenize=False, add_generation_prompt=answer, chat_template=template, date_string=DATE
             )
         )
-    except Exception as error:  # whatever a stranger's template raises
+    except Exception as error:  # a template of another author may raise anything
         raise InputError(_refused(reason(error))) from error
     if len(said) > LONGEST + 20 * sum(len(message["content"]) for message in messages):
         raise InputError(_refused(f"it makes {len(said):,} characters of a conversation"))
@@ -217,7 +217,7 @@ def _check_tame(template: str, tokens: str) -> None:
     }
     try:
         done = subprocess.run(
-            [sys.executable, tame_template.__file__],
+            [sys.executable, sandboxed_template.__file__],
             input=json.dumps(request),
             capture_output=True,
             text=True,

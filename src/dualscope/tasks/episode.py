@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, check_word
 from dualscope.core.spec import EpisodeSpec
 from dualscope.core.words import Corrupt, DemoLabels
 from dualscope.tasks.mapping import Example, Typed
@@ -74,7 +74,7 @@ class Episode:
     ) -> "Episode":
         """Demonstrations: the first of the training split shuffled by ``seed``. Queries: of the other, by 1.
 
-        Those that the task lists are used as they stand, whatever the seed: the first ``shots``, the first ``queries``.
+        Those that the task lists are used unchanged, with every seed: the first ``shots``, the first ``queries``.
 
         Args:
             task: Where both are drawn from.
@@ -92,8 +92,8 @@ class Episode:
         Raises:
             InputError: More shots than the split has examples, no query left, or a number or word out of range.
         """
-        _check(demo_labels, get_args(DemoLabels), "demo_labels")
-        _check(corrupt, get_args(Corrupt), "corrupt")
+        check_word(demo_labels, get_args(DemoLabels), "demo_labels")
+        check_word(corrupt, get_args(Corrupt), "corrupt")
         if demo_labels == "abstract" and corrupt != "both":
             raise InputError(
                 f"demo_labels: abstract gives the classes other words, for both learners and the queries; "
@@ -122,7 +122,7 @@ class Episode:
 
     @classmethod
     def of(cls, demonstrations: Sequence[Typed], queries: Sequence[Typed], *, task: Task, seed: int = 0) -> "Episode":
-        """One's own demonstrations and queries, as they stand.
+        """One's own demonstrations and queries, unchanged.
 
         Args:
             demonstrations: `Example`s, mappings, or pairs of text and label, as for `Task.from_examples`.
@@ -276,8 +276,3 @@ def _balance(shuffled: Iterable[Example], shots: int, task: Task) -> list[Exampl
             f"'{task.config.splits.train}'; found at most {found}"
         )
     return chosen
-
-
-def _check(value: str, accepted: tuple[str, ...], name: str) -> None:
-    if value not in accepted:
-        raise InputError(f"{name}: '{value}' is not accepted; accepted: {', '.join(accepted)}")

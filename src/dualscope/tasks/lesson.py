@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dualscope.core.errors import InputError
+from dualscope.core.errors import InputError, check_word
 from dualscope.core.words import GdDemonstrations, GdOrder, ReadAt
 from dualscope.tasks.episode import Episode
 from dualscope.tasks.mapping import Example
@@ -177,9 +177,9 @@ def make_lesson(
     Raises:
         InputError: No demonstration fits, a query is too long or empty, or a label word cannot be told from another.
     """
-    _check(read_at, get_args(ReadAt), "read_at")
-    _check(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
-    _check(gd_order, get_args(GdOrder), "gd_order")
+    check_word(read_at, get_args(ReadAt), "read_at")
+    check_word(gd_demonstrations, get_args(GdDemonstrations), "gd_demonstrations")
+    check_word(gd_order, get_args(GdOrder), "gd_order")
     if episode.demo_labels == "abstract":
         episode = replace(episode, task=with_abstract_labels(episode.task, tokenizer, episode.seed))
     task, asked = episode.task, episode.asked or episode.task
@@ -253,8 +253,3 @@ def _check_queries(episode: Episode, queries: list[Tokens], bos: int, answer: in
                 f"answer {answer}; the model has {max_positions} positions. Leave it out of the data, "
                 f"or take a model with a longer context"
             )
-
-
-def _check(value: str, accepted: tuple[str, ...], name: str) -> None:
-    if value not in accepted:
-        raise InputError(f"{name}: '{value}' is not accepted; accepted: {', '.join(accepted)}")

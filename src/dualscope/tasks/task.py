@@ -79,7 +79,7 @@ class Task:
     ) -> "Task":
         """A task of one's own examples, in memory.
 
-        `Episode.of` takes the examples as they stand, `Episode.draw` draws from them.
+        `Episode.of` takes the examples unchanged, `Episode.draw` draws from them.
 
         Args:
             examples: Mappings of the template's fields and ``label`` (the word or its index), or, where the template

@@ -112,8 +112,8 @@ class TaskConfig(Strict):
 
     name: Name  # letters and digits of any script
     source: SourceConfig | None = None  # not needed where demonstrations and queries are listed
-    demonstrations: Listed | None = None  # used as they stand, in this order, in place of a draw
-    queries: Listed | None = None  # asked as they stand, in this order
+    demonstrations: Listed | None = None  # used unchanged, in this order, in place of a draw
+    queries: Listed | None = None  # asked unchanged, in this order
     splits: Splits = Splits()  # which of the source's splits is which
     fields: dict[str, Columns] = Field(default_factory=dict)
     """By field of the template: the column that holds it, or alternatives."""

@@ -32,7 +32,7 @@ def _names(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Write aside, then rename: whoever is killed here leaves the old checkpoint or the new one."""
+    """Write aside, then rename: a process that is killed here leaves the old checkpoint or the new one."""
     aside, old = folder.with_suffix(".new"), folder.with_suffix(".old")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

@@ -74,7 +74,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 def save_model(model: GPT2LMHeadModel, out: Path, facts: dict[str, Any]) -> None:
     """A folder in Hugging Face's format, weights in half precision, with ``training.json`` beside.
 
-    That file comes first: whoever is killed here leaves a folder that is known to be ours.
+    That file comes first: a process that is killed here leaves a folder that is known to be ours.
     """
     out.mkdir(parents=True, exist_ok=True)
     (out / "training.json").write_text(json.dumps(facts, indent=1))

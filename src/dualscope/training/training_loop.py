@@ -26,7 +26,7 @@ from dualscope.training.settings import Settings
 
 @dataclass(frozen=True)
 class Progress:
-    """What the loop tells whoever watches."""
+    """What the loop tells its caller."""
 
     step: int
     done: float  # 0 to 1
@@ -67,7 +67,7 @@ def make_model(settings: Settings) -> GPT2LMHeadModel:
     if settings.attention:
         from dualscope.models.attention_kinds import apply  # only here: it needs more than torch
 
-        apply(model, settings.attention)  # and says so in the configuration, for whoever loads it
+        apply(model, settings.attention)  # and notes it in the configuration, for later loading
     return model
 
 

@@ -15,8 +15,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, identify
 from dualscope.learners.hidden_states.functional_gd import FunctionalSteps, LayerStep, Point, functional_steps
-from dualscope.learners.response_bench import ResponseBench
-from dualscope.learners.response_vectors import centred, function_part
+from dualscope.learners.response_bench import ResponseBench, centred, function_part
 from dualscope.metrics.measured_response import ResponseMeter
 from dualscope.metrics.responses_of_draws import Responses
 from dualscope.models import Model

@@ -207,7 +207,7 @@ def test_a_second_kind_replaces_the_first() -> None:
     [
         ({"name": "momentun"}, "did you mean momentum"),
         ({"name": "momentum", "eta": 1.5}, "'eta'"),
-        ({"name": "momentum", "etta": 0.5}, "Its options: eta"),
+        ({"name": "momentum", "etta": 0.5}, "Known: eta"),
         ({"eta": 0.5}, "mapping with a name"),
         ("momentum", "mapping with a name"),
     ],

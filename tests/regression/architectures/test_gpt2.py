@@ -10,7 +10,7 @@ from torch.func import vmap
 from dualscope.regression.architectures import gpt2
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, causal, make_copy, pair_tokens
 from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
-from dualscope.regression.prompt_training import summed_up_states_of
+from dualscope.regression.training import summed_up_states_of
 
 SIZE = Size(layers=2, width=16, heads=2)
 

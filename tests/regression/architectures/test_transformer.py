@@ -7,7 +7,7 @@ import torch
 
 from dualscope.regression.architectures.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
 from dualscope.regression.architectures.transformer import Transformer
-from dualscope.regression.comparison import alignment, half_mse
+from dualscope.regression.baselines import alignment, half_mse
 from dualscope.regression.problems import Linear, draw_for, generators
 from dualscope.regression.training import Schedule, clip_copies, train
 from dualscope.theory import linear_attention_step as vonoswald

@@ -7,9 +7,8 @@ import torch
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.experiments.akyurek import Akyurek, looked_for
 from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
-from dualscope.regression.prompt_training import ALL, LONGEST, all_states_of
 from dualscope.regression.results import Results
-from dualscope.regression.training import Workplace
+from dualscope.regression.training import ALL, LONGEST, Workplace, all_states_of
 
 SEEDS = (0, 1)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dualscope.regression.appearance import ERROR_RESTS, LOSS_RESTS
+from dualscope.regression.emergence import ERROR_RESTS, LOSS_RESTS
 from dualscope.regression.experiments.newton import DESCENT, MATCH, NEARNESS, NEWTON, ONLINE, Newton
-from dualscope.regression.prompt_training import ALL, LONGEST
 from dualscope.regression.results import Results
+from dualscope.regression.training import ALL, LONGEST
 
 RESTED = [1.0, 0.5] + [0.1] * 30
 LATER = "condition 1: the later half of the layers match a Newton iterate with cosine >= 0.95"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dualscope.regression.appearance import APPEARS
+from dualscope.regression.emergence import APPEARS
 from dualscope.regression.experiments.variants import NORMAL, Variants
-from dualscope.regression.prompt_training import ALL, LONGEST
 from dualscope.regression.results import Results
+from dualscope.regression.training import ALL, LONGEST
 
 OTHER = "momentum, eta = 0.5"
 

@@ -12,10 +12,10 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.findings.ranking import sentences
 from dualscope.report import write_report
 from dualscope.report.charts.chart import Chart, Listing, Matrix, Section
-from dualscope.report.charts.choice_curves import _panel
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import hypotheses_section as hypotheses
 from dualscope.report.sections import verdict_section as verdict
+from dualscope.report.sections.hypotheses_section import _choice_panel
 from dualscope.report.table import Number, Table
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.report.made import _queries, make_run
@@ -184,7 +184,7 @@ def test_a_curve_of_many_settings_is_drawn_against_the_one_with_most_values() ->
         for loss in ("all", "label")
         for seed in (0, 1)
     ]
-    panel = _panel(CHOICE | {"curve": curve, "settings": {"lr": 1.0, "loss": "label"}})
+    panel = _choice_panel(CHOICE | {"curve": curve, "settings": {"lr": 1.0, "loss": "label"}})
     assert panel is not None
     assert panel.layout["xaxis"]["type"] == "log"
     tried, mark = panel.data  # nothing is known of the model before
@@ -192,11 +192,11 @@ def test_a_curve_of_many_settings_is_drawn_against_the_one_with_most_values() ->
     assert tried["y"] == pytest.approx([0.111, 0.12, 0.21])
     assert (mark["x"], mark["y"]) == ([1.0], pytest.approx([0.21]))
     fitted = [{"lr": rate, "seed": 0, "held_out": loss} for rate, loss in ((0.1, 0.5), (0.3, 0.2))]
-    losses = _panel(CHOICE | {"curve": fitted, "settings": {"lr": 0.3}})
+    losses = _choice_panel(CHOICE | {"curve": fitted, "settings": {"lr": 0.3}})
     assert losses is not None
     assert [trace["y"] for trace in losses.data] == [[0.5, 0.2], [0.2]]
     assert losses.layout["yaxis"]["title"]["text"] == "loss held out"
-    assert _panel(CHOICE | {"curve": [], "settings": {}}) is None
+    assert _choice_panel(CHOICE | {"curve": [], "settings": {}}) is None
 
 
 def test_each_is_judged_by_its_own_controls(run: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from dualscope.regression import Results, VonOswald, save
 from dualscope.regression.results_folder import claims, shipped_runs
 from dualscope.report.charts.chart import Chart
-from dualscope.report.data import Data
 from dualscope.report.page import write_report
+from dualscope.report.report_data import Data
 from dualscope.report.sections import provenance_section as provenance
 from dualscope.report.sections import regression_section as regression
 from dualscope.report.table import Number, Table

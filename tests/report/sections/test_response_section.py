@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dualscope.report.charts.chart import Note
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import response_section
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dualscope.core.rows import COLUMNS
-from dualscope.core.specification import SPECIFICATIONS
+from dualscope.core.words import SPECIFICATIONS
 from dualscope.report.charts.chart import Chart, Note
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import specifications_section as specifications
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.report.made import _queries, make_run

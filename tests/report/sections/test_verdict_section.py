@@ -11,7 +11,7 @@ import pytest
 from dualscope.findings.answer import RULE
 from dualscope.report import write_report
 from dualscope.report.charts.chart import Judgement
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import verdict_section as verdict
 from dualscope.report.table import Number
 from tests.report.made import make_run

@@ -23,8 +23,7 @@ from dualscope.learners.gradient.descend import DescentOptions, descend, descend
 from dualscope.learners.gradient.gd import EPOCHS, KEEP, gd_step
 from dualscope.learners.interventions import SpareRelabel
 from dualscope.learners.learner import LEARNERS, Learned, LearnedDraws, Learner
-from dualscope.learners.response_bench import OnDraws, ResponseBench
-from dualscope.learners.response_vectors import answer_vectors, centred, function_part
+from dualscope.learners.response_bench import OnDraws, ResponseBench, answer_vectors, centred, function_part
 from dualscope.models.reading.footprint import TrainingDemand
 
 if TYPE_CHECKING:

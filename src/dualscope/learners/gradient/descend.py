@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from dualscope.core.errors import InputError, is_out_of_memory
 from dualscope.core.options import MOST_EPOCHS, Options
-from dualscope.descent.changes_of_draws import DrawsBeside, DrawsTangent
+from dualscope.descent.changes_of_draws import DrawsBeside, DrawsTangent, WholeDraws, is_known_whole
 from dualscope.descent.cuda_graphs import replayed
 from dualscope.descent.dual_records import Recorder
 from dualscope.descent.loop import Adam, Adjust, Step, StepState, Taken, log_of, unchanged
@@ -30,7 +30,6 @@ from dualscope.descent.samples import (
     side_by_side,
 )
 from dualscope.descent.trainable import weights_for
-from dualscope.descent.whole_weights_of_draws import WholeDraws, is_known_whole
 from dualscope.learners.learner import Learned, LearnedDraws
 from dualscope.models.architecture.parts import Part
 from dualscope.models.capture.hooks import capturing

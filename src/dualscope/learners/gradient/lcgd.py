@@ -244,7 +244,7 @@ def lcgd_step(losses: LayerLosses, sequential: bool = False) -> Step:
     def visit_all(state: StepState, sample: Sample, share: int, found: Gradient, taken: list[Taken]) -> None:
         weights, recorder = state.weights, state.recorder
         learning = {slot.layer for slot in weights.slots}
-        # A layer that has said its word may move at once, unless the step's size depends on other layers or samples.
+        # A layer may move as soon as its own loss is known, unless the step's size depends on other layers or samples.
         at_once = sequential or (share == 1 and state.adjust is unchanged)
 
         def visit(layer: int, said: Tensor) -> bool:

@@ -164,7 +164,7 @@ def attend(
     key: Tensor,  # [..., keys, dim]
     value: Tensor,  # [..., keys, dim]
     kind: AttentionKind,
-    mask: Tensor | None = None,  # additive, [..., queries, keys]; None: everybody sees everybody
+    mask: Tensor | None = None,  # additive, [..., queries, keys]; None: every token sees every token
     scaling: float | None = None,
     softcap: float | None = None,
     dropout: float = 0.0,

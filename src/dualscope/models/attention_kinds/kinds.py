@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
 from dualscope.core.registry import Registry
 from dualscope.models.architecture.parts import Qkv
@@ -53,23 +54,15 @@ def make_kind(options: Mapping[str, Any]) -> AttentionKind:
 
     >>> make_kind({"name": "momentum", "eta": 0.5}).described()
     {'name': 'momentum', 'eta': 0.5}
-    >>> make_kind({"name": "momentum", "eta": 2})  # doctest: +ELLIPSIS
+    >>> make_kind({"name": "momentum", "etta": 0.5})
     Traceback (most recent call last):
-    dualscope.core.errors.InputError: attention kind 'momentum', option 'eta': ... Its options: eta.
+    dualscope.core.errors.InputError: attention kind 'momentum': unknown field 'etta' (found 0.5): did you mean eta? \
+Known: eta.
     """
     if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
         raise InputError(f"an attention kind is a mapping with a name, such as {{name: momentum}}; found {options!r}")
-    kind = KINDS[options["name"]]
-    try:
-        return kind(**{key: value for key, value in options.items() if key != "name"})
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(kind.model_fields) or "none"
-        raise InputError(
-            f"attention kind '{options['name']}', option '{field}': {first['msg']} (found "
-            f"{first['input']!r}). Its options: {known}."
-        ) from None
+    settings = {key: value for key, value in options.items() if key != "name"}
+    return validated(KINDS[options["name"]], settings, f"attention kind '{options['name']}'")
 
 
 def own_positions(queries: int, keys: int, device: torch.device | None = None) -> Tensor:

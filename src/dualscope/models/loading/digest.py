@@ -60,7 +60,7 @@ def cache_folder() -> Path:
 def remembered(file: Path) -> str:
     """A file's digest, remembered between runs while its path, inode, size and times of change are as they were.
 
-    The inode's own time (ctime) is there because anybody can set the other one back.
+    The inode's own time (ctime) is there because any program can set the other one back.
     """
     real = file.resolve()
     state = real.stat()

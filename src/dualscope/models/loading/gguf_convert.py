@@ -70,7 +70,7 @@ def write(path: Path, folder: Path) -> list[str]:
 
 
 def _fill(path: Path, header: GgufHeader, folder: Path) -> None:
-    for left in folder.parent.glob(f".{folder.name}-*"):  # by one that was killed: whoever holds the lock is alone
+    for left in folder.parent.glob(f".{folder.name}-*"):  # of killed processes: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     if folder.exists():  # damaged, else this were not called
         shutil.rmtree(folder)

@@ -316,7 +316,7 @@ def find(name: str, offline: bool = False) -> ModelSource:
                 f"'{name}' is a file, and not one in GGUF; give the folder that holds config.json and "
                 "model.safetensors, or a GGUF file"
             )
-    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, the home of nobody
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, the home of an unknown user
         if isinstance(error, InputError):
             raise
         raise InputError(f"'{name}' is no name of a model ({reason(error)})") from None

@@ -103,7 +103,7 @@ def assure(model: Model, lesson: "Lesson") -> None:
 
 @contextmanager
 def _eager(model: Model) -> Iterator[None]:
-    """transformers' own plain attention, in place of its fused ones; a variant of ours stays what it is."""
+    """transformers' own plain attention, in place of its fused ones; our own attention kinds are left alone."""
     before = model.hf.config._attn_implementation
     changeable = model.hf._can_set_attn_implementation()  # else transformers would only warn
     if before not in ("sdpa", "flash_attention_2", "flex_attention") or not changeable:

@@ -62,36 +62,20 @@ class Prefixes:
 
 
 @torch.no_grad()
-def encoded_together(model: "Model", contexts: Sequence[Sequence[int]], known: Prefix | None = None) -> Prefixes:
-    """Several contexts of equal length, encoded at once.
-
-    ``known`` is a prefix of the same model: what all of them begin with in common with it is not encoded again.
-    """
+def encoded_together(model: "Model", contexts: Sequence[Sequence[int]]) -> Prefixes:
+    """Several contexts of equal length, encoded at once."""
     length = len(contexts[0])
     assert all(len(one) == length for one in contexts), "contexts of unequal length"
-    # The last token is always encoded: there would be no pass without any.
-    shared = 0 if known is None else min(length - 1, *(known.shared_with(one) for one in contexts))
-    before = None if known is None or not shared else known.first(shared)
     model.counters["prefixes"] += len(contexts)
-    model.counters["prefix tokens"] += len(contexts) * (length - shared)
-    session = Session(prefix=before, start=shared, keep=True, unembed=slice(-1, None), final=length - shared - 1)
-    tokens = torch.tensor([list(one[shared:]) for one in contexts], device=model.device)
+    model.counters["prefix tokens"] += len(contexts) * length
+    session = Session(keep=True, unembed=slice(-1, None), final=length - 1)
+    tokens = torch.tensor([list(one) for one in contexts], device=model.device)
     with model.running(), capturing(model, session):
-        model.forward(tokens, shared)
+        model.forward(tokens, 0)
     model.check(session)
     keys, values = zip(*(session.kept[layer] for layer in range(model.n_layers)), strict=True)
-
-    def whole(own: Tensor, common: Tensor | None) -> Tensor:
-        # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.
-        if common is None:
-            return own.contiguous()
-        return torch.cat([common.expand(len(own), -1, -1, -1), own], -2)
-
-    commons = [(None, None)] * len(keys) if before is None else list(zip(before.keys, before.values, strict=True))
-    return Prefixes(
-        tuple(whole(own, common[0]) for own, common in zip(keys, commons, strict=True)),
-        tuple(whole(own, common[1]) for own, common in zip(values, commons, strict=True)),
-    )
+    # Contiguous, because these are views of a fused projection that would otherwise keep queries alive too.
+    return Prefixes(tuple(own.contiguous() for own in keys), tuple(own.contiguous() for own in values))
 
 
 @torch.no_grad()

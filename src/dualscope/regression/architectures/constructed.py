@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dualscope.models.capture.kernel import register
 from dualscope.regression.architectures.transformer import Transformer
-from dualscope.regression.comparison import half_mse
+from dualscope.regression.baselines import half_mse
 from dualscope.regression.problems import TaskBatch
 from dualscope.theory import linear_attention_step as vonoswald
 from dualscope.theory.linear_attention_step import Layer, gd_layer

@@ -7,33 +7,34 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, check_appeared, check_rests, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.baselines import (
     Filter,
     Spectrum,
     gradient_descent,
+    implied_weights,
     least_squares,
     nearest,
     online_gradient_descent,
     ridge,
 )
-from dualscope.regression.comparison import implied_weights
+from dualscope.regression.emergence import APPEARS, check_appeared, check_rests, note_curve, note_training
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import ROWS, Draw, encoded, probed, read_by_networks
 from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
-from dualscope.regression.prompt_training import (
+from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.training import (
     ALL,
     LONGEST,
     Curriculum,
+    Schedule,
     TrainedLearner,
+    Workplace,
     all_states_of,
     guesses_of,
     summed_up_states_of,
     train_on_prompts,
 )
-from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Workplace
 
 LEAST_SQUARES, BAYES, RIDGE = "least squares", "ridge, Bayes", "ridge, 0.1 d"
 ONE_STEP, ONLINE, NEAREST = "one GD step", "online GD", "3 nearest"

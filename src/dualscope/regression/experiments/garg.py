@@ -6,10 +6,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, check_appeared, check_rest, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
-from dualscope.regression.baselines import Spectrum, boost, fit_networks, grow, lasso, least_squares, nearest
-from dualscope.regression.comparison import errors
+from dualscope.regression.baselines import Spectrum, boost, errors, fit_networks, grow, lasso, least_squares, nearest
+from dualscope.regression.emergence import APPEARS, check_appeared, check_rest, note_curve, note_training
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems import (
     FEWER_THAN_D,
@@ -25,9 +24,17 @@ from dualscope.regression.problems import (
     generators,
     stacked,
 )
-from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, fast, guesses_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Workplace
+from dualscope.regression.training import (
+    ALL,
+    LONGEST,
+    Curriculum,
+    Schedule,
+    Workplace,
+    fast,
+    guesses_of,
+    train_on_prompts,
+)
 
 # Prompts unlike those of training: the error there, and whether it is withstood.
 

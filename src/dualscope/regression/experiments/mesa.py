@@ -7,16 +7,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, arrived, note_training
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.baselines import ONE_STEP, RIDGE, closed_forms, preconditioned
+from dualscope.regression.emergence import APPEARS, arrived, note_training
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.probes import ROWS, probed
 from dualscope.regression.problems import LinearDynamics, generators
-from dualscope.regression.prompt_training import fast
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
+from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, fast, train
 
 LATE = "late squared error"
 PRECONDITIONED, ANSWER = "preconditioned state", "ridge's guess"  # what probes look for

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from dualscope.core.errors import InputError
-from dualscope.regression.appearance import APPEARS, first_below, when_equal
+from dualscope.regression.emergence import APPEARS, first_below, when_equal
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.results import Results, interval, shown
 from dualscope.regression.training import Workplace

@@ -6,15 +6,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import APPEARS, check_appeared, check_rests, first_below, note_curve, note_training
 from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines import Spectrum, gradient_descent, least_squares, newton, online_gradient_descent
+from dualscope.regression.emergence import APPEARS, check_appeared, check_rests, first_below, note_curve, note_training
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.probes import fit_probe, read_probe
 from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
-from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, states_of, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Workplace
+from dualscope.regression.training import ALL, LONGEST, Curriculum, Schedule, Workplace, states_of, train_on_prompts
 
 NEWTON, DESCENT, ONLINE = "Newton", "gradient descent", "online gradient descent"
 SIMILARITY = "cosine of errors"
@@ -186,8 +185,8 @@ def read_layers(fit: Sequence[Tensor], prompts: Prompts, states: Sequence[Tensor
 
 
 def likeness(first: Tensor, second: Tensor) -> Tensor:
-    """Mean over prompts of the cosine between two learners' errors along the prompt, the first point left out, for
-    which nobody knows anything: [copies, tasks, points] each -> [copies].
+    """Mean over prompts of the cosine between two learners' errors along the prompt, the first point left out,
+    because no learner has seen an example there: [copies, tasks, points] each -> [copies].
     """
     return torch.cosine_similarity(first[..., 1:], second[..., 1:], dim=-1).mean(-1)
 

@@ -3,13 +3,12 @@
 from typing import Any, ClassVar
 
 from dualscope.core.errors import InputError
-from dualscope.regression.appearance import APPEARS, note_curve, note_training, when_equal
 from dualscope.regression.architectures.gpt2 import Size
+from dualscope.regression.emergence import APPEARS, note_curve, note_training, when_equal
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.problems import LinearFunctions
-from dualscope.regression.prompt_training import ALL, LONGEST, Curriculum, train_on_prompts
 from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import Schedule, Workplace
+from dualscope.regression.training import ALL, LONGEST, Curriculum, Schedule, Workplace, train_on_prompts
 
 NORMAL = "normal"
 KINDS: dict[str, dict[str, dict[str, Any]]] = {

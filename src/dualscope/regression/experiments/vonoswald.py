@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from dualscope.regression.appearance import arrived
 from dualscope.regression.architectures.constructed import best_eta, best_eta_gamma, gd_transformer, repeat
 from dualscope.regression.architectures.transformer import Transformer, chosen, copies_of
-from dualscope.regression.comparison import alignment, half_mse
+from dualscope.regression.baselines import alignment, half_mse
+from dualscope.regression.emergence import arrived
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems import Linear, TaskBatch, draw_for, generators
 from dualscope.regression.results import Results, interval, shown

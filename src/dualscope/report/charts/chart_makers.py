@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dualscope.report.charts.chart import Chart, Panel, plain, short
 from dualscope.report.charts.curves import Look, line_panel, line_span, line_trace, on_one_scale
 from dualscope.report.charts.dots import Series, panels_of
-from dualscope.report.charts.heat_map import heat_map
-from dualscope.report.data import Data
+from dualscope.report.charts.palette import DIVERGING
+from dualscope.report.report_data import Data
 from dualscope.report.subject import LabelledRow, Subject, where
 from dualscope.report.table import Entry, Number, Table
 
@@ -199,3 +199,54 @@ def matrix(chart: Chart, grids: Sequence[Grid], columns: Sequence[str], divergin
         for column, value in zip(grid.columns, line, strict=True)
     ]
     return replace(chart, panels=tuple(panels), table=Table.build(columns, rows, folded=True))
+
+
+def heat_map(
+    values: Sequence[Sequence[float | None]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    row_title: str,
+    column_title: str,
+    title: str,
+    task: str | None = None,
+    diverging: bool = False,
+) -> Panel:
+    """Rows from below to above, each with its name. ``diverging``: 0 is paper, positive blue, negative orange."""
+    finite = [value for line in values for value in line if value is not None]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if diverging:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
+    ticks = [round(low + i * (high - low) / 4, 3) for i in range(5)]
+    data = {
+        **coloured(values, low, high, {tick: f"{tick:.3g}" for tick in ticks}, "%{y}, %{x}: %{z:.3f}"),
+        **({"colorscale": DIVERGING} if diverging else {}),
+        "x": list(columns),
+        "y": [plain(name) for name in rows],
+    }
+    layout = {
+        "xaxis": {"title": {"text": plain(column_title)}, "type": "category", "showgrid": False},
+        "yaxis": {"title": {"text": plain(row_title)}, "type": "category", "showgrid": False},
+    }
+    return Panel([data], layout, title, 130 + 18 * len(rows), task=task)
+
+
+def coloured(
+    z: Sequence[Sequence[float | None]], low: float, high: float, ticks: Mapping[float, str], hover: str
+) -> dict[str, Any]:
+    """plotly's heat map from ``low`` to ``high``, with these ticks beside its colours."""
+    return {
+        "type": "heatmap",
+        "z": z,
+        "zmin": low,
+        "zmax": high if high > low else low + 1,
+        "colorscale": "Cividis",
+        "colorbar": {
+            "tickvals": list(ticks),
+            "ticktext": list(ticks.values()),
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 1,
+        },
+        "hovertemplate": f"{hover}<extra></extra>",
+    }

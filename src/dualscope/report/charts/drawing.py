@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualscope.report.charts.chart import Panel
-from dualscope.report.charts.heat_map import DIVERGING
+from dualscope.report.charts.palette import DIVERGING
 
 ENDS = "dualscope_ends"  # where axes keep the ends of their lines, and the names that are to stand there
 STYLE = Path(__file__).parents[1] / "templates" / "style.css"

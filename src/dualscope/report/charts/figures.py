@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dualscope.core.errors import InputError, suggest
-from dualscope.report.charts.by_layer import Line
-from dualscope.report.charts.chart import Chart
-from dualscope.report.charts.curves import curve, line_panel
+from dualscope.report.charts.chart import Chart, legend
+from dualscope.report.charts.curves import Line, curve, line_panel
 from dualscope.report.charts.drawing import begin_titles_at_the_left, draw, label_lines
-from dualscope.report.charts.legend import legend
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 
 FigureFormat = Literal["pdf", "svg", "png"]
 FORMATS: tuple[FigureFormat, ...] = ("pdf", "svg")

@@ -19,9 +19,9 @@ OTHERS = (
     "square", "triangle-up", "x", "star", "hexagon", "cross", "triangle-down", "pentagon", "triangle-left",
     "triangle-right",
 )  # fmt: skip
-
-
 GREY: Colour = "@grey"
+DIVERGING: tuple[tuple[float, str], ...] = ((0.0, "@vermilion"), (0.5, "@paper"), (1.0, "@blue"))
+"""Of a heat map: from negative over zero to positive."""
 
 
 def colour(learning: LearnerSpec) -> Colour:

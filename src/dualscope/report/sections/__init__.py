@@ -4,15 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dualscope.report.charts.chart import Note, Section
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections import accuracy_section as accuracy
-from dualscope.report.sections import alpha_section as alpha
+from dualscope.report.sections import attention_section as attention
 from dualscope.report.sections import compared_section as compared
 from dualscope.report.sections import controls_section as controls
 from dualscope.report.sections import gradients_section as gradients
-from dualscope.report.sections import heads_section as heads
 from dualscope.report.sections import hypotheses_section as hypotheses
-from dualscope.report.sections import kendall_section as kendall
 from dualscope.report.sections import layers_section as layers
 from dualscope.report.sections import plugin_metrics_section as plugin_metrics
 from dualscope.report.sections import prediction_section as prediction
@@ -35,15 +33,15 @@ SECTIONS: tuple[Callable[[Data], Section | None], ...] = (
     accuracy.section,
     sweeps.section,
     specifications.section,
-    heads.section,
+    attention.single_heads,
     plugin_metrics.section,
     regression.section,
     prediction.section,
     similarity.section,
     controls.section,
-    alpha.section,
+    gradients.likeness_of_learners,
     gradients.section,
-    kendall.section,
+    attention.attended_demonstrations,
     queries.section,
     published.section,
     provenance.section,

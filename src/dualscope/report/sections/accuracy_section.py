@@ -9,7 +9,7 @@ from dualscope.report.charts.chart import Chart, Section
 from dualscope.report.charts.chart_makers import by_layer, dots
 from dualscope.report.charts.curves import curves, line_rows
 from dualscope.report.charts.dots import Series, published_of, series_of
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 

@@ -13,7 +13,7 @@ from dualscope.findings.answer import PRIMARY
 from dualscope.report.charts.chart import Chart, Item, Note, Section
 from dualscope.report.charts.chart_makers import ChartPoint, lines
 from dualscope.report.charts.curves import Look, pick
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Number
 

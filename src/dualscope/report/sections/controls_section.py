@@ -10,7 +10,7 @@ from dualscope.core.statistics import SNR_THRESHOLD
 from dualscope.report.charts.chart import Chart, Item, Section
 from dualscope.report.charts.chart_makers import ChartPoint, bars, by_layer
 from dualscope.report.charts.curves import Look, curve, line_rows
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject, where
 from dualscope.report.table import Badge, Entry, Number, Table
 

@@ -1,4 +1,4 @@
-"""Where the gradients are: layer by demonstration."""
+"""Where the gradients are, layer by demonstration; and whether the gradient learners are the same thing (`alpha`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, Tabs, short, slug
-from dualscope.report.charts.heat_map import coloured
-from dualscope.report.data import Data
-from dualscope.report.subject import Subject
+from dualscope.report.charts.chart_makers import coloured, dots, rows_of
+from dualscope.report.charts.dots import Series
+from dualscope.report.published import publications
+from dualscope.report.report_data import Data
+from dualscope.report.subject import Subject, where
 from dualscope.report.table import Entry, Number, Table
 
 Norms = list[list[float]]
@@ -113,3 +115,39 @@ def _panel(log: list[list[float | None]], title: str, task: str, low: float, hig
         },
     }
     return Panel([data], layout, title, 110 + max(120, 14 * len(log)), task=task)
+
+
+def likeness_of_learners(data: Data) -> Section:
+    shell = Chart(
+        "alpha-by-task",
+        "alpha by task",
+        "The cosine between the changes of the attention maps under two gradient learners, on the trained model. The "
+        "table has all variants and controls.",
+        f"1: both move attention the same way. Published: {_published()}, for GD and LCGD.",
+        metrics=("alpha",),
+    )
+    columns = ["model", "task", "learner", "against", "variant", "alpha"]
+    chart = dots(
+        shell, data, "alpha", _series, columns, rows_of(data, ["task", "label", "reference", "variant"], metric="alpha")
+    )
+    items = () if chart is None else (chart,)
+    about = (
+        "Plain GD and layer-causal GD (LCGD: every layer learns from its own loss) see the same demonstrations; "
+        "alpha says whether they do the same."
+    )
+    missing = "" if items else "`alpha`, which needs gd and a second gradient learner"
+    return Section("alpha", "GD against layer-causal GD", items, about, folded=True, unmeasured=missing)
+
+
+def _published() -> str:
+    values = sorted(f.value for f in publications().figures if f.metric == "alpha")
+    return f"{values[0]:g} to {values[-1]:g} ({publications().label})"
+
+
+def _series(subject: Subject) -> list[Series]:
+    found: dict[tuple[str, str], Series] = {}
+    for row in where(subject.rows, metric="alpha", variant="trained", role="hypothesis", task=subject.tasks):
+        name = f"{row['label']} and {row['reference']}"
+        key = (row["label"], row["reference"] or "")
+        found.setdefault(key, Series(name, subject.colour(row["label"]), "circle")).rows[row["task"]] = Number.of(row)
+    return list(found.values())

@@ -10,12 +10,11 @@ from typing import Any
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.findings.answer import PRIMARY, described, learner_title, metric_title
 from dualscope.findings.verdict import CEILING
-from dualscope.report.charts.by_layer import Key, Line
 from dualscope.report.charts.chart import Chart, Item, Section, Tabs
 from dualscope.report.charts.chart_makers import by_layer
-from dualscope.report.charts.curves import band, curve, curves, line_rows, pick
+from dualscope.report.charts.curves import Key, Line, band, curve, curves, line_rows, pick
 from dualscope.report.charts.palette import OTHERS
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject
 
 METRICS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dualscope.report.charts.chart import Chart, Section, Tabs
 from dualscope.report.charts.chart_makers import dots, rows_of
 from dualscope.report.charts.dots import series_of
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 
 
 def section(data: Data) -> Section | None:

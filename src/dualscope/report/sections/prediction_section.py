@@ -7,7 +7,7 @@ from dualscope.report.charts.chart import Chart, Item, Note, Section, Tabs, plai
 from dualscope.report.charts.chart_makers import ChartPoint, bars, dots
 from dualscope.report.charts.curves import Look
 from dualscope.report.charts.dots import Series, published_of, series_of
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 

@@ -10,7 +10,7 @@ import yaml
 
 from dualscope.core.errors import InputError
 from dualscope.report.charts.chart import Item, Listing, Note, Section
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.reported_run import Document, ReportedRun
 from dualscope.report.table import Table
 

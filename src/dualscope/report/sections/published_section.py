@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dualscope.core.errors import InputError, suggest
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report.charts.chart import Item, Listing, Note, Section
-from dualscope.report.data import Data
 from dualscope.report.published import PublishedFigure, publications
+from dualscope.report.report_data import Data
 from dualscope.report.subject import LabelledRow, Subject
 from dualscope.report.table import Badge, Entry, Number, Table
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.report.charts.chart import Browser, Item, Note, Section
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.sections.accuracy_section import shown
 from dualscope.report.subject import Subject
 from dualscope.studies.run_folder.storage import Texts, stored_texts

@@ -8,11 +8,11 @@ from typing import Any
 
 from dualscope.core.rows import ExperimentRow
 from dualscope.report.charts.chart import Chart, Item, Panel, Section, plain, short, whiskers
+from dualscope.report.charts.chart_makers import heat_map
 from dualscope.report.charts.curves import Look, line_trace
 from dualscope.report.charts.dots import marks
-from dualscope.report.charts.heat_map import heat_map
 from dualscope.report.charts.palette import SPARE
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.reported_run import Document, ReportedRun
 from dualscope.report.table import Badge, Entry, Number, Table
 

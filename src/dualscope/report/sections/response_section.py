@@ -17,7 +17,7 @@ from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, pla
 from dualscope.report.charts.chart_makers import Grid, matrix
 from dualscope.report.charts.dots import marks
 from dualscope.report.charts.palette import colour
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.reported_run import Document, ReportedRun
 from dualscope.report.table import Badge, Entry, Number, Table
 
@@ -205,12 +205,12 @@ def _confusion(verdict: Document) -> Table | None:
     return Table.build(["task", "planted", "part", *learners], rows, title="What is planted is found", folded=True)
 
 
-def _cells(source: ReportedRun, verdict: Document, kind: str = "relabel") -> Iterator[tuple[str, CellSpec]]:
+def _cells(source: ReportedRun, verdict: Document) -> Iterator[tuple[str, CellSpec]]:
     setting = EpisodeSpec.of_row(verdict["setting"])
     for name, cell in source.response_cells.items():
         assert cell.intervention is not None
         own = cell.episode.model.variant, cell.intervention.kind
-        if own == (verdict["variant"], kind) and cell.is_within(setting.setting):
+        if own == (verdict["variant"], "relabel") and cell.is_within(setting.setting):
             yield name, cell
 
 

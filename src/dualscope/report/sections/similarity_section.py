@@ -16,7 +16,7 @@ from dualscope.findings.evidence import Evidence, EvidenceKey
 from dualscope.report.charts.chart import Chart, Item, Section, Tabs
 from dualscope.report.charts.chart_makers import dots
 from dualscope.report.charts.dots import Series, published_of, series_of
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number
 

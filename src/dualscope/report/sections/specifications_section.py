@@ -7,7 +7,7 @@ from typing import Any
 from dualscope.findings.specification_curve import METRIC, SpecificationCurve, curves
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, short
 from dualscope.report.charts.dots import marks
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import Subject
 from dualscope.report.table import Entry, Number, Table
 

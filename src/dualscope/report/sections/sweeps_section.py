@@ -13,7 +13,7 @@ from dualscope.report.charts.chart_makers import ChartPoint, lines
 from dualscope.report.charts.curves import Look
 from dualscope.report.charts.dots import marks
 from dualscope.report.charts.palette import Palette
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.subject import LabelledRow, Subject, where
 from dualscope.report.table import Entry, Number, Table
 

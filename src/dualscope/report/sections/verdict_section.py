@@ -11,7 +11,7 @@ from dualscope.findings.answer import HOW_TO_MEASURE, PRIMARY, learner_title, sh
 from dualscope.findings.verdict import CEILING
 from dualscope.report.charts.chart import Chart, Item, Judgement, Matrix, Note, Panel, Section
 from dualscope.report.charts.dots import Series, dots, span_of
-from dualscope.report.data import Data
+from dualscope.report.report_data import Data
 from dualscope.report.reported_run import Document
 from dualscope.report.subject import Subject
 from dualscope.report.table import Badge, Entry, Number, Table

@@ -142,7 +142,7 @@ class Estimator:
         if cell.intervention is not None:
             # Of in-context learning, its sets behind other inputs, every plant, and the learner: one a draw.
             traces += cell.intervention.draws * (2 + PLACE_SETS + len(cell.plants))
-        # In-context learning is read on as many draws whoever the learner is.
+        # In-context learning is read on as many draws for every learner.
         draws = 1 if cell.intervention is None else cell.intervention.draws
         return self._memory(
             episode.model, episode.task, episode.shots, episode.queries, training, others, traces, draws

@@ -1,9 +1,9 @@
 """Weights leave the hub's cache once this run needs them no more: ``--evict``.
 
-A model of the hub goes when the run folder holds every cell that the study has of it, of all shards and whoever
-computed them. Only what this run has brought into the cache goes, as it noted in its folder: what was there before is
-somebody's. A model with a failed cell stays, because the same command will want it again; and so does every model that
-was given as a folder.
+A model of the hub goes when the run folder holds every cell that the study has of it, of all shards and
+workers. Only what this run has brought into the cache goes, as it noted in its folder: other programs may need what was
+there before. A model with a failed cell stays, because the same command will want it again; and so does every model
+that was given as a folder.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.spec import CellSpec, EpisodeSpec, InterventionSpec, ModelSpec
 from dualscope.models.loading.digest import lineage, model_digest
 from dualscope.studies.choices import ChoicePiece
-from dualscope.studies.execute.surroundings import Surroundings, left_running
+from dualscope.studies.execute.plugin_isolation import SharedState, left_running
 from dualscope.studies.execute.work import (
     CellError,
     Event,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dualscope.learners import Bench
     from dualscope.models import Model, Trace
     from dualscope.models.loading.model_variants import Draws
-    from dualscope.studies.execute.surroundings import ModelFingerprint
+    from dualscope.studies.execute.plugin_isolation import ModelFingerprint
     from dualscope.tasks import Lesson, Task
 
 
@@ -53,7 +53,7 @@ class LoadedModel:
         self._spec: ModelSpec | None = None
         self._model: Model | None = None
         self._draws: Draws | None = None
-        self.seal: ModelFingerprint | None = None
+        self.fingerprint: ModelFingerprint | None = None
 
     def holds(self, spec: ModelSpec) -> bool:
         return self._model is not None and self._spec == spec
@@ -72,14 +72,14 @@ class LoadedModel:
 
     def what_changed(self) -> str | None:
         """What a plugin changed in the model and did not put back; None where all is as it was."""
-        return self.seal.broken(self._model.hf) if self.seal and self._model is not None else None
+        return self.fingerprint.broken(self._model.hf) if self.fingerprint and self._model is not None else None
 
     def _load(self, spec: ModelSpec) -> None:
         from transformers.utils import logging
 
         from dualscope.models.loading.load import load
         from dualscope.models.loading.model_variants import Draws
-        from dualscope.studies.execute.surroundings import ModelFingerprint
+        from dualscope.studies.execute.plugin_isolation import ModelFingerprint
 
         logging.disable_progress_bar()  # the run has bars of its own
         self.drop()
@@ -100,7 +100,7 @@ class LoadedModel:
             draws=self._draws,
         )
         self._spec = spec
-        self.seal = ModelFingerprint.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
+        self.fingerprint = ModelFingerprint.of(self._model.hf) if plugins_digest(self.setting.study.plugins) else None
         self._look_ahead(spec)
 
     def _look_ahead(self, spec: ModelSpec) -> None:
@@ -256,11 +256,11 @@ class Worker:
         """What is measured, where a plugin has changed nothing that other cells share."""
         if left_running():
             raise CellError("not computed: a thread that a plugin left running may change anything")
-        around = Surroundings(bench) if cell.code else None
+        shared = SharedState(bench) if cell.code else None
         try:
             measured = measure()
         finally:
-            self._meddled = around.restore() if around is not None else None
+            self._meddled = shared.restore() if shared is not None else None
         if self._meddled is not None:
             raise CellError(
                 f"{cell.learning.label} changed what other cells share ({self._meddled}), so its numbers are not kept: "

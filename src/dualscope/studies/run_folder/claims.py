@@ -90,7 +90,7 @@ class Claims:
         except FileNotFoundError:
             return None
         owner, since = _owner(content), content.decode(errors="replace").splitlines()[2:3]
-        return f"{owner or 'somebody'}{f' since {since[0]}' if since else ''}"
+        return f"{owner or 'another process'}{f' since {since[0]}' if since else ''}"
 
     def release(self, key: str) -> None:
         try:
@@ -102,8 +102,8 @@ class Claims:
         self._held.pop(key, None)
 
     def clear_stale(self) -> None:
-        """Remove the claims of those who are gone: also on work that was stored before they went, which nobody takes
-        again.
+        """Remove the claims of those who are gone: also on work that was stored before they went, which no
+        process takes again.
         """
         for key in self.folder.names("claims"):
             with contextlib.suppress(OSError):  # a full disk; the next run tidies up

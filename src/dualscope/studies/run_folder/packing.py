@@ -6,6 +6,8 @@ the loose files that it holds are removed. So a kill loses nothing, and the same
 The claim on packing is a lease, so a process that stood still may wake up beside another. The numbers of parts fence it
 off: a process counts on from the last number that it saw when it had its claim, and creates each index exclusively.
 Where another process has packed since, the number is taken, nothing is published and nothing is deleted.
+
+A packed run has a card: a README.md beside the parts, with the head by which data set viewers find them.
 """
 
 from __future__ import annotations
@@ -14,20 +16,33 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
+from dualscope._version import __version__
+from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
-from dualscope.core.untrusted_files import reason
+from dualscope.core.untrusted_files import reading, reason
 from dualscope.studies.run_folder.cell_files import checked_rows, notes_of, parquet_bytes, queries_of, read_cell
-from dualscope.studies.run_folder.cells import WITHOUT_QUERIES
 from dualscope.studies.run_folder.claims import Claims
-from dualscope.studies.run_folder.part_files import CELL_ID, DATA, DIGESTS, ENTRIES, PART, ROWS, SCHEMAS, Kind, file_of
-from dualscope.studies.run_folder.storage import RunFolder
+from dualscope.studies.run_folder.packed_cells import (
+    CELL_ID,
+    DATA,
+    DIGESTS,
+    ENTRIES,
+    PART,
+    ROWS,
+    SCHEMAS,
+    Kind,
+    file_of,
+)
+from dualscope.studies.run_folder.storage import WITHOUT_QUERIES, RunFolder
 
 CELLS_A_PART = 5000
 BYTES_A_PART = 32 * 2**20  # of Arrow tables
@@ -156,7 +171,7 @@ class _Packing:
             for file in files:
                 target.folder.remove(file)
             raise InputError(
-                f"{target.folder}: somebody else packs it since, while this process stood still; nothing is lost: "
+                f"{target.folder}: another process has packed it while this one stood still; nothing is lost: "
                 "give the same command again"
             )
         self.number = number
@@ -315,3 +330,104 @@ def _part(
 
 def _with_cell(table: pa.Table, cell: str) -> pa.Table:
     return table.replace_schema_metadata(None).add_column(0, "cell", pa.repeat(pa.scalar(cell), table.num_rows))
+
+
+FILE = "packed/README.md"
+CARD = """\
+---
+{head}---
+
+# A run of dualscope
+
+Is in-context learning gradient descent? These are {cells} of one study, packed by dualscope {version}. A cell is one
+model, task, draw of demonstrations and learner. `rows/` has every number, `queries/` what each query gave; both are
+partitioned by model and task, and `index/` says which part holds which cell.
+
+## What was measured
+
+| field of the study | value |
+|---|---|
+{study}
+
+## Columns
+
+| columns | meaning |
+|---|---|
+| `cell` | an id: a hash of all that determines the cell's numbers |
+| `model`, `variant`, `init_seed`, `dtype` | which model; trained, or with weights drawn anew; the precision |
+| `task`, `seed`, `order`, `shots`, `shots_used`, `demo_labels` | which demonstrations, and their labels |
+| `corrupt`, `balanced`, `gd_demonstrations`, `gd_order` | what differs between the prompt and descent |
+| `queries_from`, `subset`, `read_at`, `chat` | which queries, where they were read, and whether as a conversation |
+| `learner`, `control`, `role`, `family`, `lr`, `options` | who learned; `gd/random-labels` is `gd` under a control |
+| `intervention`, `level` | what was changed in the demonstrations from draw to draw; empty: nothing |
+| `metric`, `reference`, `layer`, `head`, `step` | which number; `layer` is empty for the mean over layers |
+| `value`, `low`, `high`, `n` | the number, its interval over queries where it has one, and of how many it is the mean |
+
+## How to read it
+
+```python
+from dualscope import Run
+
+run = Run.open("..")  # the folder that holds packed/
+run.table(metric="sim_aou", layer=None).to_pandas()
+```
+
+Without dualscope: `duckdb.sql("select * from 'rows/*/*/*.parquet'")`. Group by `learner` and `variant`, keep one
+`layer`, and do not average over `intervention`.
+
+## What it does not say
+
+An answer about these models is none about others. Seeds draw demonstrations; the queries are the same in all of them.
+The texts belong to the data sets named above, and their licences hold.
+"""
+REPEATED = ("models", "variants", "tasks", "shots", "demo_labels", "seeds", "queries", "learners", "interventions")
+"""Fields of the study that the card repeats."""
+
+
+def write_card(run: RunFolder) -> str:
+    """Describe the packed run of this folder; returns the card's place in it."""
+    study: Mapping[str, Any] = {}
+    if run.folder.exists("study.yaml"):
+        with reading(f"{run.folder}/study.yaml"):
+            study, _ = parsed_yaml(run.folder.read("study.yaml").decode(), f"{run.folder}/study.yaml")
+    text = card_of(study, len(run.stored()))
+    run.folder.write(FILE, text.encode("utf-8"))
+    return FILE
+
+
+def card_of(study: Mapping[str, Any], cells: int) -> str:
+    """The whole text.
+
+    >>> [line for line in card_of({"tasks": ["sst2"], "seeds": 5}, 40).splitlines() if "`seeds`" in line]
+    ['| `seeds` | `5` |']
+    """
+    parts = {kind: f"{kind}/*/*/*.parquet" for kind in ("rows", "queries")}
+    configs = [{"config_name": kind, "data_files": files} for kind, files in parts.items()]
+    head = {"pretty_name": "A run of dualscope", "tags": ["dualscope", "in-context-learning"], "configs": configs}
+    lines = [f"| `{name}` | {_listed(study[name])} |" for name in REPEATED if study.get(name) not in (None, [])]
+    return CARD.format(
+        head=yaml.safe_dump(head, sort_keys=False),
+        cells=f"{cells:,} cell{'' if cells == 1 else 's'}",
+        version=__version__,
+        study="\n".join(lines),
+    )
+
+
+def _listed(value: Any) -> str:
+    """A field in one cell of a table, as code; signs that would end the code or the cell are replaced.
+
+    >>> _listed([{"learner": "lcgd", "control": None, "options": {"depth": 2}}, "/home/me/a|b"])
+    '`lcgd {"depth": 2}`, `a∣b`'
+    """
+    texts = (_named(part) for part in (value if isinstance(value, list) else [value]))
+    return ", ".join(f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', '∣')}`" for text in texts)
+
+
+def _named(part: Any) -> str:
+    """What a reader knows it by; of a file on this machine its name alone."""
+    if isinstance(part, dict):
+        name = next((part[key] for key in ("task", "learner", "kind") if part.get(key)), "")
+        control = f"/{part['control']}" if part.get("control") else ""
+        return f"{_named(name)}{control} {json.dumps(part['options']) if part.get('options') else ''}".strip()
+    text = str(part)
+    return Path(text).name if text.startswith(("/", "./", "../", "~")) else text

@@ -216,7 +216,7 @@ class _Pool:
     def _dismiss(self) -> None:
         for member in self._members:
             member.line.close()
-            if member.work is not None:  # interrupted: what it is at is dropped, what it stored stays
+            if member.work is not None:  # interrupted: unfinished work is dropped, stored work stays
                 member.process.terminate()
         for member in self._members:
             _end(member.process)
@@ -231,7 +231,7 @@ def _end(process: BaseProcess) -> None:
 
 
 def _serve(line: Connection, setting: WorkerSetup) -> None:
-    """A worker process: does what it is sent until the line closes."""
+    """A worker process: does the work that it is sent until the line closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     with network.offline(setting.offline), computing_with(setting.threads), Claims(Folder.at(setting.run)) as claims:
         worker = Worker(setting, claims)

@@ -132,7 +132,7 @@ def _cluster(ray: Any) -> Iterator[None]:
     others = psutil.Process().children(recursive=True)
     address = os.environ.get("RAY_ADDRESS") or None
     with ExitStack() as kept:
-        # Ray makes its own folder open to everybody: it stands in one that only its owner can enter.
+        # Ray makes its own folder open to all users, so we put it into one that only its owner can enter.
         room = None if address else tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or _short())
         if room is not None:
             kept.callback(shutil.rmtree, room, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The process that tries a stranger's chat template: ``python tame_template.py`` with a request in JSON on its input.
+"""The process that tries a model's chat template: ``python sandboxed_template.py`` with a request in JSON on its input.
 
 A template is a program. Its sandbox keeps it from files and from our objects, and not from asking for terabytes or
 running for ever; a process of its own, with limits, does.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dualscope.report.data import Data
-from dualscope.report.latex import latex_table, write_latex
+from dualscope.report.answer_table import latex_table, write_latex
+from dualscope.report.report_data import Data
 from tests.report.made import make_run
 
 

@@ -28,14 +28,14 @@ PLAIN = (bool, int, float, str, bytes, tuple, type(None))
 LIBRARIES = ("torch", "torch.nn.functional", "numpy", "math", "time", "random")
 
 
-class Surroundings:
+class SharedState:
     """All that the cells of a bench share, as it is before a plugin's code runs."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self._settings = _settings()
         if bench.lesson.shots_used:
-            _ = bench.in_context  # known before anybody else can touch it
+            _ = bench.in_context  # computed before a plugin can change the model
         self._learned, self._once = dict(bench._learned), dict(bench._once)
         self._sums = _sums(self._shared())
         self._attributes = _attributes(bench.model.hf)
@@ -188,11 +188,11 @@ class ModelFingerprint:
     """A module's weights by two checksums each, and how many hooks and replaced methods it has.
 
     >>> layer = nn.Linear(2, 2)
-    >>> seal = ModelFingerprint.of(layer)
-    >>> seal.broken(layer) is None
+    >>> fingerprint = ModelFingerprint.of(layer)
+    >>> fingerprint.broken(layer) is None
     True
     >>> layer.weight.data[0, 0] += 1  # which no version counter would tell
-    >>> seal.broken(layer)
+    >>> fingerprint.broken(layer)
     "the weight 'weight'"
     """
 

@@ -93,15 +93,15 @@ def test_settings_are_put_back(fields: dict[str, Any], plain: list[str], forget:
 def test_while_a_thread_goes_on_nothing_is_kept(
     fields: dict[str, Any], forget: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dualscope.studies.execute import surroundings
+    from dualscope.studies.execute import plugin_isolation
 
-    monkeypatch.setattr(surroundings, "FAREWELL", 0.1)
+    monkeypatch.setattr(plugin_isolation, "FAREWELL", 0.1)
     plugin = _written({"thread": SHARED["thread"].replace("20", "3")}, tmp_path)
     study = fields | {"seeds": 1, "plugins": [plugin], "learners": ["meddles-thread", "gd"]}
     result = run_study(study, tmp_path / "run", device="cpu")
     reasons = {failure.about.rpartition("· ")[2]: failure.reason for failure in result.failures}
     assert "a thread that goes on running" in reasons["meddles-thread"]
     assert all("thread" in reason for reason in reasons.values())
-    while surroundings.left_running():
+    while plugin_isolation.left_running():
         time.sleep(0.05)
     assert run_study(study | {"learners": ["gd"]}, tmp_path / "run", device="cpu").complete

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from dualscope.report.charts.by_layer import Key, Line, layer_lines
+from dualscope.report.charts.curves import Key, Line, layer_lines
 from dualscope.report.reported_run import ReportedRun
 from dualscope.report.subject import Subject, subjects
 
