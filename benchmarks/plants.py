@@ -31,7 +31,7 @@ from dualscope.core.folder import Folder
 from dualscope.core.response_products import parts_of, plant_name, table_of
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import holm
-from dualscope.findings.response_test import FLOOR, FOUND, IGNORED, EpisodePair, OverSeeds, decide, repairing_test
+from dualscope.findings.response_decision import FLOOR, FOUND, IGNORED, EpisodePair, OverSeeds, decide, repairing_test
 from dualscope.learners import LEARNERS
 from dualscope.learners.controls import identify
 from dualscope.learners.response_bench import ResponseBench, answer_vectors

@@ -19,7 +19,7 @@ from dualscope.descent.direct_effect import direct_attn_out
 from dualscope.learners import Bench
 from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
-from dualscope.models.capture import kernel
+from dualscope.models.capture import attention_kernel
 
 RATE = 0.003
 STAGES = ("zero-shot", "in-context", "100 queries", "gd", "lcgd", "direct", "metrics", "kernels")
@@ -82,9 +82,13 @@ def attention_kernels(device: torch.device, precision: str) -> None:
             torch.exp(logits.sub_(lse[..., None])) @ value
 
     def half() -> None:
-        kernel.fused(query.half(), key.half(), value.half(), scale, causal=False)
+        attention_kernel.fused(query.half(), key.half(), value.half(), scale, causal=False)
 
-    ways = {"fused": lambda: kernel.fused(query, key, value, scale, causal=False), "plain": plain, "float16": half}
+    ways = {
+        "fused": lambda: attention_kernel.fused(query, key, value, scale, causal=False),
+        "plain": plain,
+        "float16": half,
+    }
     exact = torch.nn.functional.scaled_dot_product_attention(
         query[:, :, :256].double(), key.double(), value.double(), scale=scale
     )
@@ -95,7 +99,7 @@ def attention_kernels(device: torch.device, precision: str) -> None:
         ("fused", query, key, value),
         *([("float16", query.half(), key.half(), value.half())] if device.type == "cuda" else []),
     ):
-        found = kernel.fused(q[:, :, :256].contiguous(), k, v, scale, causal=False)
+        found = attention_kernel.fused(q[:, :, :256].contiguous(), k, v, scale, causal=False)
         assert found is not None
         table.append((f"{name}: relative error", float((found[0].double() - exact).norm() / exact.norm())))
     torch.set_float32_matmul_precision("highest")

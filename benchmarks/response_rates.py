@@ -19,7 +19,7 @@ import numpy as np
 from dualscope.core.response_products import ComparedPart, Copying, Products
 from dualscope.core.statistics import holm
 from dualscope.core.words import LEVELS
-from dualscope.findings.response_test import ALPHA, Decision, EpisodePair, decide, repairing_test
+from dualscope.findings.response_decision import ALPHA, Decision, EpisodePair, decide, repairing_test
 from dualscope.tasks.relabelling import relabellings
 
 DEMONSTRATIONS, QUERIES, DRAWS = 16, 50, 12

@@ -29,7 +29,8 @@ from dualscope.core.command_hints import environment
 from dualscope.core.errors import InputError
 from dualscope.core.rows import SUMMARY_KEYS, SummaryRow, column_name
 from dualscope.core.spec import EpisodeSpec, LearnerSpec
-from dualscope.core.untrusted_files import as_text, reason
+from dualscope.core.spreadsheet import as_text
+from dualscope.core.untrusted_files import reason
 from dualscope.findings.summary import ALL_TASKS
 from dualscope.report import write_report
 from dualscope.report.reported_run import ReportedRun

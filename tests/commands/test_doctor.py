@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dualscope import LEARNERS, cli
 from dualscope.core.errors import InputError
-from dualscope.models.capture import kernel
+from dualscope.models.capture import attention_kernel
 from tests.models.tiny import tiny_model
 
 
@@ -65,7 +65,7 @@ def test_a_wrong_shared_context_exits_1(tmp_path: Path, monkeypatch: pytest.Monk
     def forget_the_context(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
         return second
 
-    monkeypatch.setattr(kernel, "merge", forget_the_context)
+    monkeypatch.setattr(attention_kernel, "merge", forget_the_context)
     code, output = examine("--model", save(tmp_path, "gpt2"))
     assert code == 1
     assert "FAILED" in output
@@ -73,13 +73,13 @@ def test_a_wrong_shared_context_exits_1(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_wrong_attention_exits_1_in_a_lower_precision_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = kernel.own_part
+    honest = attention_kernel.own_part
 
     def see_the_future(query: torch.Tensor, *rest: object) -> object:
         out, lse = honest(query, *rest)  # type: ignore[arg-type]
         return out * 1.5, lse
 
-    monkeypatch.setattr(kernel, "own_part", see_the_future)
+    monkeypatch.setattr(attention_kernel, "own_part", see_the_future)
     code, output = examine("--model", save(tmp_path, "gpt2"), "--dtype", "bfloat16")
     assert code == 1
     assert output.count("FAILED") >= 2

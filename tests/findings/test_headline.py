@@ -9,7 +9,7 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.findings.answer import Word
 from dualscope.findings.evidence import Evidence
 from dualscope.findings.headline import next_steps
-from dualscope.findings.response_test import ResponseWord
+from dualscope.findings.response_decision import ResponseWord
 from dualscope.findings.verdict import Verdict, verdict
 from tests.findings.made import QUERIES, evidence, put
 

@@ -13,7 +13,7 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.descent.changes_of_draws import DrawsBeside
 from dualscope.learners import LEARNERS, Bench, Learned, Learner
 from dualscope.learners.gradient.gd import Gd
-from dualscope.learners.nulls import unlabelled
+from dualscope.learners.null_learners import unlabelled
 from dualscope.learners.plants import planted
 from dualscope.learners.response_bench import OnDraws, ResponseBench, cannot_be_planted
 from dualscope.models.model import Model

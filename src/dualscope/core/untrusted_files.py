@@ -2,8 +2,6 @@
 
 Everything that comes from outside passes here: study and task files, model folders and their cards, run folders, data.
 Sizes are bounded, and only regular files are opened: a pipe or a device would be waited for, or read for ever.
-
-Also here: texts in CSV files that a spreadsheet would take for formulas. They get an apostrophe before them.
 """
 
 from __future__ import annotations
@@ -112,42 +110,3 @@ def printable(text: str) -> str:
     """
     kept = "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return kept.encode("utf-8", "backslashreplace").decode()
-
-
-# A name such as ``=cmd|...`` could start a program. Spreadsheets hide the apostrophe, and we take it off again.
-
-FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "\n",
-    "＝",
-    "＋",
-    "－",
-    "＠",
-)  # the last are wide: some read them as the others
-
-
-def as_text(value: Any) -> Any:
-    """A value as it stands in a CSV file; numbers stay what they are.
-
-    >>> as_text("=1+1"), as_text("sst2"), as_text(-0.5), as_text(None)
-    ("'=1+1", 'sst2', -0.5, None)
-    """
-    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
-
-
-def from_text(value: str) -> str:
-    """What `as_text` was given.
-
-    >>> from_text(as_text("@x")), from_text(as_text("'=1")), from_text("it's")
-    ('@x', "'=1", "it's")
-    """
-    return value[1:] if value.startswith("'") and _is_formula(value[1:]) else value
-
-
-def _is_formula(text: str) -> bool:
-    return text.lstrip("'").startswith(FORMULA)

@@ -17,7 +17,7 @@ from dualscope.core.spec import IN_CONTEXT, PLAIN, CellSpec, EpisodeSpec, Learne
 from dualscope.core.statistics import finite_mean, holm
 from dualscope.core.words import Family, Level, Role
 from dualscope.findings.answer import short
-from dualscope.findings.response_test import (
+from dualscope.findings.response_decision import (
     FLOOR,
     FOUND,
     IGNORED,

@@ -20,8 +20,8 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.estimate import NORMAL, Estimate
 from dualscope.core.rows import SUMMARY_COLUMNS, SUMMARY_KEYS, CellColumns, Row, SummaryRow, column_name
 from dualscope.core.spec import CellSpec, LearnerSpec
+from dualscope.core.spreadsheet import as_text, from_text
 from dualscope.core.statistics import SHARES, finite_means
-from dualscope.core.untrusted_files import as_text, from_text
 from dualscope.studies.run_folder.storage import RunFolder
 
 ALL_TASKS = "all tasks"

@@ -21,7 +21,7 @@ from dualscope.learners.hidden_states.kernel_regression import Kernel
 from dualscope.learners.hidden_states.probe import Probe
 from dualscope.learners.hidden_states.task_vector import TaskVector
 from dualscope.learners.learner import LEARNERS, Change, Learned, Learner, Result
-from dualscope.learners.nulls import Dilution, NullContext, ZeroShotOffset
+from dualscope.learners.null_learners import Dilution, NullContext, ZeroShotOffset
 from dualscope.learners.prompted import InContext, ZeroShot
 
 __all__ = [

@@ -15,7 +15,7 @@ import numpy as np
 
 from dualscope.core.errors import InputError
 from dualscope.learners.altered_lessons import of_the_same_length
-from dualscope.learners.nulls import unlabelled
+from dualscope.learners.null_learners import unlabelled
 from dualscope.models.reading.prefix import encoded_together
 from dualscope.tasks.tokens import pieces_of
 

@@ -19,7 +19,7 @@ from dualscope.learners.response_bench import ResponseBench, centred, function_p
 from dualscope.metrics.measured_response import ResponseMeter
 from dualscope.metrics.responses_of_draws import Responses
 from dualscope.models import Model
-from dualscope.models.capture.kernel import Rules
+from dualscope.models.capture.attention_kernel import Rules
 from dualscope.tasks import Episode, Task, make_lesson
 from dualscope.theory.functional import KERNELS, on_sphere
 from dualscope.theory.identity import Draw

@@ -11,7 +11,7 @@ from dualscope.core.errors import InputError
 from dualscope.models import Model
 from dualscope.models.architecture import families
 from dualscope.models.architecture.parts import Rows
-from dualscope.models.capture import kernel
+from dualscope.models.capture import attention_kernel
 from dualscope.models.capture.hooks import capturing
 from dualscope.models.capture.session import Session
 from dualscope.models.reading.parity import assure
@@ -179,6 +179,6 @@ def test_an_entry_of_ones_own_is_tried_at_every_episode(monkeypatch: pytest.Monk
     assure(model, lesson)
     model.family = replace(model.family, tested=False)
     assure(model, lesson)
-    monkeypatch.setattr(kernel, "merge", lambda first, second: second)  # as if the context were not seen
+    monkeypatch.setattr(attention_kernel, "merge", lambda first, second: second)  # as if the context were not seen
     with pytest.raises(InputError, match="cannot be measured"):
         assure(model, lesson)

@@ -39,7 +39,7 @@ from dualscope.models.reading.memory import halving
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
-    from dualscope.models.capture.kernel import Rules
+    from dualscope.models.capture.attention_kernel import Rules
     from dualscope.models.model import Model
 
 RATE_GRID = tuple(float(f"{10 ** (-2 + k / 2):.3g}") for k in range(9))  # 0.01 .. 100, two a decade

@@ -14,8 +14,8 @@ from dualscope.core.errors import InputError
 from dualscope.models.architecture.families import Family, family_of
 from dualscope.models.architecture.parts import Qkv, rows_of
 from dualscope.models.attention_kinds.kinds import Adapter, AttentionKind, Augmented, make_kind, own_positions
-from dualscope.models.capture import kernel
-from dualscope.models.capture.kernel import Rules, for_every_head, register, scores
+from dualscope.models.capture import attention_kernel
+from dualscope.models.capture.attention_kernel import Rules, for_every_head, register, scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -240,7 +240,7 @@ def attention(
     key: Tensor,
     value: Tensor,
     shared: tuple[Tensor, Tensor] | None,
-    rules: kernel.Rules,
+    rules: attention_kernel.Rules,
 ) -> tuple[Tensor, Tensor]:
     """Output [batch, heads, rows, head_dim] and the weights that mixed it [batch, heads, rows, keys].
 
@@ -249,11 +249,11 @@ def attention(
     if shared is not None:
         before = [tensor.expand(len(query), -1, -1, -1) for tensor in shared]
         key, value = torch.cat([before[0], key], -2), torch.cat([before[1], value], -2)
-    key, value = (kernel.for_every_head(tensor, query.shape[1]) for tensor in (key, value))
+    key, value = (attention_kernel.for_every_head(tensor, query.shape[1]) for tensor in (key, value))
     rows, keys = query.shape[-2], key.shape[-2]
-    between = kernel.distances(keys, keys, 0, query.device)  # of every key and every key
+    between = attention_kernel.distances(keys, keys, 0, query.device)  # of every key and every key
     within = between < rules.window if rules.window is not None else torch.ones_like(between, dtype=torch.bool)
     seen = (within & (between >= 0))[-rows:]
-    logits = kernel.scores(query, key, rules, between[-rows:])
+    logits = attention_kernel.scores(query, key, rules, between[-rows:])
     logits = logits.masked_fill(~seen, float("-inf"))
     return mixed(kind, logits, key, value, seen, within & (between > 0))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dualscope.core.errors import InputError
 from dualscope.models.architecture.parts import Qkv
-from dualscope.models.capture import kernel
+from dualscope.models.capture import attention_kernel
 from dualscope.models.capture.block_hooks import rows_of
 from dualscope.models.capture.session import RowIndex, as_rows
 
@@ -50,7 +50,7 @@ class QueriesAndKeys:
         query, key = self._of("query", batch, rows), self._of("key", batch, rows)
         self.seen = {}
         query = query * self.scaled_before
-        return query, kernel.for_every_head(key.unsqueeze(-2), query.shape[-2]).squeeze(-2)
+        return query, attention_kernel.for_every_head(key.unsqueeze(-2), query.shape[-2]).squeeze(-2)
 
     def _of(self, role: Qkv, batch: int, rows: RowIndex | slice) -> Tensor:
         heads = self.model.family.heads(self.model.config)
@@ -66,18 +66,18 @@ class QueriesAndKeys:
         return normed
 
 
-def content_scores(query: Tensor, key: Tensor, rules: kernel.Rules) -> Tensor:
+def content_scores(query: Tensor, key: Tensor, rules: attention_kernel.Rules) -> Tensor:
     """Scores as the layer's softmax has them, were nothing between the two: [queries, heads, keys].
 
     ``query`` is [queries, heads, head_dim], ``key`` [keys, heads, head_dim].
     """
-    found = kernel.scores(query.transpose(0, 1), key.transpose(0, 1), _without_places(rules), None)
+    found = attention_kernel.scores(query.transpose(0, 1), key.transpose(0, 1), _without_places(rules), None)
     by_query: Tensor = found.transpose(0, 1)
     return by_query
 
 
-def _without_places(rules: kernel.Rules) -> kernel.Rules:
-    return kernel.Rules(rules.scaling, rules.softcap)
+def _without_places(rules: attention_kernel.Rules) -> attention_kernel.Rules:
+    return attention_kernel.Rules(rules.scaling, rules.softcap)
 
 
 def _projection(model: Model, layer: int, role: Qkv) -> Part:

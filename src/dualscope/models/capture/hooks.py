@@ -17,7 +17,7 @@ from dualscope.models.architecture.parts import output_projection
 from dualscope.models.attention_kinds.install import attention as attention_of_kind
 from dualscope.models.attention_kinds.install import kind_in
 from dualscope.models.attention_kinds.kinds import AttentionKind
-from dualscope.models.capture import kernel
+from dualscope.models.capture import attention_kernel
 from dualscope.models.capture.adapters import ADAPTERS
 from dualscope.models.capture.session import (
     ReadRow,
@@ -192,7 +192,7 @@ def attention(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     # Sinks weigh by the log-sum-exp, through which the fused kernels pass no gradient.
     plain = session.plain or (s_aux is not None and torch.is_grad_enabled())
-    rules = session.rules[layer] = kernel.Rules(scaling, softcap, sliding_window, slopes, plain)
+    rules = session.rules[layer] = attention_kernel.Rules(scaling, softcap, sliding_window, slopes, plain)
     if session.keep:
         session.kept[layer] = (key, value)
     if "queries" in session.want:  # of every row, for learners that watch their own training
@@ -218,7 +218,7 @@ def _by_parts(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    rules: kernel.Rules,
+    rules: attention_kernel.Rules,
     mask: Tensor | None,
     sinks: Tensor | None,
     rows: RowIndex | None,
@@ -230,14 +230,14 @@ def _by_parts(
     asked, hidden = (query, key, value, mask), session.hidden
     if rows is not None:
         asked, hidden = narrowed(query, key, value, mask, rows)
-    out, lse = own = kernel.own_part(*asked[:3], rules, asked[3], hidden)
+    out, lse = own = attention_kernel.own_part(*asked[:3], rules, asked[3], hidden)
     if session.prefix is not None:
         # Rows start where the query part does; the prefix's first key stands at position 0.
         keys, values = session.prefix.keys[layer], session.prefix.values[layer]
         ahead = session.start + (rows if isinstance(rows, int) else 0)
-        out, lse = kernel.merge(kernel.shared_part(asked[0], keys, values, rules, ahead), own)
+        out, lse = attention_kernel.merge(attention_kernel.shared_part(asked[0], keys, values, rules, ahead), own)
     if sinks is not None:
-        out = kernel.with_sinks(out, lse, sinks)
+        out = attention_kernel.with_sinks(out, lse, sinks)
     if rows is not None:
         out = widened(out.transpose(1, 2), rows, query.shape[-2]).transpose(1, 2)
         lse = lse.expand(-1, -1, query.shape[-2])  # the chosen row's, wherever it is looked for
@@ -251,7 +251,13 @@ def _by_parts(
 
 
 def _by_kind(
-    kind: AttentionKind, session: Session, layer: int, query: Tensor, key: Tensor, value: Tensor, rules: kernel.Rules
+    kind: AttentionKind,
+    session: Session,
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rules: attention_kernel.Rules,
 ) -> Tensor:
     prefix = session.prefix
     shared = None if prefix is None else (prefix.keys[layer], prefix.values[layer])
@@ -289,7 +295,7 @@ def mask(*args: Any, mask_function: Any = None, **kwargs: Any) -> Tensor | None:
 @contextmanager
 def capturing(model: Model, session: Session) -> Iterator[Session]:
     """Inside, the model's attention is ours and what it does is recorded in the session."""
-    kernel.register(NAME, attention, mask)
+    attention_kernel.register(NAME, attention, mask)
     final = final_rows(model, session)
     with ExitStack() as stack:
         stack.enter_context(_implementation(model.hf, "eager" if model.family.needs_mask else NAME))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dualscope.models.capture import kernel
+from dualscope.models.capture import attention_kernel
 
 if TYPE_CHECKING:
     from dualscope.models.reading.prefix import Prefix, Prefixes
@@ -44,7 +44,7 @@ class Session:
     hidden: Tensor | None = None  # [batch, cached + new keys]: those that no row sees
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     seen: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # name -> layer -> tensor
-    rules: dict[int, kernel.Rules] = field(default_factory=dict)  # how each layer weighed
+    rules: dict[int, attention_kernel.Rules] = field(default_factory=dict)  # how each layer weighed
     calls: int = 0
 
     def record(self, name: str, layer: int, tensor: Tensor) -> None:
@@ -98,18 +98,18 @@ def as_rows(values: Tensor) -> Tensor:
 # What the read position of every query is seen to do in one layer.
 
 
-def record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rules: kernel.Rules) -> None:
+def record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rules: attention_kernel.Rules) -> None:
     """From the read position to the query's own tokens, itself included: [batch, heads, tokens], right-aligned."""
     assert session.read is not None
     row = at(query.transpose(1, 2), session.read)  # [batch, heads, dim]
 
     def to(keys: Tensor, away: Tensor | None) -> Tensor:
-        every = kernel.for_every_head(keys, query.shape[1])
-        return kernel.scores(row.unsqueeze(-2), every, rules, away).squeeze(-2)
+        every = attention_kernel.for_every_head(keys, query.shape[1])
+        return attention_kernel.scores(row.unsqueeze(-2), every, rules, away).squeeze(-2)
 
     if isinstance(session.read, int):
         own = key[:, :, session.lead : session.read + 1]
-        away = kernel.distances(1, own.shape[-2], own.shape[-2] - 1, query.device)
+        away = attention_kernel.distances(1, own.shape[-2], own.shape[-2] - 1, query.device)
         scores = to(own, away)
         if rules.window is not None:  # by mask, never by value
             scores = scores.masked_fill(away[0] >= rules.window, float("nan"))
@@ -119,11 +119,11 @@ def record_scores(session: Session, layer: int, query: Tensor, key: Tensor, rule
     if "query_vectors" in session.want:
         session.record("query_vectors", layer, row.flatten(1))
     if session.prefix is not None and session.want & {"context_scores", "context_products"}:
-        keys = kernel.for_every_head(session.prefix.keys[layer], query.shape[1])
+        keys = attention_kernel.for_every_head(session.prefix.keys[layer], query.shape[1])
         _record_context(session, layer, row, keys, rules)
 
 
-def _record_context(session: Session, layer: int, row: Tensor, keys: Tensor, rules: kernel.Rules) -> None:
+def _record_context(session: Session, layer: int, row: Tensor, keys: Tensor, rules: attention_kernel.Rules) -> None:
     """From the read position to the context's tokens, summed over heads: [batch, context].
 
     ``row`` is [batch, heads, dim], ``keys`` [heads, context, dim]. Scores are what softmax sees, NaN where a window
@@ -135,8 +135,8 @@ def _record_context(session: Session, layer: int, row: Tensor, keys: Tensor, rul
     if "context_scores" in session.want:
         # Distances matter to windows and ALiBi only, and there all sequences of a batch are equally long.
         read = session.read if isinstance(session.read, int) else 0
-        distance = kernel.distances(1, keys.shape[-2], session.start + read, row.device)
-        scores = kernel.scores(row.transpose(0, 1), keys, rules, distance).sum(0)
+        distance = attention_kernel.distances(1, keys.shape[-2], session.start + read, row.device)
+        scores = attention_kernel.scores(row.transpose(0, 1), keys, rules, distance).sum(0)
         if rules.window is not None:
             scores = scores.masked_fill(distance[0] >= rules.window, float("nan"))
         session.record("context_scores", layer, scores)
@@ -158,7 +158,7 @@ class ReadRow:
     layer: int
     query: Tensor  # [batch, heads, rows, dim]
     key: Tensor  # [batch, kv_heads, keys, dim]
-    rules: kernel.Rules
+    rules: attention_kernel.Rules
     lse: Tensor  # [batch, heads, rows]
     sinks: Tensor | None
 
@@ -184,16 +184,16 @@ class ReadRow:
         """Softmax weights to the first tokens of the sequence itself, which stand from 0 on among themselves, whatever
         the offset of their positions: [batch, heads, keys].
         """
-        away = kernel.distances(1, keys, self.place, self.row.device)
-        key = kernel.for_every_head(self.key[:, :, :keys], self.query.shape[1])
-        return self._weights(kernel.scores(self.row.unsqueeze(-2), key, self.rules, away).squeeze(-2), away)
+        away = attention_kernel.distances(1, keys, self.place, self.row.device)
+        key = attention_kernel.for_every_head(self.key[:, :, :keys], self.query.shape[1])
+        return self._weights(attention_kernel.scores(self.row.unsqueeze(-2), key, self.rules, away).squeeze(-2), away)
 
     def before(self, keys: Tensor) -> Tensor:
         """The same to the context's tokens, keys [kv_heads, context, dim]: [batch, heads, context]."""
-        away = kernel.distances(1, keys.shape[-2], self.session.start + self.place, self.row.device)
-        shared = kernel.for_every_head(keys, self.query.shape[1])
+        away = attention_kernel.distances(1, keys.shape[-2], self.session.start + self.place, self.row.device)
+        shared = attention_kernel.for_every_head(keys, self.query.shape[1])
         # The batch goes into the rows, so that the shared keys are not copied for each query of it.
-        logits = kernel.scores(self.row.transpose(0, 1), shared, self.rules, away).transpose(0, 1)
+        logits = attention_kernel.scores(self.row.transpose(0, 1), shared, self.rules, away).transpose(0, 1)
         return self._weights(logits, away)
 
     def _weights(self, logits: Tensor, away: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dualscope.models.capture.kernel import register
+from dualscope.models.capture.attention_kernel import register
 from dualscope.regression.architectures.transformer import Transformer
 from dualscope.regression.baselines import half_mse
 from dualscope.regression.problems import TaskBatch

@@ -120,9 +120,9 @@ def attention(
 
 def register() -> str:
     """The name under which transformers knows it from now on."""
-    from dualscope.models.capture import kernel
+    from dualscope.models.capture import attention_kernel
 
-    kernel.register(NAME, attention)
+    attention_kernel.register(NAME, attention)
     return NAME
 
 

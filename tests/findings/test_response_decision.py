@@ -11,7 +11,7 @@ import pytest
 from benchmarks.response_rates import NULLS, QUERIES, alike, pair_of, world
 
 from dualscope.core.response_products import given_copying, weighted
-from dualscope.findings.response_test import (
+from dualscope.findings.response_decision import (
     WAYS,
     EpisodePair,
     OverSeeds,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.learners import Bench, Learned, identify
-from dualscope.learners.nulls import demonstration_mass, filled, scrambled, unlabelled
+from dualscope.learners.null_learners import demonstration_mass, filled, scrambled, unlabelled
 from dualscope.metrics import Case, measure
 from dualscope.metrics.attention_output import sim_aou, sim_aou_dilution, sim_aou_orthogonal
 from dualscope.models import Model
