@@ -16,6 +16,7 @@ BRIEF: dict[str, dict[str, Any]] = {
     "kv-distilled": {"fit": 12, "steps": 10, "batch": 2},
     "kv-aligned": {"fit": 12, "steps": 10, "batch": 2},
     "gd-tuned": {"epochs": 1, "loss": "label", "parameters": "kv"},
+    "gd-nearest": {"epochs": 1},  # two demonstrations allow no relabellings to choose by
 }
 """What takes long otherwise; a rate is left open to be chosen."""
 

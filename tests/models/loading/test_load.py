@@ -297,6 +297,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "kv-aligned": FITTED,
     "static-patch": {"fit": 6},
     "gd-tuned": {"lr": 0.1, "epochs": 1, "loss": "all", "parameters": "all", "optimiser": "sgd"},
+    "gd-nearest": {"lr": 0.1, "epochs": 1},
     "lcgd-clipped": {"threshold": 0.01},
     "function-vector": {"layer": 1, "which": ((0, 1), (1, 0)), "prompts": 4},
     "kernel": {"layer": 1, "temperature": 0.1},
