@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import dualscope
+import dualscope.explorer
+
 
 def test_other_machines_are_let_in_only_in_words(cli: Callable[..., Any]) -> None:
     code, _, err = cli("explore", "--host", "0.0.0.0")
@@ -32,6 +35,7 @@ def test_a_port_that_is_taken_is_told(cli: Callable[..., Any]) -> None:
 
 
 def test_a_missing_package_says_what_to_install(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dualscope, "explorer", dualscope.explorer)  # put back with the modules
     for name in [name for name in sys.modules if name.startswith("dualscope.explorer")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
