@@ -246,8 +246,9 @@ def learner_title(learning: LearnerSpec) -> str:
 RULE = f"""\
 The question is the likeness of the whole change: is a learner's change of the attention outputs more like the \
 context's than its controls' are? It is asked of every task and every hypothesis by itself, on the trained model. Most \
-of what a context does is not learned from it, so a likeness explains nothing: it can be refused, and a yes is a \
-likeness that nothing else here has.
+of a context's effect on attention does not depend on its labels, so being alike does not show that a learner explains \
+in-context learning. This test can reject a learner; where it does not, it shows only that the learner is more like \
+in-context learning than every control here.
 1. The measure is {PRIMARY}: the cosine of the two changes of the attention output, mean over layers and queries. \
 A learner that changes predictions only, or acts at one layer, has no such cosine: it is asked for {EXPLAINED}, the \
 share of what the context does to the label probabilities that it does too, beyond a temperature and class biases, \

@@ -71,8 +71,8 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
         f"Each bar is a hypothesis with its interval, each ○ one seed. The same learner under a control: "
         f"{_controls_key()}. ◆ is a ceiling, which may look at in-context learning itself. Shares below "
         f"−{-LEAST:g} are drawn at that edge.",
-        "Only what a bar has above its own controls counts. A ceiling below 1 shows what other demonstrations would "
-        "miss too.",
+        "Only what a bar has above its own controls counts. Where in-context learning with other demonstrations stays "
+        "below 1, no learner can be expected to reach 1.",
         tuple(panels),
         Table.build(
             [

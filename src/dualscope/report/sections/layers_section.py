@@ -66,7 +66,7 @@ def _chart(data: Data, metric: str) -> Chart | None:
         f"{metric_title(metric)} by layer",
         f"The cosine between {METRICS[metric]}, with 95 % intervals; dotted on untrained weights; grey and olive: "
         "nothing to learn from. The band is in-context learning against itself with other demonstrations.",
-        "A layer counts for the claim only where a learner's line is clear of every other line but another learner's. ",
+        "A layer supports the claim only where a learner's line lies clear of every control's line. ",
         metrics=(metric,),
     )
     made = by_layer(shell, data, drawn, ["model", "task", "learner", "variant", "layer", metric], rows)

@@ -51,8 +51,9 @@ def section(data: Data) -> Section | None:
         items += filter(None, (_shares(source, verdict, own), _confusion(verdict), _geometry(source, verdict, own)))
     items += filter(None, map(_influence, data.sources))
     about = (
-        "The demonstrations' labels are permuted again and again, and nothing else changes. What a context does "
-        "whatever its labels say stays the same each time, and cancels."
+        "The demonstrations' labels are permuted about twelve times, and nothing else changes: each time is a draw. "
+        "The part of the context's effect that does not depend on the labels is the same in every draw; subtracting "
+        "the mean over the draws removes it."
     )
     return Section("response", "Do they learn the same?", tuple(items), about)
 
@@ -237,8 +238,8 @@ def _shares(source: ReportedRun, verdict: Document, name: str) -> Chart | None:
     return Chart(
         f"response-shares{'-' + name if name else ''}",
         "How much of it is learning?",
-        "Of what the context does to each layer's attention output, green depends on which label stands where; any "
-        "labels would do the rest.",
+        "Green is the share of the context's effect on a layer's attention output that depends on which demonstration "
+        "has which label. Grey is the rest, which would be there with any labels.",
         "In a layer that is all grey nothing is learned from the labels, and a likeness there says nothing.",
         tuple(panels),
         Table.build(["task", "layer", "learned_share_aou"], rows, folded=True),
@@ -293,8 +294,8 @@ def _geometry(source: ReportedRun, verdict: Document, name: str) -> Chart | None
     shell = Chart(
         f"response-geometry{'-' + name if name else ''}",
         "Any layer, any direction",
-        "How alike in-context learning and a learner arrange the draws: the correlation between which draws are "
-        "close in a layer of the one and in a layer of the other, mean over seeds.",
+        "Every draw of the labels gives a response in each layer. For a layer of in-context learning and a layer of a "
+        "learner: are the same pairs of draws close together in both? Shown is that correlation, mean over seeds.",
         f"Unrelated responses lie within ±{band:.2f} in 95 % of entries. Only agreement far beyond that, in the "
         "same layers, speaks for a relation.",
         metrics=("response_geometry",),

@@ -43,7 +43,7 @@ def section(data: Data) -> Section:
     items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
     about = (
         "The papers' measure: does a learner change the attention outputs as the whole context does? That change also "
-        "holds all that a context does whatever its labels say."
+        "holds the part of the context's effect that does not depend on the labels."
     )
     return Section("verdict", "Likeness of the whole change", tuple(items), about)
 
