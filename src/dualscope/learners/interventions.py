@@ -101,7 +101,10 @@ class Relabel(Intervention):
 
 
 class SpareRelabel(Relabel):
-    """Relabellings that no verdict looks at: what a setting may be chosen on."""
+    """Relabellings drawn apart from the verdict's: what a setting may be chosen on.
+
+    Few demonstrations allow few relabellings, so some of them may be the verdict's too; its queries never are.
+    """
 
     judged = False
     stream = SPARE_STREAM

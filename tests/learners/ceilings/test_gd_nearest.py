@@ -122,6 +122,7 @@ def test_what_does_not_move_has_no_response() -> None:
     assert response(icl, icl) == pytest.approx(1.0)
     some = OnDraws(icl.draws[:6], icl.traces[:6])  # a draw that failed is left out of both
     assert response(icl, some) == pytest.approx(1.0)
+    assert response(some, icl) == pytest.approx(1.0)
 
 
 def test_given_settings_are_not_chosen() -> None:
