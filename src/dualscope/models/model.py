@@ -16,7 +16,8 @@ from dualscope.core.words import AdapterMode
 from dualscope.models.architecture.families import Family, family_of, max_positions
 from dualscope.models.architecture.parts import Part, Qkv, parts_of, read_out
 from dualscope.models.capture.block_hooks import ActivationEdit
-from dualscope.models.capture.hooks import stepwise, without_jvp
+from dualscope.models.capture.hooks import tanh_gelus, without_jvp
+from dualscope.models.capture.onednn_linear import linear_layers
 from dualscope.models.capture.session import Session
 from dualscope.models.loading import device_and_precision as precisions
 from dualscope.models.loading.digest import digest_of_files, digest_of_module
@@ -221,8 +222,12 @@ class Model:
         return [block.get_submodule(self.family.attention) for block in self.blocks]
 
     @cached_property
-    def stepwise_activations(self) -> list[nn.Module]:
-        return stepwise(self.hf)
+    def tanh_gelus(self) -> list[nn.Module]:
+        return tanh_gelus(self.hf)
+
+    @cached_property
+    def linear_layers(self) -> list[nn.Module]:
+        return linear_layers(self.hf)
 
     @cached_property
     def activations_without_jvp(self) -> list[nn.Module]:
