@@ -151,6 +151,18 @@ def test_a_layer_whose_response_is_rounding_is_left_out(monkeypatch: pytest.Monk
     assert kept == set(layers) - {weakest}
 
 
+def test_answers_that_are_the_same_for_every_query_are_no_function() -> None:
+    # After the last layer a task vector takes the place of all that is known of the query: what differs from query to
+    # query is rounding, the same in the learner and in its plant, and would correlate perfectly.
+    here = bench(labels=("Negative", "Positive"))  # of one token: a second one would see the query again
+    last = LearnerSpec.of("task-vector", {"layer": here.bench.model.n_layers - 1})
+    found = ResponseMeter(here).measure(last, plants=((plant_name(last.label), last),))
+    assert math.isnan(value(found, "response_answers", plant_name(last.label)))
+    assert math.isnan(value(found, "response_answers"))
+    assert math.isnan(value(found, "response_answers_given"))
+    assert value(found, "learned_share", None) > 0
+
+
 def test_what_is_in_context_learning_responds_as_it() -> None:
     found = ResponseMeter(bench()).measure(LearnerSpec("context-patch"))
     assert value(found, "response_answers") == pytest.approx(1, abs=1e-6)

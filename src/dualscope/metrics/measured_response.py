@@ -168,8 +168,13 @@ class ResponseMeter:
         def part(values: Tensor) -> Tensor:
             return function_part(centred(values, levels))
 
-        r, s = part(reference.answers), part(own.answers)
-        beside = _copying(r, s, [part(one.answers) for one in sets])
+        def answers(one: Responses) -> Tensor:
+            found = part(one.answers)
+            # The same function of every query on every draw: what is left of it is rounding, which has a direction.
+            return found if signal_to_noise(one.answers, found, self.epsilon) >= SNR_FLOOR else torch.zeros_like(found)
+
+        r, s = answers(reference), answers(own)
+        beside = _copying(r, s, [answers(one) for one in sets])
         yield ComparedPart(name, "answers", None, products(r, s), beside)
         if own.outputs is None or reference.outputs is None:
             return
