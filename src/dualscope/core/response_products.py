@@ -75,8 +75,8 @@ def given_copying(product: Any, own_copying: Any, products: Products, copying: C
     """r of what is left of R and S once the part along P is taken out of both; r itself where nothing is copied.
 
     ``product`` is sum <R, S> and ``own_copying`` sum <S, P>, for the draws and queries as they were paired or as they
-    were re-paired: numbers, or arrays of them. Where copying is all of R's response, or all of S's, the answer is 0; where one
-    of them has no response, NaN.
+    were re-paired: numbers, or arrays of them. Where copying is all of R's response, or all of S's, the answer is 0;
+    where one of them has no response, NaN.
     """
     product = np.asarray(product, float)
     if copying is None or not copying.is_reproducible or not products.reference * products.own > 0:
