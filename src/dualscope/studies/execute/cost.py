@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from statistics import mean
 from typing import Literal
+
+import numpy as np
 
 from dualscope.choosing.halving import GRID
 from dualscope.core.errors import InputError
@@ -24,14 +27,31 @@ from dualscope.studies.execute.work import Work
 from dualscope.studies.resolve import Resolver
 from dualscope.studies.run_folder.storage import RunFolder
 
-FLOPS = 40e9  # of a small CPU; a guess until cells of the same kind are stored
+GPU = 2e13  # operations a second, a guess until cells of the same kind are stored; a CPU's are measured
 CHARACTERS_A_TOKEN = 4.0
 LONGEST = 2.0  # times the mean length
 WIDTHS: dict[Precision, int] = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 TRAINED = 6.0  # operations a token and weight: forward, and backward at twice its cost
 AT_ONCE = 3.0  # times faster a draw is trained on among a dozen than by itself (benchmarks/draws.py)
 SPARE = 200  # examples on which rates and layers are chosen, at most
-OVERHEAD = 0.3  # seconds a cell: metrics, intervals, files
+OVERHEAD = 0.1  # seconds a cell: metrics, intervals, files
+
+
+@cache
+def cpu_speed() -> float:
+    """Operations a second of one core of this machine, in float32: of products of matrices, some milliseconds long.
+
+    >>> 1e8 < cpu_speed() < 1e13
+    True
+    """
+    side, repeats = 64, 400  # too small to be shared among threads, which would wait for each other
+    matrix, times = np.ones((side, side), np.float32), list[float]()
+    for _ in range(5):
+        start = time.thread_time()
+        for _ in range(repeats):
+            matrix @ matrix
+        times.append(time.thread_time() - start)
+    return 2 * side**3 * repeats / max(min(times), 1e-4)
 
 
 def shape_of(name: str, offline: bool = True) -> Shape | None:
@@ -119,7 +139,7 @@ class Estimator:
             planted = cell.learning in (learning for _, learning in cell.plants)
             training /= AT_ONCE if self._learns_draws(cell.learning) else 1.0
             work = cell.intervention.draws * (reading + training + planted * again)
-        return work * shape.parameters / FLOPS + OVERHEAD
+        return self._seconds(work, shape, episode.model) + OVERHEAD
 
     def choice_seconds(self, job: ChoiceJob) -> float | None:
         """All rounds of a choice of a rate, in one process: each candidate trains, then reads its examples."""
@@ -132,7 +152,12 @@ class Estimator:
             (candidates * TRAINED * job.shots * tokens) + (candidates + 1) * 2.0 * examples * asked
             for candidates, examples in job.rounds.most_tried(len(GRID))
         )
-        return work * shape.parameters / FLOPS + OVERHEAD * len(job.seeds)
+        return self._seconds(work, shape, job.model) + OVERHEAD * len(job.seeds)
+
+    def _seconds(self, work: float, shape: Shape, model: ModelSpec) -> float:
+        """``work`` is operations a weight; the table of embeddings is looked up, not multiplied with."""
+        speed = GPU if self.device == "cuda" else cpu_speed() * WIDTHS["float32"] / max(WIDTHS[model.dtype], 4)
+        return work * (shape.parameters - shape.vocabulary * shape.width) / speed
 
     def memory(self, cell: CellSpec) -> Footprint | None:
         """By part, on the device: of the cell and of what is held for it."""
