@@ -48,10 +48,10 @@ RIVALS = ("probe", "kernel")
 STUDIES, SEEDS = 200, 5
 Pairs = dict[tuple[str, str, str], list[EpisodePair | None]]
 """By plant, hypothesis and part: a pair an episode."""
-Learned = dict[str, list[float]]
-"""By plant, an episode: the part of the answers' change that depends on the labels, of the learner or its plant (the
-smaller)."""
+Learned = dict[str, list[tuple[float, float]]]
+"""By plant, an episode: the part of the answers' change that depends on the labels, of the learner and of its plant."""
 KINDS = ("answers", "outputs")
+SHARES = ("learned", "learned planted")  # columns
 
 
 def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> tuple[Pairs, Learned]:
@@ -65,7 +65,8 @@ def measured(asked: argparse.Namespace, name: str, rates: dict[str, float]) -> t
     for stored in tables:
         for plant in PLANTED:
             row = stored["plant"].to_pylist().index(plant)
-            learned.setdefault(plant, []).append(stored["learned"][row].as_py())
+            shares = tuple(stored[column][row].as_py() for column in SHARES)
+            learned.setdefault(plant, []).append(shares)
         for plant, hypothesis in product(PLANTED, (*PLANTED, *RIVALS)):
             chosen = pc.and_(pc.equal(stored["plant"], plant), pc.equal(stored["hypothesis"], hypothesis))
             parts, levels = parts_of(stored.filter(chosen))
@@ -100,11 +101,11 @@ class _Episode:
         tables = []
         for plant in PLANTED:
             reference = meter.planted(learners[plant])
-            learned = min(_learned(meter, meter.of(learners[plant])), _learned(meter, reference))
+            shares = [_learned(meter, one) for one in (meter.of(learners[plant]), reference)]
             for name, learning in learners.items():
                 parts = meter._compared(plant_name(plant), reference, meter.of(learning), False)
                 stored = table_of(parts, reference.levels)
-                for column, value in (("plant", plant), ("hypothesis", name), ("learned", learned)):
+                for column, value in (("plant", plant), ("hypothesis", name), *zip(SHARES, shares, strict=True)):
                     stored = stored.append_column(column, pa.array([value] * len(stored)))
                 tables.append(stored)
         Folder(asked.out).write_by(file.name, lambda aside: pq.write_table(pa.concat_tables(tables), aside))
@@ -159,7 +160,7 @@ def studied(pairs: Pairs, learned: Learned, kind: str) -> list[dict[str, Any]]:
             {
                 "plant": plant,
                 "part": kind,
-                "learned": float(np.mean(learned[plant])),
+                "learned": [float(share) for share in np.mean(learned[plant], axis=0)],
                 "r": {name: OverSeeds.of(list(own[name])).mean for name in names},
                 "strongest": float(strongest),
                 "words": {
@@ -181,10 +182,10 @@ def _word(
     plant: str,
 ) -> str:
     """The rule of the verdict on one study, with the plant in the place of in-context learning."""
-    if np.mean(np.array(learned[plant])[seeds]) < IGNORED:
+    if np.mean(np.array(learned[plant])[seeds, 1]) < IGNORED:  # what stands for in-context learning is the plant
         return "labels ignored"
     target = values[name, name][seeds] if name in PLANTED else np.ones(len(seeds))
-    responds = name not in PLANTED or np.mean(np.array(learned[name])[seeds]) >= FLOOR
+    responds = name not in PLANTED or np.mean(np.array(learned[name])[seeds], axis=0).min() >= FLOOR
     if not responds or not OverSeeds.of(list(target)).mean >= FOUND:
         return "cannot tell"
     rivals = {other: list(own[other][seeds]) for other in own if family_of(other) != family_of(name)}
@@ -193,8 +194,8 @@ def _word(
 
 def shown(task: str, rows: list[dict[str, Any]]) -> str:
     """As docs/data/verdict.md has it: a line a plant and part."""
-    heads = ["task", "part", "planted", "learned share", "r of its own", "next best r", "strongest in", "called alike",
-             "another family alike"]  # fmt: skip
+    heads = ["task", "part", "planted", "learned share", "of the plant", "r of its own", "next best r", "strongest in",
+             "called alike", "another family alike"]  # fmt: skip
     lines = []
     for row in rows:
         plant, r = row["plant"], row["r"]
@@ -203,7 +204,8 @@ def shown(task: str, rows: list[dict[str, Any]]) -> str:
         other = max((alike[name] for name in alike if family_of(name) != family_of(plant)), default=0.0)
         said = max(row["words"][plant], key=row["words"][plant].__getitem__)
         own = f"{alike[plant]:.2f}" + ("" if said == "alike" else f" ({said} {row['words'][plant][said]:.2f})")
-        numbers = [f"{row['learned']:.3f}", f"{r[plant]:.2f}", f"{r[best]:.2f} ({best})", f"{row['strongest']:.2f}"]
+        shares = [f"{share:.3f}" for share in row["learned"]]
+        numbers = [*shares, f"{r[plant]:.2f}", f"{r[best]:.2f} ({best})", f"{row['strongest']:.2f}"]
         lines.append([task, row["part"], plant, *numbers, own, f"{other:.2f}"])
     return table(heads, lines)
 

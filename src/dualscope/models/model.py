@@ -222,6 +222,17 @@ class Model:
         return [block.get_submodule(self.family.attention) for block in self.blocks]
 
     @cached_property
+    def modules(self) -> list[nn.Module]:
+        """All of its modules, listed once: walking through them takes longer than a small product."""
+        return list(self.hf.modules())
+
+    @cached_property
+    def configs(self) -> list[Any]:
+        """Every config in the model, once each."""
+        owners: list[Any] = [module for module in self.modules if hasattr(module, "config")]
+        return list({id(owner.config): owner.config for owner in owners}.values())
+
+    @cached_property
     def tanh_gelus(self) -> list[nn.Module]:
         return tanh_gelus(self.hf)
 
@@ -247,7 +258,7 @@ class Model:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Eval mode and the model's own precision, whatever was set before, and that again afterwards."""
-        training = [module for module in self.hf.modules() if module.training]
+        training = [module for module in self.modules if module.training]
         before = torch.get_default_dtype()
         try:
             self.hf.eval()

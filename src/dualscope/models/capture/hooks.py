@@ -6,7 +6,7 @@ The model is switched to it inside ``capturing`` only, and is left as it was, al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -311,7 +311,7 @@ def capturing(model: Model, session: Session) -> Iterator[Session]:
     attention_kernel.register(NAME, attention, mask)
     final = final_rows(model, session)
     with ExitStack() as stack:
-        stack.enter_context(_implementation(model.hf, "eager" if model.family.needs_mask else NAME))
+        stack.enter_context(_implementation(model.configs, "eager" if model.family.needs_mask else NAME))
         if final is not None:
             narrow_mlp(model, final, stack)
         for layer, (block, module) in enumerate(zip(model.blocks, model.attentions, strict=True)):
@@ -374,10 +374,8 @@ def _hooks(model: Model, session: Session, layer: int, block: nn.Module, module:
 
 
 @contextmanager
-def _implementation(hf: nn.Module, name: str) -> Iterator[None]:
+def _implementation(configs: Sequence[Any], name: str) -> Iterator[None]:
     """Switch every config in the model to an attention implementation, and back."""
-    owners: list[Any] = [module for module in hf.modules() if hasattr(module, "config")]
-    configs = {id(owner.config): owner.config for owner in owners}.values()
     before = [(config, config._attn_implementation_internal) for config in configs]
     try:
         for config, _ in before:
