@@ -47,6 +47,20 @@ def test_every_cell_has_a_line_on_request() -> None:
     assert "[2/4] cell [a]: 1.2 s" in _show(terminal=False, verbose=True).splitlines()
 
 
+def test_a_first_piece_that_is_slow_does_not_make_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Reporter(Console(file=io.StringIO(), force_terminal=False)) as reporter:
+        reporter.begin(3, 0, {"short": 0.1, "long": 200.0, "longer": 200.0})
+        now[0] = 18.0  # the model was loaded
+        reporter.tell(Outcome("short", "a cell", "stored", 0.1))
+        assert reporter.left is not None
+        assert 400 < reporter.left < 1200
+        now[0] = 218.0
+        reporter.tell(Outcome("long", "a cell", "stored", 200.0))
+        assert reporter.left == pytest.approx(203, rel=0.1)
+
+
 def test_one_count_and_one_estimate_over_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice of a rate comes first; what is left is told by what the pieces are expected to take."""
     now = [0.0]

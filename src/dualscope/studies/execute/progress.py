@@ -20,6 +20,7 @@ PLANNING = "planning"  # said at once: data and tokenizers are read before it is
 CONCLUDING = "findings and report"
 CONCLUDING_SECONDS = 3.0  # what follows from the cells counts as a step of about this length
 EVERY = 10.0  # seconds between lines where there is no terminal
+TRUSTED = 10.0  # seconds that the estimate is taken at its word: the first piece loads the model as well
 
 
 class Reporter:
@@ -111,12 +112,15 @@ class Reporter:
 
     @property
     def left(self) -> float | None:
-        """Seconds to the end: the time that is gone, by what was done of all that was expected. None: not known yet."""
+        """Seconds to the end: the time that is gone, by what was done of all that was expected. None: not known yet.
+
+        Both begin with some seconds that went as expected, so that a first piece that is slow does not make hours.
+        """
         now = time.monotonic()
         done = self._worth
         if not done or not self._total:
             return None
-        at_that_time = (self._heard - self._began) * (self._expected - done) / done
+        at_that_time = (self._heard - self._began + TRUSTED) * (self._expected - done) / (done + TRUSTED)
         return max(0.0, at_that_time - (now - self._heard))
 
     @property
