@@ -80,7 +80,8 @@ def test_in_the_package_it_is_shown_everywhere(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(source)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    is_shown(*json.loads(done.stdout), tmp_path)
+    listed, offered = json.loads(done.stdout)
+    is_shown(listed, offered, tmp_path)
 
 
 def test_as_a_plugin_it_is_shown_everywhere(
