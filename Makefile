@@ -12,6 +12,8 @@ WORKERS ?= 2
 SLOW ?= $(if $(filter true,$(CI)),,-m "not slow")
 # Each test worker computes on one core: more threads only fight each other.
 ONE_THREAD = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+# Tests start many processes: without bytecode each would compile the package again, and pytest all tests.
+BYTECODE = PYTHONDONTWRITEBYTECODE=
 
 .PHONY: help demo test pytest lint format docs bench lock browser strace clean
 
@@ -32,7 +34,7 @@ test: $(VENV)/.installed-dev browser strace
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest
 
 pytest: $(VENV)/.installed-dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(SLOW)
+	$(ONE_THREAD) $(BYTECODE) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(SLOW)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

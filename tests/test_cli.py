@@ -1,7 +1,6 @@
 """The command line: instant, thin, and errors that are messages."""
 
 import inspect
-import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import dualscope
 from dualscope.cli import COMMANDS, app, examples_of, help_of
@@ -200,13 +200,7 @@ def test_help_breaks_lines_where_the_terminal_ends_and_keeps_examples(name: str)
     assert all("\n" not in paragraph for paragraph in told.split("\n\n"))
     lines = [line.strip() for part in written if part not in prose for line in part.splitlines()]
     assert [line.replace("\\[", "[") for line in examples.split("\n\n")] == (["Examples:", *lines] if lines else [""])
-    shown = subprocess.run(
-        [sys.executable, "-m", "dualscope", name, "--help"],
-        env={**os.environ, "COLUMNS": "1000"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "1000", "TERM": "dumb", "NO_COLOR": "1"}).stdout
     assert told.split("\n\n")[0] in shown
     assert all(line in shown for line in lines)
 

@@ -14,12 +14,12 @@ STUDY = {
     "models": ["embedded"],
     "tasks": ["embedded-sst2", "embedded-agnews"],
     "variants": ["trained", "untrained"],
-    "learners": ["gd", "lcgd"],
+    "learners": ["gd"],
     "controls": ["random-labels", "random-update", "redraw"],
     "lr": 1.0,
     "shots": 4,
     "seeds": 2,
-    "queries": 6,
+    "queries": 4,
 }
 
 

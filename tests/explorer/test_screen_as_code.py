@@ -75,7 +75,7 @@ def test_run_as_a_study_is_pasted_and_run(visit: Visit, tmp_path: Path) -> None:
     command = shlex.split(visit.page.inner_text("#study-command"))
     assert command[:3] == ["dualscope", "run", "study.yaml"]
     done = subprocess.run(
-        [sys.executable, "-m", "dualscope.cli", *command[1:], "--no-report"],
+        [sys.executable, "-m", "dualscope.cli", *command[1:], "--no-report", "--jobs", "1"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

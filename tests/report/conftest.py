@@ -31,8 +31,9 @@ def response_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "lr": 1.0,
         "shots": 8,
         "seeds": 3,
+        "variants": ["trained"],
     }
-    run_study({**study, "queries": 12, "interventions": [{"kind": "relabel", "draws": 8}]}, place)
+    run_study({**study, "queries": 8, "interventions": [{"kind": "relabel", "draws": 8}]}, place)
     return place
 
 

@@ -117,19 +117,20 @@ def test_a_choice_that_is_interrupted_goes_on(
     assert went_on["curve"] == at_once["curve"]
 
 
-@pytest.mark.parametrize("content", ['{"tried": 3}', '{"tried": [[{}, 1, 2, "x"]], "whole": true}', "[1]"])
-def test_a_damaged_piece_is_computed_again(fields: dict[str, Any], tmp_path: Path, content: str) -> None:
+def test_a_damaged_piece_is_computed_again(fields: dict[str, Any], tmp_path: Path) -> None:
     study = fields | {"lr": "auto", "seeds": 1, "queries": 6, "learners": ["gd"]}
     first = run_study(study, tmp_path / "run", device="cpu")
     (file,) = (tmp_path / "run" / "choices").iterdir()
     chosen = json.loads(file.read_text())
-    (job,) = Runner(Study.build(study), tmp_path / "again", device="cpu").plan().choices
-    piece = choices.ChoicePiece(job, 0)
-    RunFolder.create(tmp_path / "again").folder.write(piece.path, content.encode())
-    run_study(study, tmp_path / "again", device="cpu")
-    again = choices.chosen(RunFolder.open(tmp_path / "again"))[job.key]
-    assert (again["settings"], again["curve"]) == (chosen["settings"], chosen["curve"])
     assert {cell.learning.lr for cell in first.cells if cell.learning.name == "gd"} == {chosen["settings"]["lr"]}
+    for i, content in enumerate(('{"tried": 3}', '{"tried": [[{}, 1, 2, "x"]], "whole": true}', "[1]")):
+        place = tmp_path / f"again-{i}"
+        (job,) = Runner(Study.build(study), place, device="cpu").plan().choices
+        piece = choices.ChoicePiece(job, 0)
+        RunFolder.create(place).folder.write(piece.path, content.encode())
+        run_study(study, place, device="cpu")
+        again = choices.chosen(RunFolder.open(place))[job.key]
+        assert (again["settings"], again["curve"]) == (chosen["settings"], chosen["curve"]), content
 
 
 def test_each_learner_may_have_a_rate_of_its_own(fields: dict[str, Any], tmp_path: Path) -> None:

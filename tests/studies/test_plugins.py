@@ -1,13 +1,13 @@
 """The documented examples run: a plugin, and rows recomputed from trace files alone."""
 
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dualscope import run_study
 from dualscope.findings.summary import summarise
@@ -80,10 +80,14 @@ def test_the_plugin_is_short() -> None:
     assert len(code) <= 30
 
 
-def test_rows_recomputed_from_traces(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_rows_recomputed_from_traces(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_study(fields | {"save_traces": True}, tmp_path, device="cpu")
-    done = subprocess.run([sys.executable, str(RECOMPUTE), str(tmp_path)], capture_output=True, text=True, check=True)
-    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    monkeypatch.setattr(sys, "argv", [str(RECOMPUTE), str(tmp_path)])
+    capsys.readouterr()
+    runpy.run_path(str(RECOMPUTE), run_name="__main__")
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert {(line[0], line[1]) for line in lines} >= {("gd", "sim_aou"), ("gd", "sim_am"), ("zero-shot", "accuracy")}
     mine, stored = np.array([line[3:] for line in lines], float).T
     np.testing.assert_allclose(mine, stored, rtol=1e-5, atol=1e-6)

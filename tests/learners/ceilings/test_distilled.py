@@ -95,7 +95,7 @@ def test_a_ceiling_is_not_trained_on_the_third_that_stops_it(fit: int) -> None:
 
 def on_the_embedded_model(dtype: str = "float32") -> Bench:
     model = Model.load("embedded", device="cpu", dtype=dtype)
-    episode = Episode.draw(Task.load("embedded-sst2"), shots=32, queries=60)
+    episode = Episode.draw(Task.load("embedded-sst2"), shots=16, queries=20)
     return Bench(model, make_lesson(episode, model.tokenizer, model.max_positions))
 
 
@@ -124,15 +124,15 @@ def counting(monkeypatch: pytest.MonkeyPatch, learner: type[KvDistilled | KvAlig
 
 
 def test_a_fit_ends_when_there_is_nothing_left_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"lr": 0.001, "fit": 48, "steps": 60}
+    options = {"lr": 0.003, "fit": 24, "steps": 40, "batch": 8}
     seen, bench = counting(monkeypatch, KvDistilled), on_the_embedded_model()
     shorter = unexplained(bench, "kv-distilled", **options)
-    assert 0 < seen[True] < 60
+    assert 0 < seen[True] < 40
     assert seen[True] % distilled.CHECK == 0
     seen.clear()
     monkeypatch.setattr(distilled, "ENOUGH", 0.0)
     longer = unexplained(on_the_embedded_model(), "kv-distilled", **options)
-    assert seen[True] == 60
+    assert seen[True] == 40
     assert abs(shorter - longer) < 0.005
 
 
@@ -146,7 +146,7 @@ def test_a_fit_that_still_gains_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 def test_float64_is_fitted_in_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = on_the_embedded_model("float64")
     before = {key: value.clone() for key, value in bench.model.hf.state_dict().items()}
-    options: dict[str, Any] = {"lr": 0.001, "fit": 24, "steps": 40, "batch": 8}
+    options: dict[str, Any] = {"lr": 0.001, "fit": 24, "steps": 20, "batch": 8}
     fast, left = bench.learned(name, **options).delta, unexplained(bench, name, **options)
     assert fast is not None
     assert {change.dtype for change in fast.values()} == {torch.float64}

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from dualscope.cli import app
 from dualscope.core.errors import InputError
+from dualscope.models.loading import conversion
 from dualscope.models.loading.conversion import convert
+from dualscope.models.loading.unpickle import unpickle
 from tests.models.tiny import tiny_model
 
 
@@ -28,6 +30,12 @@ def pickled(folder: Path, family: str = "gpt2", head_first: bool = False) -> Pre
     return hf
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickles are read here: a process of their own would import torch for each of them."""
+    monkeypatch.setattr(conversion, "_convert_one", lambda _, pickle, target: unpickle(pickle, target))
+
+
 def _assert_same(folder: Path, hf: torch.nn.Module) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
     for (name, a), (_, b) in zip(loaded.named_parameters(), hf.named_parameters(), strict=True):
@@ -35,7 +43,7 @@ def _assert_same(folder: Path, hf: torch.nn.Module) -> None:
 
 
 @pytest.mark.parametrize(("family", "head_first"), [("gpt2", True), ("llama", False), ("xglm", False)])
-def test_weights_survive(tmp_path: Path, family: str, head_first: bool) -> None:
+def test_weights_survive(in_this_process: None, tmp_path: Path, family: str, head_first: bool) -> None:
     hf = pickled(tmp_path / "old", family, head_first)
     convert(str(tmp_path / "old"), tmp_path / "new")
     _assert_same(tmp_path / "new", hf)
@@ -43,7 +51,7 @@ def test_weights_survive(tmp_path: Path, family: str, head_first: bool) -> None:
     assert not list((tmp_path / "new").glob("*.bin"))
 
 
-def test_shards_and_command(tmp_path: Path) -> None:
+def test_shards_and_command(in_this_process: None, tmp_path: Path) -> None:
     import json
 
     hf = pickled(tmp_path / "old")

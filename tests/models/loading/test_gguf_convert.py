@@ -173,7 +173,7 @@ def test_a_run_and_a_comparison_take_it(file: Path, tmp_path: Path) -> None:
     """From the plan to the rows: the model is called as the file, without its suffix."""
     asked = ["run", "--model", str(file), "--task", "embedded-sst2", "--learner", "gd", "--lr", "0.1"]
     small = ["--shots", "2", "--seeds", "1", "--queries", "3", "--no-report", "--out", str(tmp_path / "run")]
-    done = CliRunner().invoke(app, [*asked, *small, "--variant", "trained"])
+    done = CliRunner().invoke(app, [*asked, *small, "--variant", "trained", "--jobs", "1"])
     assert done.exit_code == 0, done.output
     import pyarrow.parquet as pq
 

@@ -291,7 +291,7 @@ FAMILIES = ["gpt2", "llama", "gpt_neox", "xglm", "gemma2", "bloom"]
 LR = 0.3
 WANT = frozenset({"exits", "mass", "kendall", "dual", "direct"})
 # Nothing is left open that would be chosen on more examples than there are, and what is fitted is fitted briefly.
-FITTED = {"lr": 1e-2, "fit": 6, "steps": 10, "batch": 2}
+FITTED = {"lr": 1e-2, "fit": 6, "steps": 3, "batch": 2}
 SETTINGS: dict[str, dict[str, Any]] = {
     "kv-distilled": FITTED,
     "kv-aligned": FITTED,

@@ -140,13 +140,13 @@ def assert_same(found: Measured, wanted: Measured, but: Collection[str] = ()) ->
     assert found.queries.schema == wanted.queries.schema
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("family", ["gpt2", pytest.param("llama", marks=pytest.mark.slow)])
 def test_every_metric_of_every_kind_of_learner(family: str) -> None:
-    plain = tiny_bench(family, want=WANT, queries=8)
+    plain = tiny_bench(family, want=WANT, queries=4)
     wanted = [measured(plain, cell) for cell in CELLS]
     assert not plain.in_context.is_in_files
     with keeping(limit=0):
-        bench = tiny_bench(family, want=WANT, queries=8)
+        bench = tiny_bench(family, want=WANT, queries=4)
         for cell, one in zip(CELLS, wanted, strict=True):
             found = measured(bench, cell)
             assert_same(found, one)
@@ -160,7 +160,7 @@ def test_every_metric_of_every_kind_of_learner(family: str) -> None:
         }
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(limit=st.integers(0, 4000), chunk=st.integers(1, 3000), queries=st.integers(1, 9))
 def test_whatever_is_kept_and_however_it_is_cut(limit: int, chunk: int, queries: int) -> None:
     cell = CELLS[0][0], BESIDE[5:6]
@@ -240,7 +240,7 @@ def test_metrics_of_traces_in_files_compute_on_the_device(monkeypatch: pytest.Mo
     for where in ("dualscope.models.reading.memory", "dualscope.learners.bench"):
         monkeypatch.setattr(f"{where}.total_memory", lambda _device: 2**34)
     whole = wrapped("llama")
-    lesson, cell = tiny_lesson(whole), (identify("gd", lr=0.1), (identify("null-context"),))
+    lesson, cell = tiny_lesson(whole, queries=2), (identify("gd", lr=0.1), (identify("null-context"),))
     # A pretended device draws no numbers.
     names = [name for name in EVERY if not name.startswith("sim_aou_random")]
     wanted = measured(Bench(whole, lesson, want=WANT), cell, names=names)

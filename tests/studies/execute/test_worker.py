@@ -279,7 +279,7 @@ def test_a_sitting_that_is_over_leaves_nothing_in_memory(tmp_path: Path) -> None
         "variants": ["trained"],
         "learners": ["gd", "lcgd", "gd-linearized", "dilution", "task-vector", "kernel"],
         "controls": ["random-labels", "random-update", "redraw"],
-        "seeds": 2,
+        "seeds": 1,
         "shots": 2,
         "queries": 3,
         "lr": 0.1,
