@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from dualscope.models.capture.onednn_linear import linear_layers
 from dualscope.models.capture.session import Session
 from dualscope.models.loading import device_and_precision as precisions
 from dualscope.models.loading.digest import digest_of_files, digest_of_module
+from dualscope.models.reading.memory import weight_bytes
 from dualscope.models.reading.prefix import Prefix, Prefixes, encoded
 from dualscope.models.reading.trace import Trace
 
@@ -220,6 +221,11 @@ class Model:
     @cached_property
     def attentions(self) -> list[nn.Module]:
         return [block.get_submodule(self.family.attention) for block in self.blocks]
+
+    @cached_property
+    def weights_by_device(self) -> Mapping[torch.device, int]:
+        """Bytes of weights on each device; counted once, because every batch asks."""
+        return {device: weight_bytes(self.hf, self.dtype, device) for device in self.devices}
 
     @cached_property
     def modules(self) -> list[nn.Module]:

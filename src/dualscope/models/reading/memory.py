@@ -6,7 +6,7 @@ be free: float32 sums change in their last digits with the batch size, and a run
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -36,6 +36,7 @@ class _Sized(Protocol):
 
     dtype: torch.dtype
     counters: Counter[str]
+    weights_by_device: Mapping[torch.device, int]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,12 @@ def estimate(hf: Any, dtype: torch.dtype, own_tokens: int, context_tokens: int) 
     MLP twice, projections); scores, mask and weights of the attention are three matrices in at least float32;
     keys and values of every layer stay in the cache.
     """
-    config = hf.config.get_text_config()
+    context, query = _reading(hf.config.get_text_config(), dtype, own_tokens, context_tokens)
+    return Memory(weights=weight_bytes(hf, dtype), context=context, query=query)
+
+
+def _reading(config: Any, dtype: torch.dtype, own_tokens: int, context_tokens: int) -> tuple[int, int]:
+    """Bytes of a context, and of one query being read."""
     layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
     size = max(dtype.itemsize, 4)
     cache = 2 * layers * width * dtype.itemsize
@@ -91,11 +97,7 @@ def estimate(hf: Any, dtype: torch.dtype, own_tokens: int, context_tokens: int) 
     attention = 3 * heads * own_tokens * (own_tokens + context_tokens) * size
     trace = layers * (2 * width + heads * own_tokens) * size
     logits = 2 * config.vocab_size * size
-    return Memory(
-        weights=weight_bytes(hf, dtype),
-        context=context_tokens * cache,
-        query=block + attention + trace + logits + own_tokens * cache,
-    )
+    return context_tokens * cache, block + attention + trace + logits + own_tokens * cache
 
 
 def batch_size(model: _Sized, own_tokens: int, context_tokens: int, draws: int = 1) -> int:
@@ -103,13 +105,12 @@ def batch_size(model: _Sized, own_tokens: int, context_tokens: int, draws: int =
 
     With ``draws`` each of them is read so many times at once, each time after another context.
     """
-    need = estimate(model.hf, model.dtype, own_tokens, context_tokens)
+    context, query = _reading(model.hf.config.get_text_config(), model.dtype, own_tokens, context_tokens)
     # Layers may be split over several devices: the one with the least room beside its own weights decides.
-    places = {weight.device for weight in model.hf.parameters()}
-    free = min(total_memory(one) - weight_bytes(model.hf, model.dtype, one) for one in places)
-    room = SHARE * (free - draws * need.context)
+    free = min(total_memory(device) - weights for device, weights in model.weights_by_device.items())
+    room = SHARE * (free - draws * context)
     most_tokens = MOST_TOKENS.get(model.device.type, MOST_TOKENS["cpu"]) // max(draws * own_tokens, 1)
-    most = max(1, min(int(room // (draws * need.query)), most_tokens, MOST_QUERIES))
+    most = max(1, min(int(room // (draws * query)), most_tokens, MOST_QUERIES))
     return 1 << (most.bit_length() - 1)
 
 
