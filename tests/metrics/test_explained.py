@@ -19,7 +19,15 @@ from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.statistics import share_of
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.case import Case
-from dualscope.metrics.explained import STEEPEST, calibration, distribution, divergence, next_tokens, order_sensitivity
+from dualscope.metrics.explained import (
+    SPARE_TRACE,
+    STEEPEST,
+    calibration,
+    distribution,
+    divergence,
+    next_tokens,
+    order_sensitivity,
+)
 from dualscope.metrics.measured import measure
 from dualscope.models.reading.trace import Trace
 
@@ -151,7 +159,7 @@ def test_nulls_know_nothing_of_the_content() -> None:
     gold = torch.randint(3, (50,), generator=torch.Generator().manual_seed(5))
     spare = replace(trace(2 * draw(3, queries=50) + 3 * F.one_hot(gold, 3)), labels=gold)
     taught = SimpleNamespace(demonstrations=[SimpleNamespace(label_index=i) for i in (0, 0, 2)])
-    own = in_context(icl, zero, spare=spare)
+    own = in_context(icl, zero, read={SPARE_TRACE: spare})
     object.__setattr__(own, "lesson", taught)  # all that is asked of a lesson here
     rows = measure(own, ["explained_null", "explained_raw_null"], resamples=20).rows
     found = {(row["metric"], row["reference"]): row["value"] for row in rows}

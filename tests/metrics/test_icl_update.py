@@ -9,7 +9,7 @@ from torch import Tensor
 from dualscope.core.spec import LearnerSpec
 from dualscope.learners import Bench, Delta
 from dualscope.learners.response_bench import ResponseBench, centred
-from dualscope.metrics.icl_update import NAMES, FactoredUpdate, matrix_rank, moved, of_queries
+from dualscope.metrics.icl_update import OF_QUERIES, RESPONSES, FactoredUpdate, matrix_rank, moved, of_queries
 from dualscope.metrics.measured import measure_cell
 from dualscope.models import Model
 from dualscope.theory.icl_dual import HeadWeights, dw_finetuned, dw_icl
@@ -158,7 +158,8 @@ def test_a_small_change_is_not_lost_in_a_large_sum() -> None:
 def test_the_response_draw_by_draw() -> None:
     """Against matrices that are written out, of every draw and query."""
     bench = tiny_bench("llama", shots=8, queries=3, task=tiny_task(n=100), balanced=True)
-    rows = {(r["metric"], r["layer"]): r["value"] for r in measure_cell(bench, GD, metrics=list(NAMES)).rows}
+    measured = measure_cell(bench, GD, metrics=[*OF_QUERIES, *RESPONSES])
+    rows = {(r["metric"], r["layer"]): r["value"] for r in measured.rows}
     draws = ResponseBench(bench, "relabel", 12).draws
     icl, ft = [], []
     for draw in draws:

@@ -14,7 +14,7 @@ from dualscope.learners import Bench, Learned, Result, identify
 from dualscope.learners.learner import Reread
 from dualscope.metrics import METRICS, measure, simple_metric
 from dualscope.metrics.case import Case
-from dualscope.metrics.single_heads import measure_heads
+from dualscope.metrics.single_heads import read_heads
 from dualscope.models import Model
 from dualscope.models.reading.trace import Trace
 from dualscope.theory.linear_attention_step import gd_layer, gd_steps, tokens_of
@@ -61,7 +61,8 @@ def test_every_metric_has_its_material(family: str) -> None:
     modules = ("responses_of_draws", "replay", "icl_update", "splice")
     elsewhere = {name for name in METRICS if METRICS[name].function.__module__.endswith(modules)}
     every = [name for name in METRICS if METRICS[name].wants <= EVERYTHING and name not in elsewhere]
-    in_context = replace(bench_case(bench, "in-context"), heads=measure_heads(bench, every))
+    in_context = bench_case(bench, "in-context")
+    in_context = replace(in_context, read=read_heads(bench, in_context, every))
     rows = measure(gd, every).rows + measure(in_context, every).rows
     rows += measure(bench_case(bench, "null-context", None), ["null_learned"]).rows
     vector = replace(gd, own=bench.result(identify("task-vector", {"layer": 1})), others=())

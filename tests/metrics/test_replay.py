@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
+from dualscope.learners import Learned, Result
 from dualscope.learners.response_bench import answer_vectors
+from dualscope.metrics import Case
 from dualscope.metrics.measured import measure_cell
-from dualscope.metrics.replay import along, read_replays
+from dualscope.metrics.replay import START, along, read_replays
 from dualscope.models.reading.given_outputs import replayed
 from tests.learners.setting import tiny_bench, tiny_task
 
@@ -60,8 +62,10 @@ def test_the_learner_itself_as_the_direction_takes_all() -> None:
     torch.testing.assert_close(along(change, torch.zeros_like(change)), torch.zeros_like(change))
     bench = tiny_bench(shots=6, task=tiny_task(labels=("Negative", "Yes"), n=100))
     icl = bench.in_context
-    found = read_replays(bench, icl, icl, ["replay_along", "replay_without"])
-    answers = {name: answer_vectors(whole) for name, (whole, _) in found.items()}
+    itself = Result(LearnerSpec("in-context-again"), "hypothesis", Learned(icl))
+    case = Case(bench.zero_shot, itself, bench.result(IN_CONTEXT))
+    found = read_replays(bench, case, ["replay_along", "replay_without"])
+    answers = {name: answer_vectors(whole) for name, whole in found.items() if not name.endswith("/layers")}
     torch.testing.assert_close(answers["replay_along"], answer_vectors(icl.label_logprobs), rtol=0, atol=1e-9)
-    torch.testing.assert_close(answers["replay_without"], answers["start"], rtol=0, atol=1e-9)
+    torch.testing.assert_close(answers["replay_without"], answers[START], rtol=0, atol=1e-9)
     assert not measure_cell(bench, IN_CONTEXT, metrics=["replay_along"]).rows

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
-from dualscope.learners import Bench
+from dualscope.learners import Bench, Result
 from dualscope.learners.response_bench import answer_vectors
+from dualscope.metrics import METRICS, Case
 from dualscope.metrics.measured import measure_cell
 from dualscope.metrics.single_heads import induction_scores
-from dualscope.metrics.splice import INDUCTION_SHARE, NAMES, START, _Splicer, can_be_spliced, read_splices
+from dualscope.metrics.splice import INDUCTION_SHARE, START, _Splicer, can_be_spliced, read_splices
 from dualscope.models.architecture.parts import output_projection
 from dualscope.models.reading.given_outputs import SplicedHeads
 from tests.learners.setting import tiny_bench, tiny_task
@@ -20,6 +21,11 @@ from tests.models.oracle import watch
 
 FAMILIES = ["gpt2", "llama", "gemma2", "gpt_neox", "opt", "deepseek_v3"]
 GD = LearnerSpec("gd", lr=0.3)
+SPLICES = [name for name in METRICS if METRICS[name].reading is read_splices]
+
+
+def case_of(bench: Bench, own: Result) -> Case:
+    return Case(bench.zero_shot, own, bench.result(IN_CONTEXT))
 
 
 def one_token_bench(family: str = "llama", **options: Any) -> Bench:
@@ -51,7 +57,7 @@ def test_labels_of_several_tokens_are_left_alone_when_a_run_is_put_into_itself()
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_shares_of_the_context_itself(family: str) -> None:
-    rows = measure_cell(one_token_bench(family), IN_CONTEXT, metrics=list(NAMES)).rows
+    rows = measure_cell(one_token_bench(family), IN_CONTEXT, metrics=SPLICES).rows
     whole = {row["metric"]: row["value"] for row in rows if row["layer"] is None}
     for name in ("splice_in", "splice_in_read", "splice_out", "splice_out_read", "splice_out_before"):
         assert whole[name] == pytest.approx(1, abs=1e-6), name
@@ -88,7 +94,7 @@ def test_one_layer_of_one_query_in_the_plain_model(layer: int) -> None:
     bench = one_token_bench("llama")
     result = bench.result(GD)
     lesson, bos = bench.lesson, len(bench.lesson.bos)
-    found = read_splices(bench, result, ["splice_out", "splice_out_read", "splice_out_before"])
+    found = read_splices(bench, case_of(bench, result), ["splice_out", "splice_out_read", "splice_out_before"])
     for number, query in enumerate(lesson.queries):
         assert result.learned.change is not None
         with result.learned.change.applied(bench.model):
@@ -126,7 +132,7 @@ def test_label_tokens_in_the_plain_model(learning: LearnerSpec) -> None:
     lesson, bos, layer = bench.lesson, len(bench.lesson.bos), 1
     result = bench.result(learning)
     name = "splice_out_labels_none" if learning == IN_CONTEXT else "splice_out_labels"
-    found = read_splices(bench, result, [name])[f"{name}/layers"][layer]
+    found = read_splices(bench, case_of(bench, result), [name])[f"{name}/layers"][layer]
     given = {}
     for shown in lesson.demonstrations:
         row = [*lesson.bos, *shown.prompt, *shown.label]
@@ -145,7 +151,7 @@ def test_label_tokens_in_the_plain_model(learning: LearnerSpec) -> None:
 
 def test_the_shares_by_hand() -> None:
     bench = one_token_bench()
-    found = read_splices(bench, bench.result(GD), ["splice_in"])
+    found = read_splices(bench, case_of(bench, bench.result(GD)), ["splice_in"])
     rows = {(row["metric"], row["layer"]): row["value"] for row in measure_cell(bench, GD, metrics=["splice_in"]).rows}
     start = answer_vectors(found[START])
     whole = answer_vectors(bench.in_context.label_logprobs) - start
@@ -203,7 +209,7 @@ def test_who_cannot_be_spliced_has_no_rows() -> None:
     bench = one_token_bench()
     for learning in (LearnerSpec("zero-shot"), LearnerSpec("dilution"), LearnerSpec("null-context")):
         assert not can_be_spliced(bench.result(learning))
-        assert measure_cell(bench, learning, metrics=list(NAMES)).rows == []
+        assert measure_cell(bench, learning, metrics=SPLICES).rows == []
 
 
 @pytest.mark.slow

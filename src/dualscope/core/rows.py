@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
@@ -40,6 +41,25 @@ class MetricRow(TypedDict):
     n: int
     level: NotRequired[Level | None]
     """Of an intervention's draws; None: all."""
+
+
+def metric_row(
+    metric: str,
+    value: float,
+    reference: LearnerSpec | str | None = None,
+    n: int = 1,
+    *,
+    low: float = math.nan,
+    high: float = math.nan,
+    layer: int | None = None,
+    head: int | None = None,
+    step: int | None = None,
+) -> MetricRow:
+    """A row; a reference that is a learner is named by its label."""
+    label = reference.label if isinstance(reference, LearnerSpec) else reference
+    return MetricRow(
+        metric=metric, reference=label, layer=layer, head=head, step=step, value=value, low=low, high=high, n=n
+    )
 
 
 class CellColumns(TypedDict):

@@ -145,7 +145,7 @@ class Explorer:
 
     def _cache_of(self, state: State, model: Model) -> BenchCache:
         from dualscope.learners.bench import Bench
-        from dualscope.metrics import METRICS
+        from dualscope.metrics import wanted_by
 
         task = self.task(state)
         key = f"{state.seed} {task.config.model_dump_json()}"
@@ -153,7 +153,7 @@ class Explorer:
             shots, queries = len(state.demonstrations), len(state.queries)
             episode = Episode.draw(task, shots=shots, seed=state.seed, queries=queries)
             lesson = make_lesson(episode, model.tokenizer, model.max_positions)
-            want = frozenset({"exits"}).union(*(METRICS[name].wants for name in LAYERED))
+            want = wanted_by(LAYERED) | {"exits"}
             last = next(reversed(self._caches.values()), None)
             known = last.bench.zero_shot if last is not None and same_queries(last.bench.lesson, lesson) else None
             bench = Bench(model, lesson, want=want, zero_shot=known)

@@ -4,6 +4,7 @@ from .catalog import METRICS as METRICS
 from .catalog import bounds_of as bounds_of
 from .catalog import expand as expand
 from .catalog import registered_elsewhere as registered_elsewhere
+from .catalog import wanted_by as wanted_by
 from .measured import Measurement as Measurement
 from .measured import measure as measure
 from .metric import Metric as Metric

@@ -277,7 +277,7 @@ def of_heads(z: Tensor, bias: Tensor | None) -> Tensor:
     "cos(c - z, g~ - z), g~: layer l's update on zero-shot inputs",
     "likeness of the layer's own part, without what drifted upstream",
     default=False,  # costs another pass over the queries
-    wants=["direct"],
+    wants=frozenset({"direct"}),
     applies=lambda case: case.is_pair and "direct_attn_out" in case.trace.extras,
     title="Attention outputs, own layer only",
 )

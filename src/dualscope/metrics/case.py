@@ -51,16 +51,8 @@ class Case:
     lesson: Lesson | None = None  # needed by the kendall family, and for label words in `predicted_share`
     others: tuple[Result, ...] = ()
     reread: Reread | None = None  # some queries once more, in another order of summation: for snr
-    replays: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """By metric: what the model answers with a part of the reference's change given; see `dualscope.metrics.replay`."""
-    splices: Mapping[str, Tensor] = field(default_factory=dict)
-    """By metric: what the model answers with head outputs of another run; see `dualscope.metrics.splice`."""
-    updates: Mapping[str, Tensor] = field(default_factory=dict)
-    """By metric: how the learner's update of heads compares with the context's (`dualscope.metrics.icl_update`)."""
-    heads: Mapping[str, Tensor] = field(default_factory=dict)
-    """Of in-context learning, by metric: what its heads do, [samples, layers, heads]."""
-    spare: Trace | None = None
-    """Zero-shot's trace of spare examples, where a metric asks for it: other queries than all the rest is of."""
+    read: Mapping[str, Any] = field(default_factory=dict)
+    """What the metrics' own readings of the model gave, mostly by metric; see `Metric.reading`."""
 
     _shared: dict[Any, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
@@ -152,7 +144,6 @@ class Case:
             against=cut_result(self.against),
             others=tuple(map(cut_result, self.others)),
             reread=None if self.reread is None else self.reread.only(ids),
-            replays={name: (whole[rows], by_layer[:, rows]) for name, (whole, by_layer) in self.replays.items()},
         )
 
 

@@ -7,7 +7,7 @@ from pkgutil import walk_packages
 from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.metric import METRICS, Metric
 
-__all__ = ["DEFAULT", "METRICS", "bounds_of", "expand", "registered_elsewhere"]
+__all__ = ["DEFAULT", "METRICS", "bounds_of", "expand", "registered_elsewhere", "wanted_by"]
 
 FAMILIES = (
     "prediction",
@@ -59,6 +59,11 @@ def expand(names: Iterable[str] | None = None, per_head: bool = False) -> tuple[
     for name in ["default"] if names is None else [names] if isinstance(names, str) else names:
         found.update(dict.fromkeys(groups.get(name) or (METRICS.canonical(name),)))
     return tuple(found)
+
+
+def wanted_by(names: Iterable[str]) -> frozenset[str]:
+    """What a bench has to be asked for, so that these metrics find what they need."""
+    return frozenset().union(*(METRICS[name].wants for name in names))
 
 
 def registered_elsewhere() -> tuple[str, ...]:

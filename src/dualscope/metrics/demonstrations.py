@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -259,7 +259,7 @@ def ranked(
     formula: str,
     about: str,
     within: Bounds = COSINE,
-    wants: Iterable[str] = ("kendall",),
+    wants: frozenset[str] = frozenset({"kendall"}),
     applies: Applies = _applies,
 ) -> Callable[[F], F]:
     """Registers a formula of what is attended to, over the first queries."""
@@ -328,7 +328,7 @@ def kendall_recall_chance(icl: Tensor, gd: Tensor, hidden: Tensor) -> Tensor:
     "kendall_raw",
     "kendall with sum_h k_t.q of ICL: no scale, softcap, position bias or window",
     "kendall on the products alone",
-    wants=("kendall", "context_products"),
+    wants=frozenset({"kendall", "context_products"}),
     applies=lambda case: _applies(case) and "context_products" in case.reference.extras,
 )
 def kendall_raw(products: Tensor, gd: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -257,7 +257,7 @@ def _has_next(case: Case) -> bool:
     return case.is_pair and case.has_attention and all("next_logprobs" in t.extras for t in traces)
 
 
-of_next_tokens = partial(share, applies=_has_next, default=False, wants=["next_tokens"])
+of_next_tokens = partial(share, applies=_has_next, default=False, wants=frozenset({"next_tokens"}))
 
 
 @of_next_tokens(
@@ -304,6 +304,17 @@ def explained_raw(case: Case) -> Iterator[Values]:
     yield PerQuery("explained_raw", raw_share(apart(case.trace), apart(case.zero_shot), again), case.against.learning)
 
 
+SPARE_TRACE = "spare"
+
+
+def read_spare(bench: Bench, case: Case, _names: Collection[str]) -> dict[str, Trace]:
+    """Zero-shot's answers to spare examples, where enough are spare."""
+    if not case.is_reference or len(bench.spare) < SPARE:
+        return {}
+    spare = bench.materials(SPARE, "zero-shot recalibrated")
+    return {SPARE_TRACE: bench.once("spare zero-shot", lambda: bench.model.read(spare))}
+
+
 def _nulls(case: Case) -> Iterator[tuple[str, Tensor]]:
     """Answers that know nothing of the demonstrations' content, by what they are called: [queries, classes] each."""
     zero = wide(case.zero_shot.label_logprobs).cpu()
@@ -312,13 +323,13 @@ def _nulls(case: Case) -> Iterator[tuple[str, Tensor]]:
         taught = torch.tensor([d.label_index for d in case.lesson.demonstrations])
         shares = F.one_hot(taught, zero.shape[-1]).double().mean(0)
         yield "label frequencies", distribution((shares + 1e-300).log()).log().expand_as(zero)
-    if case.spare is not None:
-        gold = F.one_hot(case.spare.labels.cpu(), zero.shape[-1]).double()
+    if (spare := case.read.get(SPARE_TRACE)) is not None:
+        gold = F.one_hot(spare.labels.cpu(), zero.shape[-1]).double()
         gold = (1 - MIXED) * gold + MIXED / gold.shape[-1]
-        yield "zero-shot recalibrated", calibration(gold, case.spare.label_logprobs).apply(zero)
+        yield "zero-shot recalibrated", calibration(gold, spare.label_logprobs).apply(zero)
 
 
-of_nulls = partial(share, applies=lambda case: case.is_reference, default=False)
+of_nulls = partial(share, applies=lambda case: case.is_reference, default=False, reading=read_spare)
 
 
 @of_nulls("kl_icl_null", "K(null)", "nats from ICL that a null leaves; `reference` names it", within=SIZE)
@@ -348,13 +359,6 @@ def explained_raw_null(case: Case) -> Iterator[Values]:
     raw = divergence(target, distribution(case.zero_shot.label_logprobs).cpu())
     for called, scores in _nulls(case):
         yield PerQuery("explained_raw_null", raw_share(divergence(target, distribution(scores)), raw), called)
-
-
-def read_spare(bench: Bench, names: Iterable[str]) -> Trace | None:
-    """Zero-shot's answers to spare examples, where a metric asks for them and enough are spare."""
-    if not {"explained_null", "explained_raw_null", "kl_icl_null"} & set(names) or len(bench.spare) < SPARE:
-        return None
-    return bench.once("spare zero-shot", lambda: bench.model.read(bench.materials(SPARE, "zero-shot recalibrated")))
 
 
 alike = partial(metric, applies=lambda case: case.is_pair, by_subset=False)
@@ -405,7 +409,7 @@ def agreement_kappa(case: Case) -> Values:
     within=SHARE,
     by_subset=False,
     default=False,
-    wants=["next_tokens"],
+    wants=frozenset({"next_tokens"}),
 )
 def topk_overlap(case: Case) -> Values:
     ours, theirs = case.trace.extras["top_tokens"], case.reference.extras["top_tokens"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 DRAWS = 12  # of `relabel`, for the response
 OF_QUERIES = ("sim_w", "sim_w_other_layer", "sim_w_mismatched", "rank_w_ft", "rank_w_icl")
 RESPONSES = ("response_w", "response_w_other_layer", "response_w_repaired")
-NAMES = (*OF_QUERIES, *RESPONSES)
 Heads = list[Tensor]
 """An update of every head, by layer: [heads, value width, key width]."""
 
@@ -130,16 +130,17 @@ def own_tokens(batch: Batch) -> Tensor:
     return (places >= batch.lead) & (places <= last[:, None])
 
 
-def read_updates(bench: Bench, own: LearnerSpec, names: Collection[str]) -> Mapping[str, Tensor]:
+def read_updates(bench: Bench, case: Case, names: Collection[str]) -> Mapping[str, Tensor]:
     """The asked metrics of a learner that changed keys and values: [queries, layers, heads], responses [layers]."""
     found: dict[str, Tensor] = {}
-    delta = bench.result(own).learned.delta
-    assert delta is not None
+    delta = case.learned.delta
+    if not delta:
+        return found
     if set(names) & set(OF_QUERIES):
         changed = changed_updates(bench.model, bench.lesson, delta)
         found |= of_queries(context_updates(bench), changed, len(bench.lesson.queries))
     if set(names) & set(RESPONSES):
-        found |= responses(bench, own)
+        found |= responses(bench, case.learning)
     return {name: values for name, values in found.items() if name in names}
 
 
@@ -246,23 +247,14 @@ def _mean(values: list[float]) -> float:
 
 
 def _update(name: str, formula: str, about: str, within: Bounds = COSINE, title: str = "") -> None:
-    """Registers what `read_updates` has read before as a metric."""
+    """Registers what `read_updates` reads as a metric."""
 
     def values(case: Case) -> Values:
         kind = Logged if name in RESPONSES else PerQuery
-        return kind(name, case.updates[name], IN_CONTEXT)
+        return kind(name, case.read[name], IN_CONTEXT)
 
-    add = metric(
-        name,
-        formula,
-        about,
-        applies=lambda case: name in case.updates,
-        within=within,
-        by_subset=False,
-        default=False,
-        title=title,
-    )
-    add(values)
+    of_updates = partial(metric, reading=read_updates, by_subset=False, default=False)
+    of_updates(name, formula, about, applies=lambda case: name in case.read, within=within, title=title)(values)
 
 
 _update(

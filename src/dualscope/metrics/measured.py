@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,19 +13,12 @@ import torch
 from torch import Tensor
 
 from dualscope.core.errors import InputError, NotFiniteError
-from dualscope.core.rows import MetricRow, QueryColumn
+from dualscope.core.rows import MetricRow, QueryColumn, metric_row
 from dualscope.core.spec import IN_CONTEXT, ZERO_SHOT, LearnerSpec
 from dualscope.core.statistics import RESAMPLES, finite_means, quantiles, ratio, resample_counts
 from dualscope.metrics.case import Case, Logged, PerHead, PerQuery, Pooled, Values
 from dualscope.metrics.catalog import METRICS, expand
-from dualscope.metrics.explained import read_spare
-from dualscope.metrics.icl_update import NAMES as UPDATES
-from dualscope.metrics.icl_update import read_updates
-from dualscope.metrics.metric import Function
-from dualscope.metrics.replay import REPLAYS, Replays, read_replays
-from dualscope.metrics.single_heads import measure_heads
-from dualscope.metrics.splice import NAMES as SPLICES
-from dualscope.metrics.splice import Splices, can_be_spliced, read_splices
+from dualscope.metrics.metric import Function, Reading
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -169,28 +161,8 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().double().numpy()
 
 
-def _row(
-    values: Values,
-    value: float | np.ndarray,
-    n: int,
-    low: float = math.nan,
-    high: float = math.nan,
-    layer: int | None = None,
-    head: int | None = None,
-    step: int | None = None,
-) -> MetricRow:
-    reference = values.reference
-    return {
-        "metric": values.metric,
-        "reference": reference.label if isinstance(reference, LearnerSpec) else reference,
-        "layer": layer,
-        "head": head,
-        "step": step,
-        "value": float(value),
-        "low": low,
-        "high": high,
-        "n": n,
-    }
+def _row(values: Values, value: float | np.ndarray, n: int, **more: Any) -> MetricRow:
+    return metric_row(values.metric, float(value), values.reference, n, **more)
 
 
 @dataclass(frozen=True)
@@ -228,8 +200,8 @@ class Summary:
             rows.append(_row(self.source, self._over_layers(found), low=float(low), high=float(high), n=some))
         low, high = quantiles(draws)
         for layer, value in enumerate(found):
-            ends = float(low[layer]), float(high[layer])
-            rows.append(_row(self.source, value, int(n[:, layer].sum()), *ends, layer=layer))
+            ends = {"low": float(low[layer]), "high": float(high[layer])}
+            rows.append(_row(self.source, value, int(n[:, layer].sum()), **ends, layer=layer))
         if per_head and self.heads is not None:
             rows += _head_rows(self.source, self.heads, counts)
         return rows
@@ -273,7 +245,7 @@ def _head_rows(source: PerQuery | PerHead, heads: np.ndarray, counts: np.ndarray
     low, high = quantiles(_draws(counts, top, bottom))
     number = heads.shape[2]
     return [
-        _row(source, value, int(n[i]), float(low[i]), float(high[i]), layer=i // number, head=i % number)
+        _row(source, value, int(n[i]), low=float(low[i]), high=float(high[i]), layer=i // number, head=i % number)
         for i, value in enumerate(found)
     ]
 
@@ -345,30 +317,22 @@ def measure_cell(
         lesson=bench.lesson,
         others=tuple(bench.result(other) for other in companions),
         reread=bench.reread(own.learned) if twice else None,
-        replays=_replays(bench, own, reference, names),
-        splices=_splices(bench, own, names),
-        updates=_updates(bench, own, reference, names),
-        heads=measure_heads(bench, names) if own.role == "reference" else {},
-        spare=read_spare(bench, names) if own.role == "reference" else None,
     )
+    case = replace(case, read=_read(bench, case, names))
     found = measure(case, metrics=names, per_head=per_head, per_query=per_query, subset=subset, seed=seed)
     return Measured(own, found.rows, found.queries)
 
 
-def _replays(bench: Bench, own: Result, reference: LearnerSpec | None, names: Sequence[str]) -> Replays:
-    if reference is None or own.learning == reference or own.learned.predictions_only:
-        return {}
-    return read_replays(bench, own.trace, bench.result(reference).trace, names) if set(REPLAYS) & set(names) else {}
-
-
-def _splices(bench: Bench, own: Result, names: Sequence[str]) -> Splices:
-    asked = set(SPLICES) & set(names)
-    return read_splices(bench, own, asked) if asked and can_be_spliced(own) else {}
-
-
-def _updates(bench: Bench, own: Result, reference: LearnerSpec | None, names: Sequence[str]) -> Mapping[str, Tensor]:
-    asked = set(UPDATES) & set(names)
-    return read_updates(bench, own.learning, asked) if asked and reference is not None and own.learned.delta else {}
+def _read(bench: Bench, case: Case, names: Sequence[str]) -> dict[str, Any]:
+    """What the named metrics ask of the model beside the traces."""
+    readings: dict[Reading, list[str]] = {}
+    for name in names:
+        if (reading := METRICS[name].reading) is not None:
+            readings.setdefault(reading, []).append(name)
+    found: dict[str, Any] = {}
+    for reading, asked in readings.items():
+        found |= reading(bench, case, asked)
+    return found
 
 
 def _check_finite(result: Result) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dualscope.core.errors import InputError
 from dualscope.core.response_products import OWN, ComparedPart, Copying, Products, geometry_matrix, table_of, weighted
-from dualscope.core.rows import MetricRow
+from dualscope.core.rows import MetricRow, metric_row
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, PLACE_SETS, Level
 from dualscope.learners.response_bench import answer_vectors, centred, function_part
@@ -341,15 +341,4 @@ def _notes(learning: LearnerSpec, found: OnDraws) -> tuple[str, ...]:
 def _row(
     metric: str, value: float, reference: str | None, n: int, layer: int | None = None, level: Level | None = None
 ) -> MetricRow:
-    return {
-        "metric": metric,
-        "reference": reference,
-        "layer": layer,
-        "head": None,
-        "step": None,
-        "value": float(value),
-        "low": float("nan"),
-        "high": float("nan"),
-        "n": n,
-        "level": level,
-    }
+    return {**metric_row(metric, float(value), reference, n, layer=layer), "level": level}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,26 +16,43 @@ from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import ANYWHERE, Bounds
 from dualscope.metrics.case import Case, PerQuery, Values
 
+if TYPE_CHECKING:
+    from dualscope.learners.bench import Bench
+
 Applies = Callable[[Case], bool]
 Function = Callable[..., Any]
 OfCase = Callable[[Case], Tensor]
 Measure = Callable[[Case], "Values | Iterable[Values]"]
+Reading = Callable[["Bench", Case, Collection[str]], Mapping[str, Any]]
+"""Of a bench, the case so far, and the asked metrics that name it."""
 Together = Callable[[Case, Mapping[str, Function]], Iterable[Values]]
 F = TypeVar("F", bound=Function)
 
 
+def always(_case: Case) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Metric:
-    """A named number, and the function that computes it."""
+    """A named number, and the function that computes it. As a decorator it registers itself with that function.
+
+    The function is of a case, and returns the metric's values. What several need is computed once a case:
+    ``case.shared(work)``. Metrics that go through the same large tensors name a function that does it for all of them,
+    ``together``; their own functions are then of what it gives.
+    """
 
     name: str
-    about: str  # one line
     formula: str
-    function: Function
+    about: str  # one line
+    function: Function = always
     """What a person wrote: of a case, or of what `together` gives it. Its module tells a plugin's metric from ours."""
+    _: KW_ONLY
     together: Together | None = None
     """Computes all asked metrics that name it in one pass, from their functions by name."""
-    applies: Applies = lambda _case: True
+    reading: Reading | None = None
+    """What is asked of the model beside the traces, once for all asked metrics that name it: ``case.read`` has it."""
+    applies: Applies = always
     default: bool = True  # else on request
     wants: frozenset[str] = frozenset()  # what the traces or the log must hold besides the usual
     by_subset: bool = True  # else over all queries always: on a subset by prediction it would be trivial
@@ -49,12 +66,17 @@ class Metric:
     per_head: bool = False
     """Of single heads alone, and among the default ones where rows of heads are asked for."""
 
+    def __call__(self, function: F) -> F:
+        METRICS.add(self.name, replace(self, function=function))
+        return function
+
     def values(self, case: Case, functions: Mapping[str, Function]) -> list[Values]:
         """Of this metric and of those that are computed with it: their functions by name."""
         found = self.function(case) if self.together is None else self.together(case, functions)
         return [found] if isinstance(found, Values) else list(found)
 
 
+metric = Metric
 METRICS: Registry[Metric] = Registry("metric")
 """Every metric by its name; `dualscope.metrics.simple_metric` adds one.
 
@@ -62,57 +84,6 @@ METRICS: Registry[Metric] = Registry("metric")
 >>> METRICS["sim_aou"].formula
 'cos(c.attn_out - z.attn_out, g.attn_out - z.attn_out)'
 """
-
-
-def always(_case: Case) -> bool:
-    return True
-
-
-def metric(
-    name: str,
-    formula: str,
-    about: str,
-    *,
-    applies: Applies = always,
-    within: Bounds = ANYWHERE,
-    by_subset: bool = True,
-    default: bool = True,
-    wants: Iterable[str] = (),
-    title: str = "",
-    needs_gold: bool = False,
-    per_head: bool = False,
-    reads_twice: bool = False,
-    together: Together | None = None,
-) -> Callable[[F], F]:
-    """Registers a function of a case, which returns the metric's values, as a metric.
-
-    What several of them need is computed once a case: ``case.shared(work)``. Metrics that go through the same large
-    tensors name a function that does it for all of them, ``together``; their own functions are then of what it gives.
-    """
-
-    def register(function: F) -> F:
-        METRICS.add(
-            name,
-            Metric(
-                name,
-                about,
-                formula,
-                function,
-                together,
-                applies,
-                default,
-                frozenset(wants),
-                by_subset,
-                reads_twice,
-                within,
-                title,
-                needs_gold,
-                per_head,
-            ),
-        )
-        return function
-
-    return register
 
 
 def called(function: Function, given: object) -> Any:
@@ -163,17 +134,8 @@ def simple_metric(
     'the largest label probability'
     >>> METRICS.remove("confidence")
     """
-    return metric(
-        name,
-        formula,
-        about,
-        applies=applies or always,
-        within=within,
-        default=False,
-        title=title,
-        needs_gold=needs_gold,
-        together=_one_by_one,
-    )
+    traits: dict[str, Any] = {"within": within, "title": title, "needs_gold": needs_gold}
+    return metric(name, formula, about, applies=applies or always, default=False, together=_one_by_one, **traits)
 
 
 def _one_by_one(case: Case, functions: Mapping[str, Function]) -> Iterator[PerQuery]:

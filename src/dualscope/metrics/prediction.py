@@ -109,7 +109,7 @@ def accuracy(case: Case) -> Values:
     applies=lambda case: case.trace.label_logprobs_at_layer is not None,
     within=SHARE,
     by_subset=False,
-    wants=["exits"],
+    wants=frozenset({"exits"}),
     needs_gold=True,
 )
 def accuracy_at_layer(case: Case) -> Values:

@@ -8,46 +8,47 @@ share = <D, D_icl> / |D_icl|^2. A cosine says how alike two changes are; a repla
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from dualscope.core.spec import LearnerSpec
 from dualscope.core.statistics import ratio
 from dualscope.learners.response_bench import answer_vectors
 from dualscope.metrics.case import Case, PerQuery, Pooled, Values
-from dualscope.metrics.metric import Measure, metric
+from dualscope.metrics.metric import metric
 from dualscope.models.reading.given_outputs import replayed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from dualscope.learners.bench import Bench
-    from dualscope.models.reading.trace import Trace
 
-START = "start"
-REPLAYS = ("replay_along", "replay_without", "replay_along_mismatched")
-Replays = Mapping[str, tuple[Tensor, Tensor]]
-"""By metric: the answers with all layers given, [queries, classes], and with one at a time, [layers, queries, classes].
-Under START: the answers with zero-shot's own attention outputs."""
+START = "replay_start"  # the answers with zero-shot's own attention outputs
 
 
-def read_replays(bench: Bench, own: Trace, reference: Trace, names: Collection[str]) -> Replays:
-    """The model with parts of the reference's change in place of its own attention outputs."""
-    zero = bench.zero_shot.attn_out
-    change, direction = reference.attn_out - zero, own.attn_out - zero
+def read_replays(bench: Bench, case: Case, names: Collection[str]) -> Mapping[str, Tensor]:
+    """The model with parts of the reference's change in place of its own attention outputs.
+
+    By metric: the answers with all layers given, [queries, classes], and under ``name/layers`` with one at a time,
+    [layers, queries, classes].
+    """
+    if not (case.is_pair and case.has_attention):
+        return {}
+    model, lesson, zero = bench.model, bench.lesson, bench.zero_shot.attn_out
+    change, direction = case.reference.attn_out - zero, case.trace.attn_out - zero
     parts = {
         "replay_along": along(change, direction),
         "replay_without": change - along(change, direction),
         "replay_along_mismatched": along(change, direction.roll(1, 0)),
     }
-    start = replayed(bench.model, bench.lesson, zero)
-    found = {START: (start, start[None])}
-    for name in REPLAYS:
-        if name in names:
-            part = parts[name]
-            layers = [replayed(bench.model, bench.lesson, zero + only(part, layer)) for layer in range(zero.shape[1])]
-            found[name] = replayed(bench.model, bench.lesson, zero + part), torch.stack(layers)
+    found = {START: replayed(model, lesson, zero)}
+    for name in names:
+        layers = [replayed(model, lesson, zero + only(parts[name], layer)) for layer in range(zero.shape[1])]
+        found |= {name: replayed(model, lesson, zero + parts[name]), f"{name}/layers": torch.stack(layers)}
     return found
 
 
@@ -65,36 +66,50 @@ def only(part: Tensor, layer: int) -> Tensor:
     return found
 
 
-def _effect(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """The answers before, ICL's whole change of them, and its size: [queries, classes] twice, [queries]."""
-    start = answer_vectors(case.replays[START][0])
-    whole = answer_vectors(case.reference.label_logprobs) - start
-    return start, whole, whole.square().sum(-1)
+@dataclass(frozen=True)
+class Effect:
+    """What the context does to the answers, beside which other changes of them are measured."""
 
+    start: Tensor  # the answers before, [queries, classes]
+    whole: Tensor  # in-context learning's change of them
 
-def _share_of(name: str) -> Measure:
-    def values(case: Case) -> Iterator[Values]:
-        start, whole, size = case.shared(_effect)
-        together, by_layer = case.replays[name]
-        top = ((answer_vectors(together) - start) * whole).sum(-1)
-        yield Pooled(name, torch.stack([top, size], -1), share_of_sums, case.against.learning)
-        layers = ((answer_vectors(by_layer) - start) * whole).sum(-1).T  # [queries, layers]
-        weights = size[:, None].expand_as(layers)
-        yield PerQuery(name, layers, case.against.learning, weights=weights, over_layers="none")
+    @classmethod
+    def of(cls, before: Tensor, after: Tensor) -> Effect:
+        """From label log-probabilities, [queries, classes] both."""
+        start = answer_vectors(before)
+        return cls(start, answer_vectors(after) - start)
 
-    return values
+    @property
+    def size(self) -> Tensor:
+        return self.whole.square().sum(-1)
+
+    def caused(self, answers: Tensor) -> Tensor:
+        """<D, D_icl> of other answers, [..., queries, classes] -> [..., queries]."""
+        return ((answer_vectors(answers) - self.start) * self.whole).sum(-1)
+
+    def shares(self, name: str, case: Case, reference: LearnerSpec) -> Iterator[Values]:
+        """The share that a reading of the model causes, with all layers given and layer by layer."""
+        parts = torch.stack([self.caused(case.read[name]), self.size], -1)
+        yield Pooled(name, parts, share_of_sums, reference)
+        if f"{name}/layers" in case.read:
+            layers = self.caused(case.read[f"{name}/layers"]).T  # [queries, layers]
+            weights = self.size[:, None].expand_as(layers)
+            yield PerQuery(name, layers, reference, weights=weights, over_layers="none")
 
 
 def share_of_sums(sums: np.ndarray) -> np.ndarray:
     return ratio(sums[..., 0], sums[..., 1])
 
 
+def _effect(case: Case) -> Effect:
+    return Effect.of(case.read[START], case.reference.label_logprobs)
+
+
 def _replay(name: str, formula: str, about: str) -> None:
-    """Registers what `read_replays` has read before as a metric."""
-    add = metric(
-        name, formula, about, applies=lambda case: case.is_pair and name in case.replays, by_subset=False, default=False
-    )
-    add(_share_of(name))
+    """Registers what `read_replays` reads as a metric."""
+    of_replays = partial(metric, reading=read_replays, by_subset=False, default=False)
+    add = of_replays(name, formula, about, applies=lambda case: case.is_pair and name in case.read)
+    add(lambda case: case.shared(_effect).shares(name, case, case.against.learning))
 
 
 _replay(

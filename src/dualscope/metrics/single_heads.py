@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,48 +72,46 @@ PROMPTS = 20  # spare examples that indirect effects are taken of, as many as a 
 INDUCTION, EFFECT = "induction_score", "indirect_effect"
 
 
-def measure_heads(bench: Bench, names: Iterable[str]) -> dict[str, Tensor]:
-    """Those of the named metrics that are of heads: [samples, layers, heads] each.
+def read_heads(bench: Bench, case: Case, names: Collection[str]) -> dict[str, Tensor]:
+    """Of in-context learning: [samples, layers, heads] each.
 
     With too few examples to take an effect of there is none; a function vector, which cannot do without, says so.
     """
-    found = {}
-    asked = set(names)
-    if INDUCTION in asked:
+    found: dict[str, Tensor] = {}
+    if not case.is_reference:
+        return found
+    if INDUCTION in names:
         found[INDUCTION] = induction_scores(bench.model, bench.lesson)
-    if EFFECT in asked:
+    if EFFECT in names:
         prompts = min(PROMPTS, len(bench.spare or bench.lesson.training))
         if prompts >= SHUFFLES:
             found[EFFECT] = indirect_effects(bench, prompts)
     return found
 
 
-@metric(
+of_heads = partial(metric, reading=read_heads, by_subset=False, default=False, per_head=True)
+
+
+@of_heads(
     INDUCTION,
     "softmax weight from the last token to the one after its first occurrence",
     "how much a head looks at what followed the same token before, on random repeated sequences",
-    applies=lambda case: INDUCTION in case.heads,
+    applies=lambda case: INDUCTION in case.read,
     within=SHARE,
-    by_subset=False,
-    default=False,
-    per_head=True,
 )
 def induction_score(case: Case) -> Values:
-    return PerHead(INDUCTION, case.heads[INDUCTION])
+    return PerHead(INDUCTION, case.read[INDUCTION])
 
 
-@metric(
+@of_heads(
     EFFECT,
     "p(right label | head's mean output) - p(right label), after shuffled labels",
     "how much likelier the right label becomes when a head's mean output in context takes its output's place",
-    applies=lambda case: EFFECT in case.heads,
+    applies=lambda case: EFFECT in case.read,
     within=COSINE,
-    by_subset=False,
-    default=False,
-    per_head=True,
 )
 def indirect_effect(case: Case) -> Values:
-    return PerHead(EFFECT, case.heads[EFFECT])
+    return PerHead(EFFECT, case.read[EFFECT])
 
 
 # Where the softmax weight of the read position goes, per head: the lambda of the split into contexts.
@@ -132,7 +131,7 @@ def _recorded(name: str) -> Applies:
     "share of attention that goes to the demonstrations",
     applies=_recorded("demo_mass"),
     within=SHARE,
-    wants=["mass"],
+    wants=frozenset({"mass"}),
 )
 def demo_mass(case: Case) -> Values:
     return PerQuery("demo_mass", case.trace.extras["demo_mass"])
@@ -144,7 +143,7 @@ def demo_mass(case: Case) -> Values:
     "share of attention that rests on the first token",
     applies=_recorded("bos_mass"),
     within=SHARE,
-    wants=["mass"],
+    wants=frozenset({"mass"}),
 )
 def bos_mass(case: Case) -> Values:
     return PerQuery("bos_mass", case.trace.extras["bos_mass"])

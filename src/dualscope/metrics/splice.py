@@ -12,9 +12,10 @@ asked, where sequences begin: there g is z and what the learner changes there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,30 +25,22 @@ from torch import Tensor
 from dualscope.core.errors import InputError
 from dualscope.core.spec import IN_CONTEXT
 from dualscope.core.statistics import ANYWHERE, SIZE, Bounds
-from dualscope.learners.response_bench import answer_vectors
-from dualscope.metrics.case import Case, PerHead, PerQuery, Pooled, Values
+from dualscope.learners.learner import Change, Result
+from dualscope.metrics.case import Case, PerHead, PerQuery, Values
 from dualscope.metrics.cosine import wide
 from dualscope.metrics.metric import Measure, metric
-from dualscope.metrics.replay import share_of_sums
+from dualscope.metrics.replay import Effect
 from dualscope.metrics.single_heads import induction_scores
 from dualscope.models.reading.given_outputs import HeadOutputs, NotedHeads, Places, SplicedHeads, spliced_prefix
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
-    from dualscope.learners.learner import Change, Result
     from dualscope.models.reading.prefix import Prefix
     from dualscope.models.reading.trace import Trace
 
-START = "start"
-BOTH_WAYS = (
-    *("splice_in", "splice_in_read", "splice_in_before", "splice_in_random"),
-    *("splice_out", "splice_out_read", "splice_out_before", "splice_out_labels"),
-)
-OF_CONTEXT = ("splice_out_none", "splice_out_labels_none")
+START = "splice_start"
 ABLATED = ("induction_ablated", "other_heads_ablated")
-DISTANCES = ("splice_in_distance", "splice_out_distance")
 HEADS = "splice_in_head"
-NAMES = (*BOTH_WAYS, *OF_CONTEXT, *ABLATED, *DISTANCES, HEADS)
 INDUCTION_SHARE = 0.1  # of the heads are ablated, those that repeat most
 DRAWS = 3  # of as many other heads
 Splices = Mapping[str, Tensor]
@@ -206,8 +199,11 @@ def _nearest(residual: Tensor, natural: list[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def read_splices(bench: Bench, own: Result, names: Collection[str]) -> Splices:
+def read_splices(bench: Bench, case: Case, names: Collection[str]) -> Splices:
     """The answers of all runs that the named metrics need."""
+    own = case.own
+    if not can_be_spliced(own):
+        return {}
     splicer = _Splicer(bench, own)
     found: dict[str, Tensor] = {START: splicer.start.label_logprobs}
     own_heads, prefix = splicer.learner(), bench.prefix
@@ -246,39 +242,23 @@ def can_be_spliced(own: Result) -> bool:
     return own.role == "reference" or (learned.change is not None and not learned.predictions_only)
 
 
-def _effect(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """The answers before, ICL's whole change of them, and its size: [queries, classes] twice, [queries]."""
+def _effect(case: Case) -> Effect:
     icl = case.trace if case.is_reference else case.reference
-    start = answer_vectors(case.splices[START])
-    whole = answer_vectors(icl.label_logprobs) - start
-    return start, whole, whole.square().sum(-1)
-
-
-def _caused(case: Case, answers: Tensor) -> Tensor:
-    start, whole, _ = case.shared(_effect)
-    return ((answer_vectors(answers) - start) * whole).sum(-1)
+    return Effect.of(case.read[START], icl.label_logprobs)
 
 
 def _share_of(name: str) -> Measure:
-    def values(case: Case) -> Iterator[Values]:
-        size = case.shared(_effect)[2]
-        parts = torch.stack([_caused(case, case.splices[name]), size], -1)
-        yield Pooled(name, parts, share_of_sums, IN_CONTEXT)
-        if f"{name}/layers" in case.splices:
-            layers = _caused(case, case.splices[f"{name}/layers"]).T  # [queries, layers]
-            weights = size[:, None].expand_as(layers)
-            yield PerQuery(name, layers, IN_CONTEXT, weights=weights, over_layers="none")
-
-    return values
+    return lambda case: case.shared(_effect).shares(name, case, IN_CONTEXT)
 
 
 def _distance_of(name: str) -> Measure:
-    return lambda case: PerQuery(name, case.splices[name], IN_CONTEXT)
+    return lambda case: PerQuery(name, case.read[name], IN_CONTEXT)
 
 
 def _of_heads(name: str) -> Measure:
     def values(case: Case) -> Values:
-        share = _caused(case, case.splices[name]) / case.shared(_effect)[2].mean()
+        effect = case.shared(_effect)
+        share = effect.caused(case.read[name]) / effect.size.mean()
         return PerHead(name, share.movedim(-1, 0), IN_CONTEXT)
 
     return values
@@ -287,11 +267,9 @@ def _of_heads(name: str) -> Measure:
 def _splice(
     name: str, formula: str, about: str, within: Bounds = ANYWHERE, of: Callable[[str], Measure] = _share_of
 ) -> None:
-    """Registers what `read_splices` has read before as a metric."""
-    add = metric(
-        name, formula, about, applies=lambda case: name in case.splices, within=within, by_subset=False, default=False
-    )
-    add(of(name))
+    """Registers what `read_splices` reads as a metric."""
+    of_splices = partial(metric, reading=read_splices, by_subset=False, default=False)
+    of_splices(name, formula, about, applies=lambda case: name in case.read, within=within)(of(name))
 
 
 _splice(

@@ -403,7 +403,7 @@ def compare(
     Comparison of in-context, gd on 1 query of examples, 2 shots
     """
     from dualscope.learners import LEARNERS, Bench, identify, role_of
-    from dualscope.metrics import METRICS, expand, registered_elsewhere
+    from dualscope.metrics import METRICS, expand, registered_elsewhere, wanted_by
     from dualscope.metrics.measured import measure_cell
 
     lr = rate(lr)
@@ -439,8 +439,7 @@ def compare(
     drawn = given or Episode.draw(task, shots=shots, seed=seed, queries=count, **episode)
     lesson = make_lesson(drawn, model.tokenizer, model.max_positions)
     chosen = expand(["default", *registered_elsewhere()] if metrics is None else metrics, per_head)
-    want: frozenset[str] = frozenset().union(*(METRICS[name].wants for name in chosen))
-    bench = Bench(model, lesson, want=want)
+    bench = Bench(model, lesson, want=wanted_by(chosen))
     if lr is None and any(LEARNERS[learning.name].needs_lr for learning in named):
         recorded = recorded_rates([model.name], [task.name]) if _has_source(model) else {}
         plain = LEARNERS[PLAIN]()

@@ -321,6 +321,7 @@ class Worker:
     def _bench(self, episode: EpisodeSpec, cells: Sequence[CellSpec]) -> Bench:
         """The episode before the model. What it caches goes with it when the episode is over."""
         from dualscope.learners import Bench
+        from dualscope.metrics import expand, wanted_by
 
         self._load_plugins()
         for name, data in ((episode.task, episode.data), episode.queries_from or (episode.task, episode.data)):
@@ -332,7 +333,7 @@ class Worker:
             store_texts(self.run, lesson)
         others = [cell.other_task for cell in cells if cell.other_task is not None]
         other = self._lesson(episode, others[0][0], model) if others else None
-        want = _wanted(cells)
+        want = wanted_by(expand(cells[0].metrics))
         if not episode.shots:  # there is no in-context learning here whose next tokens could be compared
             want -= {"next_tokens"}
         # Which next tokens are noted depends on the demonstrations.
@@ -380,14 +381,6 @@ def _forget(bench: Bench, past: Sequence[CellSpec], future: Sequence[CellSpec]) 
         bench.forget(learning)
     for spec in {cell.intervention for cell in past[-1:]} - {cell.intervention for cell in future} - {None}:
         bench.let_go(spec)
-
-
-def _wanted(cells: Sequence[CellSpec]) -> frozenset[str]:
-    from dualscope.metrics import METRICS
-
-    chosen = cells[0].metrics
-    names = [name for name in METRICS if METRICS[name].default] if chosen is None else list(chosen)
-    return frozenset().union(*(METRICS[name].wants for name in names))
 
 
 def _notes_on(cell: CellSpec, bench: Bench, began: float, given_up: Sequence[str]) -> dict[str, str]:
