@@ -147,17 +147,14 @@ def _others(named: list[str], own: str, data: Path | None, offline: bool) -> "li
 
 
 def _options(given: list[str]) -> dict[str, Any]:
-    from dualscope.core.config_file import parsed_yaml
+    from dualscope.core.config_file import parsed_value
 
     found: dict[str, Any] = {}
     for text in given:
         name, equals, written = text.partition("=")
         if not equals or not name.isidentifier():
             raise InputError(f"--option {text}: expected NAME=VALUE, as in fit=32")
-        value, _ = parsed_yaml(f"value: {written}", f"--option {name}")
-        if value.keys() != {"value"}:
-            raise InputError(f"--option {name}: '{written[:60]}' is more than one value")
-        found[name] = value["value"]
+        found[name] = parsed_value(written, f"--option {name}")
     return found
 
 

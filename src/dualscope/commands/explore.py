@@ -4,10 +4,9 @@ from pathlib import Path
 
 import typer
 
-from dualscope.commands.shared_options import OFFLINE
+from dualscope.commands.shared_options import MANY, OFFLINE
 from dualscope.core.errors import InputError
 
-MANY = "May be given several times."
 LOOPBACK = "127.0.0.1"
 
 

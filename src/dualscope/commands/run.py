@@ -7,15 +7,16 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from typer import Option
 
 from dualscope.commands.run_result import conclude, show_result
-from dualscope.commands.shared_options import OFFLINE, resumable
+from dualscope.commands.shared_options import MANY, NONE, OFFLINE, OptionGroup, in_groups, resumable
 from dualscope.core.errors import InputError, suggest
 from dualscope.core.spec import CellSpec
 from dualscope.models.loading.automatic_precision import on_cpu
@@ -75,141 +76,131 @@ def holds_another(place: str, study: Study) -> bool:
         return False
 
 
-MANY = "May be given several times."
-STUDIED, MEASURED = "What is studied", "How it is measured"
-COMPUTED, KEPT = "Where it is computed", "What is kept and shown"
+class Studied(OptionGroup):
+    panel = "What is studied"
+
+    models: Annotated[
+        list[str],
+        Option(
+            "--model",
+            "-m",
+            help="embedded, a folder or a GGUF file (NAME=FOLDER to name it), or a hub name (name@revision); in quotes "
+            f"also several: 'x@step{{1000,4000}}', 'runs/x/checkpoint-*'. {MANY}",
+        ),
+    ] = NONE
+    adapter: Annotated[str | None, Option(help="A folder with a LoRA adapter (peft) for the model.")] = None
+    adapter_mode: Annotated[
+        str | None, Option(help="merged (into the weights; if not given) or active (a path of its own beside them).")
+    ] = None
+    variants: Annotated[
+        list[str], Option("--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}")
+    ] = NONE
+    tasks: Annotated[list[str], Option("--task", "-t", help=f"A task's name or its YAML file. {MANY}")] = NONE
+    learners: Annotated[list[str], Option("--learner", "-l", help=f"A learner's name. {MANY}")] = NONE
+    shots: Annotated[str | None, Option(help="Demonstrations: 32, or several: 4,8,16.")] = None
+    seeds: Annotated[str | None, Option(help="3 means 0,1,2; 2,3,4 means exactly these.")] = None
+    queries: Annotated[int | None, Option(help="At most so many queries a task.")] = None
+    demo_labels: Annotated[str | None, Option(help="gold, flipped, random, abstract; or several: gold,flipped.")] = None
+    chat: Annotated[
+        bool, Option("--chat", help="Demonstrations as turns, through the tokenizer's own chat template.")
+    ] = False
+    corrupt: Annotated[str | None, Option(help="Whose demonstrations have the corrupted labels: both, icl or gd.")] = (
+        None
+    )
+    interventions: Annotated[
+        list[str],
+        Option(
+            "--intervention",
+            help=f"Change what the demonstrations say and compare responses: relabel, flip-one, reorder. {MANY}",
+        ),
+    ] = NONE
+    preset: Annotated[str | None, Option(help="What the study is based on: see `dualscope list presets`.")] = None
 
 
+class HowMeasured(OptionGroup):
+    panel = "How it is measured"
+
+    lr: Annotated[
+        str | None,
+        Option(help="auto (plain gd's), own (each learner's), recorded (in the model card), or rates: 0.1,0.3."),
+    ] = None
+    option: Annotated[list[str], Option("--option", help=f"A learner's option, as in gd.epochs=3. {MANY}")] = NONE
+    metrics: Annotated[list[str], Option("--metric", help=f"Only this metric; `default` is all usual ones. {MANY}")] = (
+        NONE
+    )
+    dtype: Annotated[
+        str | None,
+        Option(
+            help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16."
+        ),
+    ] = None
+    plugins: Annotated[list[Path], Option("--plugin", help=f"A Python file with your learners and metrics. {MANY}")] = (
+        NONE
+    )
+    isolate_plugins: Annotated[
+        bool,
+        Option(
+            "--isolate-plugins",
+            help="Run a plugin's code in processes of its own, one a learner; a model is then loaded for each.",
+        ),
+    ] = False
+    per_head: Annotated[
+        bool, Option("--per-head", help="Rows for every attention head, with its induction score and indirect effect.")
+    ] = False
+
+
+class WhereComputed(OptionGroup):
+    panel = "Where it is computed"
+
+    data: Annotated[Path | None, Option(help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub.")] = None
+    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto"
+    engine: Annotated[str, Option(help="local, or ray (a cluster at RAY_ADDRESS, or this machine).")] = "local"
+    jobs: Annotated[
+        int | None,
+        Option(min=1, max=1024, help="Worker processes, or Ray actors; as many as suit the models if not given."),
+    ] = None
+    shard: Annotated[str, Option(help="Only the i-th of n parts, for job arrays: 2/8.")] = "1/1"
+    evict: Annotated[
+        bool,
+        Option(
+            "--evict", help="Remove each model that this run fetched from the hub cache once all its cells are stored."
+        ),
+    ] = False
+
+
+class Kept(OptionGroup):
+    panel = "What is kept and shown"
+
+    out: Annotated[
+        str | None, Option(help="The run folder (or fsspec URL); if not given, runs/<named after what is run>.")
+    ] = None
+    save_traces: Annotated[bool, Option("--save-traces", help="Keep every cell's trace (safetensors).")] = False
+    no_texts: Annotated[bool, Option("--no-texts", help="Do not keep the queries' texts, which the report shows.")] = (
+        False
+    )
+    per_query: Annotated[bool, Option("--per-query", help="Keep each query's values of every layer.")] = False
+    dry_run: Annotated[
+        bool,
+        Option("--dry-run", help="Compute nothing: say how many cells there are, and what time and memory they need."),
+    ] = False
+    no_report: Annotated[bool, Option("--no-report", help="Do not write report.html.")] = False
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="Print every table, interval and note, and a line for every cell.")
+    ] = False
+
+
+@in_groups
 def run(
-    study: Path | None = typer.Argument(None, metavar="STUDY.yaml", help="A study file; options win over it."),
-    model: list[str] = typer.Option(
-        [],
-        "--model",
-        "-m",
-        help="embedded, a folder or a GGUF file (NAME=FOLDER to name it), or a hub name (name@revision); in quotes "
-        "also several: "
-        f"'x@step{{1000,4000}}', 'runs/x/checkpoint-*'. {MANY}",
-        rich_help_panel=STUDIED,
-    ),
-    adapter: str | None = typer.Option(
-        None, help="A folder with a LoRA adapter (peft) for the model.", rich_help_panel=STUDIED
-    ),
-    adapter_mode: str | None = typer.Option(
-        None,
-        help="merged (into the weights; if not given) or active (a path of its own beside them).",
-        rich_help_panel=STUDIED,
-    ),
-    variant: list[str] = typer.Option(
-        [], "--variant", help=f"trained, untrained, trained-embeddings, shuffled. {MANY}", rich_help_panel=STUDIED
-    ),
-    task: list[str] = typer.Option(
-        [], "--task", "-t", help=f"A task's name or its YAML file. {MANY}", rich_help_panel=STUDIED
-    ),
-    learner: list[str] = typer.Option([], "--learner", "-l", help=f"A learner's name. {MANY}", rich_help_panel=STUDIED),
-    shots: str | None = typer.Option(None, help="Demonstrations: 32, or several: 4,8,16.", rich_help_panel=STUDIED),
-    seeds: str | None = typer.Option(None, help="3 means 0,1,2; 2,3,4 means exactly these.", rich_help_panel=STUDIED),
-    lr: str | None = typer.Option(
-        None,
-        help="auto (plain gd's), own (each learner's), recorded (in the model card), or rates: 0.1,0.3.",
-        rich_help_panel=MEASURED,
-    ),
-    queries: int | None = typer.Option(None, help="At most so many queries a task.", rich_help_panel=STUDIED),
-    demo_labels: str | None = typer.Option(
-        None, help="gold, flipped, random, abstract; or several: gold,flipped.", rich_help_panel=STUDIED
-    ),
-    chat: bool = typer.Option(
-        False,
-        "--chat",
-        help="Demonstrations as turns, through the tokenizer's own chat template.",
-        rich_help_panel=STUDIED,
-    ),
-    corrupt: str | None = typer.Option(
-        None, help="Whose demonstrations have the corrupted labels: both, icl or gd.", rich_help_panel=STUDIED
-    ),
-    intervention: list[str] = typer.Option(
-        [],
-        "--intervention",
-        help=f"Change what the demonstrations say and compare responses: relabel, flip-one, reorder. {MANY}",
-        rich_help_panel=STUDIED,
-    ),
-    option: list[str] = typer.Option(
-        [], "--option", help=f"A learner's option, as in gd.epochs=3. {MANY}", rich_help_panel=MEASURED
-    ),
-    metric: list[str] = typer.Option(
-        [], "--metric", help=f"Only this metric; `default` is all usual ones. {MANY}", rich_help_panel=MEASURED
-    ),
-    preset: str | None = typer.Option(
-        None, help="What the study is based on: see `dualscope list presets`.", rich_help_panel=STUDIED
-    ),
-    data: Path | None = typer.Option(
-        None, help="Read catalog tasks from DIR/<task>/<split>.jsonl, not the hub.", rich_help_panel=COMPUTED
-    ),
-    out: str | None = typer.Option(
-        None, help="The run folder (or fsspec URL); if not given, runs/<named after what is run>.", rich_help_panel=KEPT
-    ),
-    device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=COMPUTED),
-    dtype: str | None = typer.Option(
-        None,
-        help="auto (float64 for small models on a CPU, else float32), float32, float64, tf32, bfloat16, float16.",
-        rich_help_panel=MEASURED,
-    ),
-    engine: str = typer.Option(
-        "local", help="local, or ray (a cluster at RAY_ADDRESS, or this machine).", rich_help_panel=COMPUTED
-    ),
-    jobs: int | None = typer.Option(
-        None,
-        min=1,
-        max=1024,
-        help="Worker processes, or Ray actors; as many as suit the models if not given.",
-        rich_help_panel=COMPUTED,
-    ),
-    shard: str = typer.Option("1/1", help="Only the i-th of n parts, for job arrays: 2/8.", rich_help_panel=COMPUTED),
-    plugin: list[Path] = typer.Option(
-        [], "--plugin", help=f"A Python file with your learners and metrics. {MANY}", rich_help_panel=MEASURED
-    ),
-    isolate_plugins: bool = typer.Option(
-        False,
-        "--isolate-plugins",
-        help="Run a plugin's code in processes of its own, one a learner; a model is then loaded for each.",
-        rich_help_panel=MEASURED,
-    ),
-    save_traces: bool = typer.Option(
-        False, "--save-traces", help="Keep every cell's trace (safetensors).", rich_help_panel=KEPT
-    ),
-    no_texts: bool = typer.Option(
-        False, "--no-texts", help="Do not keep the queries' texts, which the report shows.", rich_help_panel=KEPT
-    ),
-    per_query: bool = typer.Option(
-        False, "--per-query", help="Keep each query's values of every layer.", rich_help_panel=KEPT
-    ),
-    per_head: bool = typer.Option(
-        False,
-        "--per-head",
-        help="Rows for every attention head, with its induction score and indirect effect.",
-        rich_help_panel=MEASURED,
-    ),
+    study: Annotated[
+        Path | None, typer.Argument(metavar="STUDY.yaml", help="A study file; options win over it.")
+    ] = None,
+    *,
+    studied: Studied,
+    measured: HowMeasured,
+    computed: WhereComputed,
+    kept: Kept,
     offline: bool = OFFLINE,
-    evict: bool = typer.Option(
-        False,
-        "--evict",
-        help="Remove each model that this run fetched from the hub cache once all its cells are stored.",
-        rich_help_panel=COMPUTED,
-    ),
-    dry_run: bool = typer.Option(
-        False,
-        "--dry-run",
-        help="Compute nothing: say how many cells there are, and what time and memory they need.",
-        rich_help_panel=KEPT,
-    ),
-    no_report: bool = typer.Option(False, "--no-report", help="Do not write report.html.", rich_help_panel=KEPT),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON.", rich_help_panel=KEPT),
-    verbose: bool = typer.Option(
-        False,
-        "--verbose",
-        "-v",
-        help="Print every table, interval and note, and a line for every cell.",
-        rich_help_panel=KEPT,
-    ),
 ) -> None:
     """Run a study, or what is missing of it. Without options: the preset `quick`.
 
@@ -222,71 +213,58 @@ def run(
     from dualscope.studies.plan import parse_shard
     from dualscope.studies.study import Study
 
-    options: dict[str, Any] = {
-        "models": model,
-        "adapter": adapter,
-        "adapter_mode": adapter_mode,
-        "variants": variant,
-        "tasks": task,
-        "learners": learner,
-        "shots": _numbers(shots, "--shots"),
-        "seeds": seeds,
-        "lr": lr,
-        "queries": queries,
-        "corrupt": corrupt,
-        "metrics": metric,
-        "interventions": intervention,
-        "demo_labels": demo_labels.split(",") if demo_labels else None,
-        "data": str(data) if data else None,
-        "dtype": dtype,
-        "chat": chat or None,
-        "plugins": [str(file) for file in plugin],
-        "save_traces": save_traces or None,
-        "texts": False if no_texts else None,
-        "per_query": per_query or None,
-        "per_head": per_head or None,
+    asked = {
+        **{name: value for group in (studied, measured, computed, kept) for name, value in vars(group).items()},
+        "shots": _numbers(studied.shots, "--shots"),
+        "demo_labels": studied.demo_labels.split(",") if studied.demo_labels else None,
+        "data": str(computed.data) if computed.data else None,
+        "plugins": [str(file) for file in measured.plugins],
     }
-    resolved = Study.resolve({k: v for k, v in options.items() if v not in (None, [])}, study, preset)
-    if corrupt is not None and set(resolved.demo_labels) == {"gold"}:
+    options = {name: asked[name] for name in Study.model_fields.keys() & asked if asked[name] not in (None, [], False)}
+    if kept.no_texts:
+        options["texts"] = False
+    resolved = Study.resolve(options, study, studied.preset)
+    if studied.corrupt is not None and set(resolved.demo_labels) == {"gold"}:
         raise InputError(
-            f"--corrupt {corrupt}: all labels of the demonstrations are the right ones; "
+            f"--corrupt {studied.corrupt}: all labels of the demonstrations are the right ones; "
             "add --demo-labels flipped or random"
         )
-    resolved = with_options(resolved, option)
+    resolved = with_options(resolved, measured.option)
+    data, device, out = computed.data, computed.device, kept.out
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: no such folder")
     if not all(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", one) for one in device.split(",")):  # said once
         raise InputError(f"--device {device}: expected auto, cpu, cuda, cuda:N or mps, or several: cuda:0,cuda:1")
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder for the run, or leave the option out")
-    base = study.stem if study else preset or ("" if model or task else "quick")
-    place = out or free_folder(run_name(base, model, task), resolved)
+    base = study.stem if study else studied.preset or ("" if studied.models or studied.tasks else "quick")
+    place = out or free_folder(run_name(base, studied.models, studied.tasks), resolved)
     if out and holds_another(out, resolved):
         typer.echo(f"note: {out} holds another study: its cells stay, and this one's are added", err=True)
-    with Reporter(quiet=as_json, verbose=verbose) as reporter:
+    with Reporter(quiet=kept.as_json, verbose=kept.verbose) as reporter:
         runner = Runner(
             resolved,
             place,
             device=device,
             offline=offline,
-            engine=engine,
-            jobs=jobs,
-            shard=parse_shard(shard),
-            fetch=not dry_run,
-            evict=evict,
-            isolate_plugins=isolate_plugins,
+            engine=computed.engine,
+            jobs=computed.jobs,
+            shard=parse_shard(computed.shard),
+            fetch=not kept.dry_run,
+            evict=computed.evict,
+            isolate_plugins=measured.isolate_plugins,
             tell=reporter.tell,
             begin=reporter.begin,
         )
-        if dry_run:
-            show_plan(runner, as_json, verbose)
+        if kept.dry_run:
+            show_plan(runner, kept.as_json, kept.verbose)
             return
         with resumable(place):
             result = runner.execute()
         _refuse_what_fails_alike(result)
         reporter.conclude()
-        said = conclude(result, report=not no_report)
-    show_result(result, said, as_json, verbose)
+        said = conclude(result, report=not kept.no_report)
+    show_result(result, said, kept.as_json, kept.verbose)
     if not result.complete:
         raise typer.Exit(1)
 
@@ -315,9 +293,6 @@ def _numbers(text: str | None, option: str) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-VALUE = "value"
-
-
 def with_options(study: Study, given: Sequence[str]) -> Study:
     """The study, its learners with these options; values as in a study file.
 
@@ -327,7 +302,7 @@ def with_options(study: Study, given: Sequence[str]) -> Study:
     {'epochs': 3}
     """
     from dualscope.core.canonical import canonical
-    from dualscope.core.config_file import parsed_yaml
+    from dualscope.core.config_file import parsed_value
 
     entries = list(study.learners)
     for text in given:
@@ -338,10 +313,7 @@ def with_options(study: Study, given: Sequence[str]) -> Study:
         if all(entry.learner != learner for entry in entries):
             known = [entry.learner for entry in entries]
             raise InputError(f"--option {text}: the study has no learner '{learner}': {suggest(learner, known)}")
-        found, _ = parsed_yaml(f"{VALUE}: {written}", f"--option {left}")
-        if found.keys() != {VALUE}:
-            raise InputError(f"--option {left}: '{written[:60]}' is more than one value")
-        value = found[VALUE]
+        value = parsed_value(written, f"--option {left}")
         canonical({name: value})  # a date or an infinite number is no setting
         entries = [
             entry.model_copy(update={"options": {**entry.options, name: value}}) if entry.learner == learner else entry

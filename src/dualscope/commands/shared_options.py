@@ -5,9 +5,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -22,6 +25,57 @@ def _stay_offline(context: typer.Context, wanted: bool) -> bool:
 
 
 OFFLINE = typer.Option(False, "--offline", help="Fetch nothing.", callback=_stay_offline)
+
+
+MANY = "May be given several times."
+NONE: list[Any] = []
+"""Where an option that may be given several times is not given."""
+
+
+class OptionGroup:
+    """Options that belong together: in a command's help they share a panel, in its code they are one argument."""
+
+    panel: ClassVar[str]
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update(given)
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        """As typer reads them off a command: ``name: Annotated[type, Option(...)] = default``, each in the panel."""
+        found = []
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            if name != "panel":
+                kind, option = get_args(hint)
+                option = copy(option)
+                option.rich_help_panel = cls.panel
+                shown: Any = Annotated[kind, option]
+                found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name), annotation=shown))
+        return found
+
+
+def in_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer, with the options of its groups in the place of the groups."""
+    hints = get_type_hints(command, include_extras=True)
+    own: list[Parameter] = []
+    groups: dict[str, type[OptionGroup]] = {}
+    for parameter in signature(command).parameters.values():
+        kind = hints[parameter.name]
+        if isinstance(kind, type) and issubclass(kind, OptionGroup):
+            groups[parameter.name] = kind
+            own += kind.parameters()
+        else:
+            own.append(parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{option.name: given.pop(option.name) for option in kind.parameters()})
+        command(**given)
+
+    flat.__signature__ = Signature(own)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    return flat
 
 
 # An option that takes one value and is given twice: the last one counts, as everywhere, and that is said.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dualscope.training.training_loop import Progress
 
 MOST_WORKERS = 256
-VALUE = "value"
 
 
 def train(
@@ -108,10 +107,10 @@ def _attention(text: str | None) -> dict[str, Any] | None:
     """A name, or a YAML mapping with a name and options."""
     if text is None:
         return None
-    from dualscope.core.config_file import parsed_yaml
+    from dualscope.core.config_file import parsed_value
     from dualscope.models.attention_kinds import make_kind
 
-    read = parsed_yaml(f"{VALUE}: {text}", "--attention")[0][VALUE]
+    read = parsed_value(text, "--attention")
     return make_kind({"name": read} if isinstance(read, str) else read).described()
 
 

@@ -13,6 +13,7 @@ from dualscope.core.untrusted_files import reading, reason, text_of
 LARGEST = 2 * 2**20  # bytes of a file that a person writes
 MOST_VALUES = 100_000
 LONGEST_NUMBER = 400  # characters
+VALUE = "value"
 
 M = TypeVar("M", bound=BaseModel)
 Location = tuple[str | int, ...]
@@ -51,6 +52,14 @@ def parsed_yaml(text: str, path: str) -> tuple[dict[str, Any], dict[Location, in
         raise InputError(f"{path}: expected `field: value` lines, found {_kind(data)}")
     _check_texts(data, path)
     return data, lines
+
+
+def parsed_value(text: str, option: str) -> Any:
+    """What a value on the command line means, as in a file; ``option`` is what a message calls it."""
+    found, _ = parsed_yaml(f"{VALUE}: {text}", option)
+    if found.keys() != {VALUE}:
+        raise InputError(f"{option}: '{text[:60]}' is more than one value")
+    return found[VALUE]
 
 
 def check_head(text: str, path: str) -> None:
