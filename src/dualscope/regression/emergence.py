@@ -7,6 +7,7 @@ from itertools import pairwise
 from dualscope.regression.results import Results
 from dualscope.regression.training import Training
 
+LEVEL = 0.75  # of the targets' variance: below it prompts teach
 APPEARS = "step at which in-context learning appears"
 # By what share of themselves curves at rest may fall. The loss is what is minimised, and the best learner there is
 # bounds it. Where answers have no noise, nothing but zero bounds the error with the longest prompt: one that falls with
@@ -53,8 +54,7 @@ def note_curve(
     results: Results, training: Training, measure: str, series: str, seeds: Sequence[int], panel: str = "training"
 ) -> None:
     """Rows of a measure that was watched."""
-    for step, values in training.curve(measure).items():
-        results.over_seeds(series, measure, values, seeds, panel=panel, x_name="step", x=step)
+    results.over_x(series, measure, training.curve(measure), seeds, "step", panel)
 
 
 def falls(curve: Mapping[int, Sequence[float]], part: float = 0.2) -> list[float]:

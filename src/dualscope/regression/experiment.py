@@ -1,6 +1,7 @@
 """The experiments' common shape: settings in, results out."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -11,8 +12,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from dualscope.core import options
 from dualscope.core.registry import Registry
 from dualscope.models.loading.device_and_precision import resolve
+from dualscope.regression.architectures.gpt2 import Size
+from dualscope.regression.emergence import LEVEL, note_curve, note_training
+from dualscope.regression.problems import FunctionClass
 from dualscope.regression.results import Results
-from dualscope.regression.training import Advance, Workplace, silent
+from dualscope.regression.training import (
+    ALL,
+    LONGEST,
+    Advance,
+    Curriculum,
+    Schedule,
+    TrainedLearner,
+    Workplace,
+    silent,
+    train_on_prompts,
+)
 
 SIZES = Path(__file__).parent / "experiments" / "sizes.yaml"
 MOST_SEEDS, LARGEST_SEED = 1000, 2**32 - 1
@@ -102,6 +116,59 @@ class Experiment(BaseModel):
     @property
     def name(self) -> str:
         return self.called()
+
+
+class PromptExperiment(Experiment):
+    """One of GPT-2 blocks that are trained on prompts of functions: few inputs and short prompts come first."""
+
+    compiles: ClassVar[bool] = True
+
+    steps: Steps = 1500
+    d: int = 5
+    points: int = 11  # 2 d examples and a query
+    layers: int = 4
+    width: int = 64
+    heads: int = 4
+    batch: int = 128
+    rate: float = 3e-3
+    warmup: int = 100
+    curriculum: int = 400  # steps until inputs and prompts have their full size
+
+    def trained(
+        self,
+        results: Results,
+        functions: FunctionClass,
+        place: Workplace,
+        series: str,
+        panel: str = "training",
+        name: str | None = None,
+        *,
+        points: int | None = None,
+        steps: int | None = None,
+        size: Size | None = None,
+        rate: float | None = None,
+        attention: Mapping[str, Any] | None = None,
+    ) -> tuple[TrainedLearner, list[int | None]]:
+        """A learner, all seeds at once, and the step at which each begins to learn in context. Both errors in training
+        are rows of ``series``; ``name`` is what notes call the training.
+        """
+        steps, rate = steps or self.steps, rate or self.rate
+        learned = train_on_prompts(
+            functions,
+            points or self.points,
+            self.seeds,
+            size or Size(self.layers, self.width, self.heads),
+            Schedule(steps, rate, 1.0, rate / 50, self.warmup, self.minutes),
+            self.batch,
+            place,
+            Curriculum(self.curriculum),
+            attention,
+            max(1, steps // 120),
+        )
+        appeared = note_training(results, learned.training, LONGEST, LEVEL, series, self.seeds, panel)
+        note_curve(results, learned.training, ALL, series, self.seeds, panel)
+        results.notes[f"steps, {name or series}"] = learned.training.steps
+        return learned, appeared
 
 
 EXPERIMENTS: Registry[type[Experiment]] = Registry("regression experiment")

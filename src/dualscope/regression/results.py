@@ -1,6 +1,6 @@
 """What an experiment found: tidy rows, tables to print, and what was checked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -103,6 +103,19 @@ class Results:
         mean, low, high = interval(numbers)
         self.add(series, metric, mean, low=low, high=high, n=len(numbers), **where)
         return mean, low, high
+
+    def over_x(
+        self,
+        series: str,
+        metric: str,
+        values: Mapping[int, Values] | Mapping[float, Values],
+        seeds: Sequence[int],
+        x_name: str,
+        panel: str = "",
+    ) -> None:
+        """The rows of a curve: at every x the values of all seeds."""
+        for x, own in values.items():
+            self.over_seeds(series, metric, own, seeds, panel=panel, x_name=x_name, x=x)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON keeps it."""
@@ -226,6 +239,11 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
         return mean, float("nan"), float("nan")
     reach = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
     return mean, mean - reach, mean + reach
+
+
+def shown_mean(values: Values) -> str:
+    """The mean over seeds with its interval, for a table."""
+    return shown(*interval([float(value) for value in values]))
 
 
 def shown(mean: float, low: float, high: float) -> str:

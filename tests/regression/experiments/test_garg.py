@@ -2,7 +2,8 @@
 
 import pytest
 
-from dualscope.regression.experiments.garg import LEAST_SQUARES, LEVEL, SHIFTED, TRANSFORMER, judge_shifts
+from dualscope.regression.emergence import LEVEL
+from dualscope.regression.experiments.garg import LEAST_SQUARES, SHIFTED, TRANSFORMER, judge_shifts
 from dualscope.regression.problems import SHIFTS, UNSHIFTED
 from dualscope.regression.results import Results
 

@@ -18,22 +18,19 @@ from dualscope.regression.baselines import (
     online_gradient_descent,
     ridge,
 )
-from dualscope.regression.emergence import APPEARS, check_appeared, check_rests, note_curve, note_training
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
+from dualscope.regression.emergence import APPEARS, check_appeared, check_rests
+from dualscope.regression.experiment import EXPERIMENTS, PromptExperiment
 from dualscope.regression.probes import ROWS, Draw, encoded, probed, read_by_networks
 from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
-from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.results import Results, shown_mean
 from dualscope.regression.training import (
     ALL,
     LONGEST,
-    Curriculum,
-    Schedule,
     TrainedLearner,
     Workplace,
     all_states_of,
     guesses_of,
     summed_up_states_of,
-    train_on_prompts,
 )
 
 LEAST_SQUARES, BAYES, RIDGE = "least squares", "ridge, Bayes", "ridge, 0.1 d"
@@ -53,7 +50,7 @@ class Arm:
 
 
 @EXPERIMENTS.register("akyurek")
-class Akyurek(Experiment):
+class Akyurek(PromptExperiment):
     """GPT-2 blocks trained on prompts of linear functions, without and with noise, of several depths and widths.
 
     The ideal learner is least squares (of least norm where n < d) without noise, and with noise ridge with Bayes'
@@ -61,20 +58,13 @@ class Akyurek(Experiment):
     """
 
     summary: ClassVar[str] = "closed forms: which is nearest to a trained transformer, over depth, width and noise"
-    compiles: ClassVar[bool] = True
 
-    steps: Steps = 1500
     d: int = 4
-    points: int = 9  # 2 d examples and a query
-    layers: int = 4
-    width: int = 64
-    heads: int = 4
+    points: int = 9
     noises: tuple[float, ...] = (0.0, 0.25)  # of the base size; targets have variance 1
     depths: tuple[int, ...] = (1, 2)  # at the base width, without noise
     widths: tuple[int, ...] = (16, 32)  # at the base depth, without noise
-    batch: int = 128
     rate: float = 3e-3  # of the base width; narrower ones learn at a higher one
-    warmup: int = 100
     curriculum: int = 200
     test: int = 512  # prompts a seed
     contexts: int = 32  # prompts a seed whose implied weights are fitted
@@ -128,21 +118,8 @@ class Akyurek(Experiment):
             results.figure(f"mean SPD by {axis}", title, log_y=True, reads=lowest)
 
     def _trained(self, results: Results, arm: Arm, place: Workplace) -> TrainedLearner:
-        rate = self.rate_of(arm)
-        learned = train_on_prompts(
-            LinearFunctions(self.d, arm.noise),
-            self.points,
-            self.seeds,
-            self.size_of(arm),
-            Schedule(self.steps, rate, 1.0, rate / 50, self.warmup, self.minutes),
-            self.batch,
-            place,
-            Curriculum(self.curriculum),
-            watch_every=max(1, self.steps // 120),
-        )
-        appeared = note_training(results, learned.training, LONGEST, 0.75, str(arm), self.seeds)
-        note_curve(results, learned.training, ALL, str(arm), self.seeds)
-        results.notes[f"steps, {arm}"] = learned.training.steps
+        functions, size, rate = LinearFunctions(self.d, arm.noise), self.size_of(arm), self.rate_of(arm)
+        learned, appeared = self.trained(results, functions, place, str(arm), size=size, rate=rate)
         if arm.layers == self.layers and arm.width == self.width:
             check_appeared(results, str(arm), appeared)
             check_rests(results, str(arm), *(learned.training.curve(measure) for measure in (ALL, LONGEST)))
@@ -170,22 +147,19 @@ class Akyurek(Experiment):
         error |= {name: (guess - target).square().mean(1) for name, guess in rivals.items()}
         for metric, curves in (("SPD", spd), ("squared error", error)):
             for name, curve in curves.items():
-                for k in range(1, self.points):
-                    where = {"panel": str(arm), "x_name": "examples", "x": k}
-                    results.over_seeds(name, metric, curve[:, k], self.seeds, **where)
+                by_examples = {k: curve[:, k] for k in range(1, self.points)}
+                results.over_x(name, metric, by_examples, self.seeds, "examples", str(arm))
         ilwd = self._weights(results, arm, learned.model, place)
         mean_spd = {name: curve[:, 1:].mean(1) for name, curve in spd.items()}
         for axis, x in (("layers", arm.layers), ("width", arm.width), ("noise", arm.noise)):
-            for name, values in mean_spd.items():
-                where = {"panel": axis, "x_name": axis, "x": x}
-                if self._on_axis(arm, axis):
-                    results.over_seeds(name, f"mean SPD by {axis}", values, self.seeds, **where)
+            for name, values in mean_spd.items() if self._on_axis(arm, axis) else ():
+                results.over_x(name, f"mean SPD by {axis}", {x: values}, self.seeds, axis, axis)
         rows = [
             (
                 name,
-                shown(*interval(mean_spd[name].tolist())) if name in mean_spd else "",
-                shown(*interval(ilwd[name].tolist())) if name in ilwd else "",
-                shown(*interval(curve[:, -1].tolist())),
+                shown_mean(mean_spd[name]) if name in mean_spd else "",
+                shown_mean(ilwd[name]) if name in ilwd else "",
+                shown_mean(curve[:, -1]),
             )
             for name, curve in error.items()
         ]
@@ -199,12 +173,12 @@ class Akyurek(Experiment):
                 every = all(bool((found[wanted] < values).all()) for name, values in found.items() if name != wanted)
                 results.check(
                     f"{arm}: of all closed forms the nearest is {wanted}, by {metric}, in every seed",
-                    f"nearest {nearest_one}; {wanted} {shown(*interval(found[wanted].tolist()))}",
+                    f"nearest {nearest_one}; {wanted} {shown_mean(found[wanted])}",
                     every,
                 )
             results.check(
                 f"{arm}: SPD from {wanted} is at most 5 % of the targets' variance",
-                shown(*interval(mean_spd[wanted].tolist())),
+                shown_mean(mean_spd[wanted]),
                 float(mean_spd[wanted].mean()) <= 0.05,
             )
 
@@ -223,8 +197,7 @@ class Akyurek(Experiment):
             for name, kept in self.filters(arm.noise).items():
                 theirs = spectrum.weights(kept)[..., -1, :]
                 found[name] = (mine - theirs).square().sum(-1).mean(-1)
-                where = {"panel": str(arm), "x_name": "examples", "x": k}
-                results.over_seeds(name, "ILWD", found[name], self.seeds, **where)
+                results.over_x(name, "ILWD", {k: found[name]}, self.seeds, "examples", str(arm))
         return found
 
     def _probe(self, results: Results, arm: Arm, model: Gpt2Learner, place: Workplace) -> None:
@@ -254,16 +227,14 @@ class Akyurek(Experiment):
                     found["probe with a hidden layer", quantity] = share.view(len(states), -1)
             for (probe, quantity), by_layer in found.items():  # [layers, copies]
                 series = quantity if probe == "linear probe" else f"{quantity}, hidden layer"
-                for layer, share in enumerate(by_layer):
-                    where = {"panel": f"{arm}: {name}", "x_name": "layer", "x": layer}
-                    results.over_seeds(series, "probed", share, self.seeds, **where)
+                results.over_x(series, "probed", dict(enumerate(by_layer)), self.seeds, "layer", f"{arm}: {name}")
                 best[name, probe, quantity] = by_layer.max(0).values
         for probe, quantity in dict.fromkeys(key[1:] for key in best) if base else ():
             mine, none = best["trained", probe, quantity], best["untrained", probe, quantity]
             results.check(
                 f"{arm}: a {probe} reads the {quantity} "
                 "(0.8 of their variance, and over twice what it reads untrained)",
-                f"{shown(*interval(mine.tolist()))}, untrained {shown(*interval(none.tolist()))}",
+                f"{shown_mean(mine)}, untrained {shown_mean(none)}",
                 encoded(mine, none),
             )
 

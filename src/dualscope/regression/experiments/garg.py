@@ -6,10 +6,10 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size
+from dualscope.regression.architectures.gpt2 import Gpt2Learner
 from dualscope.regression.baselines import Spectrum, boost, errors, fit_networks, grow, lasso, least_squares, nearest
-from dualscope.regression.emergence import APPEARS, check_appeared, check_rest, note_curve, note_training
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
+from dualscope.regression.emergence import APPEARS, LEVEL, check_appeared, check_rest
+from dualscope.regression.experiment import EXPERIMENTS, PromptExperiment
 from dualscope.regression.problems import (
     FEWER_THAN_D,
     SHIFTS,
@@ -24,17 +24,8 @@ from dualscope.regression.problems import (
     generators,
     stacked,
 )
-from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import (
-    ALL,
-    LONGEST,
-    Curriculum,
-    Schedule,
-    Workplace,
-    fast,
-    guesses_of,
-    train_on_prompts,
-)
+from dualscope.regression.results import Results, interval, shown, shown_mean
+from dualscope.regression.training import ALL, LONGEST, Workplace, fast, guesses_of
 
 # Prompts unlike those of training: the error there, and whether it is withstood.
 
@@ -86,10 +77,10 @@ def judge_shifts(results: Results, level: float) -> None:
             continue
         shifted, least = (_longest(results, name, learner) for learner in (TRANSFORMER, LEAST_SQUARES))
         borne = [seed for seed, error in shifted.items() if plain[seed] <= level and error <= 2 * plain[seed] + 0.05]
-        means = " against ".join(shown(*interval(list(of.values()))) for of in (shifted, plain))
+        means = " against ".join(shown_mean(list(of.values())) for of in (shifted, plain))
         results.check(
             f"linear, {name}: error at most twice that without a shift, and 0.05",
-            f"{len(borne)} of {len(shifted)} seeds; {means}, least squares {shown(*interval(list(least.values())))}",
+            f"{len(borne)} of {len(shifted)} seeds; {means}, least squares {shown_mean(list(least.values()))}",
             len(borne) == len(shifted),
         )
 
@@ -142,9 +133,8 @@ def note_landscape(
     length = (end - begun).flatten(1).norm(dim=1) / turned.flatten(1).norm(dim=1)
     away = end - turned * length.view(-1, *[1] * (end.dim() - 1))
     for name, origin in ((series, begun), (f"{series}, random direction", away)):
-        for place, losses in along(weights, origin, end, loss).items():
-            where = {"panel": panel, "x_name": "start 0, end 1", "x": place}
-            results.over_seeds(name, "loss along a line", losses, seeds, **where)
+        losses = along(weights, origin, end, loss)
+        results.over_x(name, "loss along a line", losses, seeds, "start 0, end 1", panel)
 
 
 FunctionName = Literal["linear", "sparse", "tree", "network"]
@@ -152,30 +142,18 @@ LASSO = "lasso"
 GREEDY, BOOSTING, FITTED = "greedy tree", "gradient boosting", "network by Adam"
 NEAREST = "3 nearest"
 PATIENCE = {"sparse": 1.5, "network": 0.4}  # times as many steps: that weights are sparse is found late
-LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
 @EXPERIMENTS.register("garg")
-class Garg(Experiment):
+class Garg(PromptExperiment):
     """GPT-2 blocks trained on prompts of one class of functions, with a curriculum; then the squared error against
     the number of examples, beside what a statistician would use, and on prompts unlike those of training.
     """
 
     summary: ClassVar[str] = "function classes learned in context by GPT-2 blocks, beside the best learners we know"
-    compiles: ClassVar[bool] = True
 
     classes: tuple[FunctionName, ...] = get_args(FunctionName)
-    steps: Steps = 1500
-    d: int = 5
-    points: int = 11  # of linear functions: 2 d examples and a query
-    long_points: int = 26  # of trees and networks
-    layers: int = 4
-    width: int = 64
-    heads: int = 4
-    batch: int = 128
-    rate: float = 3e-3
-    warmup: int = 100
-    curriculum: int = 400  # steps until inputs and prompts have their full size
+    long_points: int = 26  # of trees and networks; ``points`` are those of linear functions
     test: int = 512  # prompts a seed
     fits: int = 64  # prompts a seed for learners that are fitted one by one
 
@@ -205,31 +183,23 @@ class Garg(Experiment):
     def _one_class(
         self, results: Results, name: FunctionName, functions: FunctionClass, points: int, place: Workplace
     ) -> None:
-        schedule = Schedule(self.steps_of(name), self.rate, 1.0, self.rate / 50, self.warmup, self.minutes)
-        size = Size(self.layers, self.width, self.heads)
-        learned = train_on_prompts(
+        learned, appeared = self.trained(
+            results,
             functions,
-            points,
-            self.seeds,
-            size,
-            schedule,
-            self.batch,
             place.of(name),
-            Curriculum(self.curriculum),
-            watch_every=max(1, schedule.steps // 120),
+            TRANSFORMER,
+            f"training: {name}",
+            name,
+            points=points,
+            steps=self.steps_of(name),
         )
-        panel = f"training: {name}"
-        appeared = note_training(results, learned.training, LONGEST, LEVEL, TRANSFORMER, self.seeds, panel)
-        note_curve(results, learned.training, ALL, TRANSFORMER, self.seeds, panel)
-        results.notes[f"steps of {name}"] = learned.training.steps
         test = draw_prompts(functions, self.test, points, generators(self.seeds, 3, place.device))
         found = {TRANSFORMER: errors(guesses_of(learned.model, test), test)}
         found |= {other: errors(guess, test) for other, guess in simple_learners(test, name).items()}
         fitted = draw_prompts(functions, self.fits, points, generators(self.seeds, 4, place.device))
         for learner, curve in found.items():
-            for k in range(points):
-                where = {"panel": name, "x_name": "examples", "x": k}
-                results.over_seeds(learner, "squared error", curve[:, k], self.seeds, **where)
+            by_examples = {k: curve[:, k] for k in range(points)}
+            results.over_x(learner, "squared error", by_examples, self.seeds, "examples", name)
         last = {learner: curve[:, -1] for learner, curve in found.items()}
         last |= self._fitted_learners(results, name, fitted, points)
         self._judge(results, name, found, last, points, learned.training.curve(ALL), appeared)
@@ -263,8 +233,7 @@ class Garg(Experiment):
                 guesses = {FITTED: fit_networks(x, y, query, generator)}
             for learner, guess in guesses.items():
                 error = (guess.view(prompts.y.shape[:2]) - prompts.target[..., k]).square().mean(1).cpu()
-                where = {"panel": name, "x_name": "examples", "x": k}
-                results.over_seeds(learner, "squared error", error, self.seeds, **where)
+                results.over_x(learner, "squared error", {k: error}, self.seeds, "examples", name)
                 last[learner] = error
         return last
 
@@ -281,24 +250,20 @@ class Garg(Experiment):
         most = points - 1
         middle = max(1, self.d // 2)
         rows = [
-            (
-                learner,
-                shown(*interval(found[learner][:, middle].tolist())) if learner in found else "",
-                shown(*interval(values.tolist())),
-            )
+            (learner, shown_mean(found[learner][:, middle]) if learner in found else "", shown_mean(values))
             for learner, values in last.items()
         ]
         title = f"{name}: squared error, mean over seeds [95 % interval]"
         results.table(title, ("learner", f"{middle} examples", f"{most} examples"), rows)
         mine = last[TRANSFORMER]
-        said = shown(*interval(mine.tolist()))
+        said = shown_mean(mine)
         check_appeared(results, name, appeared)
         check_rest(results, f"{name}: training has come to rest", losses)
         if name == "linear":
             gap = (found[TRANSFORMER] - found[LEAST_SQUARES]).abs().mean(1)
             results.check(
                 "linear: on average within 0.05 of least squares' error",
-                shown(*interval(gap.tolist())),
+                shown_mean(gap),
                 interval(gap.tolist())[0] <= 0.05,
             )
             results.check(f"linear: error at most 0.05 with {most} examples", said, float(mine.mean()) <= 0.05)
@@ -318,13 +283,13 @@ class Garg(Experiment):
             for other in (GREEDY, BOOSTING):
                 results.check(
                     f"tree: below {other} with {most} examples",
-                    f"{said} against {shown(*interval(last[other].tolist()))}",
+                    f"{said} against {shown_mean(last[other])}",
                     bool((mine < last[other]).all()),
                 )
         else:
             results.check(
                 f"network: at most 1.1 times the error of a {FITTED} with {most} examples",
-                f"{said} against {shown(*interval(last[FITTED].tolist()))}",
+                f"{said} against {shown_mean(last[FITTED])}",
                 float(mine.mean()) <= 1.1 * float(last[FITTED].mean()),
             )
 

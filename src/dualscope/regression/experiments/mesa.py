@@ -14,7 +14,7 @@ from dualscope.regression.emergence import APPEARS, arrived, note_training
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.probes import ROWS, probed
 from dualscope.regression.problems import LinearDynamics, generators
-from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.results import Results, interval, shown, shown_mean
 from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, fast, train
 
 LATE = "late squared error"
@@ -163,9 +163,8 @@ class Mesa(Experiment):
         rows, late = [], {}
         for name, guess in found.items():
             errors = (guess - target).square().sum(-1).mean(1)  # [seeds, length]
-            for t in range(self.length):
-                where = {"panel": "time", "x_name": "t", "x": t}
-                results.over_seeds(name, "squared error", errors[:, t], self.seeds, **where)
+            by_time = {t: errors[:, t] for t in range(self.length)}
+            results.over_x(name, "squared error", by_time, self.seeds, "t", "time")
             late[name] = errors[:, -10:].mean(-1)
             rows.append(
                 (
@@ -185,14 +184,14 @@ class Mesa(Experiment):
                 continue
             results.check(
                 f"{name}: below {ONE_STEP} at the end of sequences, in every seed",
-                f"{shown(*interval(late[name].tolist()))} against {shown(*interval(late[ONE_STEP].tolist()))}",
+                f"{shown_mean(late[name])} against {shown_mean(late[ONE_STEP])}",
                 bool((late[name] < late[ONE_STEP]).all()),
             )
         last = trained[-1]
         share = (late[ONE_STEP] - late[last]) / (late[ONE_STEP] - late[RIDGE])
         results.check(
             f"{last}: covers at least 90 % of the way from {ONE_STEP} to {RIDGE}",
-            shown(*interval(share.tolist())),
+            shown_mean(share),
             float(share.mean()) >= 0.9,
         )
 
@@ -223,10 +222,9 @@ class Mesa(Experiment):
             ANSWER: forms[RIDGE](some),
         }
         for quantity, values in wanted.items():
-            for layer, state in enumerate(states):
-                share = probed(state.flatten(1, 2), values[:, :, times].flatten(1, 2))
-                where = {"panel": name, "x_name": "layer", "x": layer}
-                results.over_seeds(quantity, "probed", share, self.seeds, **where)
+            sought = values[:, :, times].flatten(1, 2)
+            shares = {layer: probed(state.flatten(1, 2), sought) for layer, state in enumerate(states)}
+            results.over_x(quantity, "probed", shares, self.seeds, "layer", name)
 
 
 def guess_next(model: Architecture, sequences: Tensor) -> Tensor:

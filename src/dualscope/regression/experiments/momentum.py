@@ -12,7 +12,7 @@ import torch
 from dualscope.core.errors import InputError
 from dualscope.regression.emergence import APPEARS, first_below, when_equal
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
-from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.results import Results, interval, shown, shown_mean
 from dualscope.regression.training import Workplace
 from dualscope.training.corpus import Mixture, draw_batch
 from dualscope.training.evaluation import SHOTS, evaluate
@@ -136,7 +136,7 @@ class MomentumLanguageModels(Experiment):
         missing = [name for name in names if len(appeared[name]) < len(self.seeds)]
         said = "; ".join(
             f"{name}: {len(appeared[name])} of {len(self.seeds)} seeds"
-            + (f", step {shown(*interval(list(appeared[name].values())))}" if appeared[name] else "")
+            + (f", step {shown_mean(list(appeared[name].values()))}" if appeared[name] else "")
             for name in names
         )
         results.check(f"in-context learning appears in every model ({ACCURACY} >= {LEVEL})", said, not missing)

@@ -6,40 +6,29 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dualscope.regression.architectures.gpt2 import Size
 from dualscope.regression.baselines import Spectrum, gradient_descent, least_squares, newton, online_gradient_descent
-from dualscope.regression.emergence import APPEARS, check_appeared, check_rests, first_below, note_curve, note_training
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
+from dualscope.regression.emergence import APPEARS, LEVEL, check_appeared, check_rests, first_below
+from dualscope.regression.experiment import EXPERIMENTS, PromptExperiment
 from dualscope.regression.probes import fit_probe, read_probe
 from dualscope.regression.problems import LinearFunctions, Prompts, draw_prompts, generators
-from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import ALL, LONGEST, Curriculum, Schedule, Workplace, states_of, train_on_prompts
+from dualscope.regression.results import Results, shown_mean
+from dualscope.regression.training import ALL, LONGEST, Workplace, states_of
 
 NEWTON, DESCENT, ONLINE = "Newton", "gradient descent", "online gradient descent"
 SIMILARITY = "cosine of errors"
 MATCH, NEARNESS = "best match", "cosine at the best match"  # of each layer
-LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
 @EXPERIMENTS.register("newton")
-class Newton(Experiment):
+class Newton(PromptExperiment):
     """One GPT-2 for well-conditioned and one for ill-conditioned inputs; a linear read-out of every layer; each
     layer's guesses against the iterates of three algorithms, by the cosine of their errors along a prompt.
     """
 
     summary: ClassVar[str] = "layers against iterations of Newton, GD and online GD, well- and ill-conditioned"
-    compiles: ClassVar[bool] = True
 
     conditions: tuple[float, ...] = (1.0, 100.0)  # ratio of the largest to the smallest variance of inputs
-    steps: Steps = 1500
-    d: int = 5
-    points: int = 11
     layers: int = 6
-    width: int = 64
-    heads: int = 4
-    batch: int = 128
-    rate: float = 3e-3
-    warmup: int = 100
     curriculum: int = 500
     test: int = 256  # prompts a seed to fit the read-outs on, and as many to compare on
     newton_steps: int = 28
@@ -57,20 +46,8 @@ class Newton(Experiment):
     def _one(self, results: Results, condition: float, place: Workplace) -> None:
         functions = LinearFunctions(self.d, condition=condition)
         panel = f"condition {condition:g}"
-        learned = train_on_prompts(
-            functions,
-            self.points,
-            self.seeds,
-            Size(self.layers, self.width, self.heads),
-            Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes),
-            self.batch,
-            place.of(f"condition-{condition:g}"),
-            Curriculum(self.curriculum),
-            watch_every=max(1, self.steps // 120),
-        )
-        note_training(results, learned.training, LONGEST, LEVEL, "transformer", self.seeds, f"training: {panel}")
-        note_curve(results, learned.training, ALL, "transformer", self.seeds, f"training: {panel}")
-        results.notes[f"steps, {panel}"] = learned.training.steps
+        own = place.of(f"condition-{condition:g}")
+        learned, _ = self.trained(results, functions, own, "transformer", f"training: {panel}", panel)
         fit = draw_prompts(functions, self.test, self.points, generators(self.seeds, 3, place.device))
         test = draw_prompts(functions, self.test, self.points, generators(self.seeds, 4, place.device))
         layers = read_layers(states_of(learned.model, fit), fit, states_of(learned.model, test))
@@ -85,22 +62,18 @@ class Newton(Experiment):
             ONLINE: {p: online_gradient_descent(test.x, test.y, 1.0, p) for p in self.passes},
         }
         exact = spectrum.predict(least_squares)
-        for layer, guess in enumerate(layers):
-            error = (guess - target)[..., 1:].square().mean((1, 2))
-            where = {"panel": panel, "x_name": "layer", "x": layer}
-            results.over_seeds("read-out", "squared error by layer", error, self.seeds, **where)
+        missed = {layer: (guess - target)[..., 1:].square().mean((1, 2)) for layer, guess in enumerate(layers)}
+        results.over_x("read-out", "squared error by layer", missed, self.seeds, "layer", panel)
         least = (exact - target)[..., 1:].square().mean((1, 2))
-        results.over_seeds(
-            "least squares", "squared error by layer", least, self.seeds, panel=panel, x_name="layer", x=len(layers) - 1
-        )
+        last = {len(layers) - 1: least}
+        results.over_x("least squares", "squared error by layer", last, self.seeds, "layer", panel)
         for name, of in iterates.items():
             numbers = list(of)
             # [layers, iterates, seeds]
             grid = torch.stack([torch.stack([likeness(g - target, i - target) for i in of.values()]) for g in layers])
-            for layer in range(len(layers)):
-                for t, values in zip(numbers, grid[layer], strict=True):
-                    where = {"panel": f"{panel}: {name}", "x_name": "iteration", "x": t}
-                    results.over_seeds(f"layer {layer}", SIMILARITY, values, self.seeds, **where)
+            for layer, values in enumerate(grid):
+                by_iterate = dict(zip(numbers, values, strict=True))
+                results.over_x(f"layer {layer}", SIMILARITY, by_iterate, self.seeds, "iteration", f"{panel}: {name}")
             value, at = grid.max(1)  # [layers, seeds]
             best = torch.tensor(numbers, dtype=torch.float64)[at]
             for layer in range(len(layers)):
@@ -144,25 +117,24 @@ class Newton(Experiment):
         lowest = {name: values[:, later:].min(1).values for name, values in near.items()}
         results.check(
             f"{panel}: the later half of the layers match a Newton iterate with cosine >= 0.95",
-            f"layers {later} to {self.layers}: at least {shown(*interval(lowest[NEWTON].tolist()))}",
+            f"layers {later} to {self.layers}: at least {shown_mean(lowest[NEWTON])}",
             bool((lowest[NEWTON] >= 0.95).all()),
         )
         straight, bent = (torch.stack([straightness(one) for one in match[name]]) for name in (NEWTON, DESCENT))
         results.check(
             f"{panel}: the matched Newton iteration grows linearly with the layer (r >= 0.95)",
-            f"r = {shown(*interval(straight.tolist()))}",
+            f"r = {shown_mean(straight)}",
             bool((straight >= 0.95).all()),
         )
         ratio = match[DESCENT][:, -1] / match[NEWTON][:, -1].clamp(min=1)
         results.check(
             f"{panel}: not like GD's: the last layer needs more than 10 times as many GD steps, and they do not grow "
             "linearly (r < 0.95)",
-            f"{shown(*interval(ratio.tolist()))} times, r = {shown(*interval(bent.tolist()))}",
+            f"{shown_mean(ratio)} times, r = {shown_mean(bent)}",
             bool((ratio > 10).all() and (bent < 0.95).all()),
         )
         rows = [
-            (name, *(shown(*interval(of.tolist())) for of in (match[name][:, -1], near[name][:, -1], lowest[name])))
-            for name in match
+            (name, *(shown_mean(of) for of in (match[name][:, -1], near[name][:, -1], lowest[name]))) for name in match
         ]
         columns = ("algorithm", "match of the last layer", "cosine there", "lowest cosine, later half of layers")
         results.table(f"{panel}: which iterate is each layer nearest to", columns, rows)

@@ -12,7 +12,7 @@ from dualscope.models.attention_kinds.install import attend
 from dualscope.models.attention_kinds.kinds import Adapter, Augmented, make_kind
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
 from dualscope.regression.problems import Linear, draw_for, generators
-from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.results import Results, shown, shown_mean
 from dualscope.regression.training import Schedule, Workplace, train
 
 NORMAL = "normal"
@@ -125,9 +125,8 @@ class OneSoftmaxLayer(Experiment):
             schedule = Schedule(self.steps, self.rate, 1.0, minutes=self.minutes)
             training = train(layer, draw, loss, schedule, place.of(f"arm-{number}"), watch, self.epoch)
             curve = training.curve(ERROR)
-            for step, errors in curve.items():
-                where = {"panel": "training", "x_name": "epoch", "x": step / self.epoch}
-                results.over_seeds(name, ERROR, errors, self.seeds, **where)
+            by_epoch = {step / self.epoch: errors for step, errors in curve.items()}
+            results.over_x(name, ERROR, by_epoch, self.seeds, "epoch", "training")
             results.over_seeds(name, LAST, curve[max(curve)], self.seeds)
             results.notes[f"steps, {name}"] = training.steps
 
@@ -141,7 +140,7 @@ class OneSoftmaxLayer(Experiment):
             if plain and name != NORMAL:
                 change = [mine[seed] - plain[seed] for seed in self.seeds]
                 difference = shown(*results.over_seeds(name, f"{LAST}, minus normal", change, self.seeds))
-            rows.append((name, shown(*interval(list(mine.values()))), difference))
+            rows.append((name, shown_mean(list(mine.values())), difference))
         for metric, arm in (("c", "g1 and g2, c = {:g}"), ("hidden width", "g1 and g2, hidden width {}")):
             for x in STRENGTHS if metric == "c" else WIDTHS:
                 series = f"augmented, {arm.format(x)}" if (metric, x) != ("hidden width", 16) else ""

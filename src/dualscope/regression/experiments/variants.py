@@ -3,12 +3,11 @@
 from typing import Any, ClassVar
 
 from dualscope.core.errors import InputError
-from dualscope.regression.architectures.gpt2 import Size
-from dualscope.regression.emergence import APPEARS, note_curve, note_training, when_equal
-from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
+from dualscope.regression.emergence import APPEARS, LEVEL, when_equal
+from dualscope.regression.experiment import EXPERIMENTS, PromptExperiment, Seeds
 from dualscope.regression.problems import LinearFunctions
-from dualscope.regression.results import Results, interval, shown
-from dualscope.regression.training import ALL, LONGEST, Curriculum, Schedule, Workplace, train_on_prompts
+from dualscope.regression.results import Results, shown, shown_mean
+from dualscope.regression.training import ALL, LONGEST, Workplace
 
 NORMAL = "normal"
 KINDS: dict[str, dict[str, dict[str, Any]]] = {
@@ -31,11 +30,10 @@ KINDS: dict[str, dict[str, dict[str, Any]]] = {
 ARMS: dict[str, dict[str, Any]] = {NORMAL: {"name": "softmax"}} | {
     f"{kind}, {options}": arm for kind, arms in KINDS.items() for options, arm in arms.items()
 }
-LEVEL = 0.75  # of the targets' variance: below it prompts teach
 
 
 @EXPERIMENTS.register("variants")
-class Variants(Experiment):
+class Variants(PromptExperiment):
     """GPT-2 blocks with each kind of attention, trained on prompts of linear functions: the same prompts, the same
     start, the same number of steps.
 
@@ -44,19 +42,12 @@ class Variants(Experiment):
     """
 
     summary: ClassVar[str] = "regularized, augmented, negative and momentum attention at equal steps and equal loss"
-    compiles: ClassVar[bool] = True
 
     seeds: Seeds = tuple(range(8))
-    steps: Steps = 1500
     arms: tuple[str, ...] = tuple(ARMS)
-    d: int = 5
     points: int = 16
     layers: int = 3
     width: int = 48
-    heads: int = 4
-    batch: int = 128
-    rate: float = 3e-3
-    warmup: int = 100
     curriculum: int = 300
 
     @property
@@ -67,21 +58,7 @@ class Variants(Experiment):
         for number, name in enumerate(self.arms):
             if name not in ARMS:
                 raise InputError(f"arms: there is none named '{name}'; known: {'; '.join(ARMS)}")
-            learned = train_on_prompts(
-                LinearFunctions(self.d),
-                self.points,
-                self.seeds,
-                Size(self.layers, self.width, self.heads),
-                Schedule(self.steps, self.rate, 1.0, self.rate / 50, self.warmup, self.minutes),
-                self.batch,
-                place.of(f"arm-{number}"),
-                Curriculum(self.curriculum),
-                ARMS[name],
-                max(1, self.steps // 120),
-            )
-            note_training(results, learned.training, LONGEST, LEVEL, name, self.seeds)
-            note_curve(results, learned.training, ALL, name, self.seeds)
-            results.notes[f"steps, {name}"] = learned.training.steps
+            self.trained(results, LinearFunctions(self.d), place.of(f"arm-{number}"), name, attention=ARMS[name])
 
     def conclude(self, results: Results) -> None:
         names = [name for name in ARMS if results.curves(name, ALL)]
@@ -121,7 +98,7 @@ class Variants(Experiment):
                 else:
                     cells.append("")
             steps = list(appeared[name].values())
-            rows.append((name, shown(*interval(steps)) if steps else "never", *cells))
+            rows.append((name, shown_mean(steps) if steps else "never", *cells))
         about = "mean over seeds [95 % interval]"
         columns: tuple[str, ...] = ("attention", "appears at step", "error", "minus normal, paired")
         results.table(f"At equal steps, {common:g} of them: {about}", columns, [row[:4] for row in rows])

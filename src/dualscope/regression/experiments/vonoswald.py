@@ -12,7 +12,7 @@ from dualscope.regression.baselines import alignment, half_mse
 from dualscope.regression.emergence import arrived
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Steps
 from dualscope.regression.problems import Linear, TaskBatch, draw_for, generators
-from dualscope.regression.results import Results, interval, shown
+from dualscope.regression.results import Results, shown, shown_mean
 from dualscope.regression.training import REST, Schedule, Training, Workplace, drawn_ahead, train
 
 MEASURES = ("loss", "prediction difference", "sensitivity cosine", "sensitivity distance")
@@ -79,10 +79,8 @@ class VonOswald(Experiment):
             sound = [i for i, loss in enumerate(training.log[-1]["loss"]) if math.isfinite(loss)]
             few = self.model_copy(update={"seeds": tuple(self.seeds[i] for i in sound)})
             if sound:
-                for step, losses in training.curve("loss").items():
-                    where = {"panel": "training", "x_name": "step", "x": step}
-                    kept = [losses[i] for i in sound]
-                    results.over_seeds(label, "loss in training", kept, few.seeds, **where)
+                kept = {step: [losses[i] for i in sound] for step, losses in training.curve("loss").items()}
+                results.over_x(label, "loss in training", kept, few.seeds, "step", "training")
                 some = TaskBatch(*(part[sound] for part in (test.x, test.y, test.query, test.target)))
                 rows += few._compare(results, label, kind, depth, chosen(model, sound), rivals[depth], some)
             self._arrived(results, label, training, model, rivals[depth], test)
@@ -210,13 +208,13 @@ class VonOswald(Experiment):
             elif name == PLUS:
                 results.check(
                     f"{label}: GD++ and not GD: the cosine with GD++ is the larger in every seed",
-                    f"{shown(*interval(cosines[PLUS].tolist()))} against {shown(*interval(cosines[GD].tolist()))}",
+                    f"{shown_mean(cosines[PLUS])} against {shown_mean(cosines[GD])}",
                     bool((cosines[PLUS] > cosines[GD]).all()),
                 )
                 ours, theirs = found["loss"], found["reference loss"]
                 results.check(
                     f"{label}: the trained loss is at most GD++'s and 3 %",
-                    f"{shown(*interval(ours.tolist()))} against {float(theirs.mean()):.4f}",
+                    f"{shown_mean(ours)} against {float(theirs.mean()):.4f}",
                     float(ours.mean()) <= 1.03 * float(theirs.mean()),
                 )
         if depth == 1 or kind == "recurrent":
