@@ -1,16 +1,16 @@
-"""Steps recorded once as CUDA graphs and then replayed.
+"""Steps recorded once as CUDA graphs and then replayed: descent's on single demonstrations, and any other call.
 
-A step on one demonstration is a few thousand small kernels: on a large GPU launching them takes several times longer
-than running them. Demonstrations are filled up at their end to one width, where nothing is predicted and nothing before
-can see, so that one recording serves them all.
+A step of descent on one demonstration is a few thousand small kernels: on a large GPU launching them takes several
+times longer than running them. Demonstrations are filled up at their end to one width, where nothing is predicted and
+nothing before can see, so that one recording serves them all.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
@@ -19,6 +19,40 @@ from dualscope.descent.samples import Filled, Sample
 if TYPE_CHECKING:
     from dualscope.descent.dual_records import Recorder
     from dualscope.descent.loop import Step, StepState, Taken
+
+R = TypeVar("R")
+
+
+class CudaRecording(Generic[R]):
+    """A call as a CUDA graph. What it gives stays in place: each replay puts new numbers there.
+
+    It must read nothing but what stays in place too, and must not wait for the device. ``errors`` is whose calls may
+    spoil a recording: any thread's (``global``), or this one's alone (``thread_local``).
+    """
+
+    def __init__(self, call: Callable[[], R], errors: str = "global") -> None:
+        self.graph = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings(), torch.cuda.graph(self.graph, capture_error_mode=errors):
+            # It fears for gradients that are added up in leaves; ours are asked for and handed on.
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+            self.given = call()
+
+    def replay(self) -> R:
+        self.graph.replay()
+        return self.given
+
+
+def aside(call: Callable[[], R], stream: torch.cuda.Stream | None = None) -> R:
+    """A call as it is, on a stream of its own, as recordings are: at their first use libraries set themselves up, which
+    cannot be recorded.
+    """
+    stream = stream or torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        given = call()
+    torch.cuda.current_stream().wait_stream(stream)
+    return given
+
 
 FEWEST = 4  # steps of one width that are worth a recording
 COMMON = 128  # up to here all demonstrations are filled up to the longest; beyond, to a power of two
@@ -54,39 +88,23 @@ def replayed(step: Step, batches: Sequence[Sequence[Sample]], epochs: int) -> St
 class Recording:
     step: Step
     sample: Filled  # whose tensors the recording reads
-    graph: torch.cuda.CUDAGraph | None = None
-    taken: Taken | None = None  # whose tensors it writes
-    noted: Recorder | None = None  # and what it notes of the sample
+    graph: CudaRecording[Taken] | None = None
+    noted: Recorder | None = None  # what it notes of the sample
     warm: bool = False
 
     def take(self, state: StepState, sample: Sample) -> Taken:
         self.sample.become(sample)
-        if not self.warm:  # libraries set themselves up at the first use, which cannot be recorded
+        if not self.warm:
             self.warm = True
             noted = state.recorder.apart()
-            taken = self._aside(replace(state, recorder=noted))
+            taken = aside(lambda: self.step(replace(state, recorder=noted), [self.sample]))
             state.recorder.take_over(noted, sample)
             return taken
         if self.graph is None:
-            self._record(state)
-        assert self.graph is not None
-        assert self.taken is not None
+            self.noted = state.recorder.apart()
+            recorded = replace(state, recorder=self.noted)
+            self.graph = CudaRecording(lambda: self.step(recorded, [self.sample]))
         assert self.noted is not None
-        self.graph.replay()
+        taken = self.graph.replay()
         state.recorder.take_over(self.noted, sample)
-        return self.taken.copied()
-
-    def _record(self, state: StepState) -> None:
-        self.noted, self.graph = state.recorder.apart(), torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(), torch.cuda.graph(self.graph):
-            # It fears for gradients that are added up in leaves; ours are asked for and handed on.
-            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
-            self.taken = self.step(replace(state, recorder=self.noted), [self.sample])
-
-    def _aside(self, state: StepState) -> Taken:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            taken = self.step(state, [self.sample])
-        torch.cuda.current_stream().wait_stream(stream)
-        return taken
+        return taken.copied()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dualscope.descent.cuda_graphs import CudaRecording, aside
 from dualscope.regression.architectures.gpt2 import Gpt2Learner, Size, pair_tokens
 from dualscope.regression.problems import FunctionClass, Prompts, draw_prompts, generators
 from dualscope.regression.spectral import Block, SpectralAdam
@@ -37,47 +38,34 @@ class RecordedSteps:
         self._refused = False
         self._stream: torch.cuda.Stream | None = None
         self._seen: dict[tuple[torch.Size, ...], int] = {}
-        self._recordings: dict[tuple[torch.Size, ...], _Recording] = {}
+        self._recordings: dict[tuple[torch.Size, ...], tuple[Inputs, CudaRecording[Tensor]]] = {}
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         shapes = tuple(one.shape for one in inputs)
         if shapes not in self._recordings:
             self._seen[shapes] = self._seen.get(shapes, 0) + 1
-            if self._seen[shapes] <= WARM:
-                return self._aside(*inputs)
-            if self._refused:
+            if self._seen[shapes] <= WARM or self._refused:
                 return self._aside(*inputs)
             try:
-                self._recordings[shapes] = _Recording(self.step, inputs)
+                self._recordings[shapes] = self._recorded(inputs)
             except RuntimeError as error:
                 warnings.warn(f"steps are not recorded, and take longer: {error}", stacklevel=2)
                 self._refused = True
                 return self._aside(*inputs)
-        return self._recordings[shapes](*inputs)
+        read, recording = self._recordings[shapes]
+        for mine, new in zip(read, inputs, strict=True):
+            mine.copy_(new)
+        return recording.replay()
 
     def _aside(self, *inputs: Tensor) -> Tensor:
-        """On a stream of its own, as recordings are; one for all steps, since each stream has memory of its own."""
-        stream = self._stream = self._stream or torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            losses = self.step(*inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        return losses
+        """On one stream for all steps, since each stream has memory of its own."""
+        self._stream = self._stream or torch.cuda.Stream()
+        return aside(lambda: self.step(*inputs), self._stream)
 
-
-class _Recording:
-    def __init__(self, step: Callable[..., Tensor], inputs: Inputs) -> None:
-        self.inputs = tuple(one.clone() for one in inputs)
-        self.graph = torch.cuda.CUDAGraph()
+    def _recorded(self, inputs: Inputs) -> tuple[Inputs, CudaRecording[Tensor]]:
+        read = tuple(one.clone() for one in inputs)
         torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.losses = step(*self.inputs)
-
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        for mine, new in zip(self.inputs, inputs, strict=True):
-            mine.copy_(new)
-        self.graph.replay()
-        return self.losses
+        return read, CudaRecording(lambda: self.step(*read), "thread_local")
 
 
 Advance = Callable[[int], None]

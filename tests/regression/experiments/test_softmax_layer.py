@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from dualscope.models.attention_kinds.kinds import Adapter
-from dualscope.regression.experiments.softmax_layer import ARMS, LAST, NORMAL, OneSoftmaxLayer, SoftmaxLayer
+from dualscope.regression.experiments.softmax_layer import ARMS, LAST, OneSoftmaxLayer, SoftmaxLayer
+from dualscope.regression.experiments.variants import NORMAL
 from dualscope.regression.problems import Linear, draw_for, generators
 
 D, N = 3, 5

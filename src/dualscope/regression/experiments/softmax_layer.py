@@ -7,37 +7,27 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from dualscope.core.errors import InputError
 from dualscope.models.attention_kinds.install import attend
 from dualscope.models.attention_kinds.kinds import Adapter, Augmented, make_kind
 from dualscope.regression.experiment import EXPERIMENTS, Experiment, Seeds, Steps
+from dualscope.regression.experiments.variants import KINDS, NORMAL, arms_of, check_arms
 from dualscope.regression.problems import Linear, draw_for, generators
 from dualscope.regression.results import Results, shown, shown_mean
 from dualscope.regression.training import Schedule, Workplace, train
 
-NORMAL = "normal"
 STRENGTHS, WIDTHS = (0.1, 0.3, 1.0, 3.0), (4, 16, 64)
 AUGMENTED = {"name": "augmented", "parts": "both", "c": 1.0, "hidden": 16}
 CHANGED: dict[str, dict[str, dict[str, Any]]] = {
-    "regularized": {
-        "alpha = 0.1": {"name": "regularized", "alpha": 0.1},
-        "alpha = 0.5": {"name": "regularized", "alpha": 0.5},
-        "alpha = -0.5": {"name": "regularized", "alpha": -0.5},
-        "alpha = 0.5, exact dual": {"name": "regularized", "alpha": 0.5, "form": "dual"},
-    },
+    "regularized": KINDS["regularized"],
     "augmented": {
         "g1 (values)": AUGMENTED | {"parts": "g1"},
         "g2 (keys)": AUGMENTED | {"parts": "g2"},
         **{f"g1 and g2, c = {c:g}": AUGMENTED | {"c": c} for c in STRENGTHS},
         **{f"g1 and g2, hidden width {width}": AUGMENTED | {"hidden": width} for width in WIDTHS if width != 16},
     },
-    "negative": {
-        f"k = {k}, beta = {beta}": {"name": "negative", "k": k, "beta": beta} for k in (1, 3) for beta in (0.1, 0.5)
-    },
+    "negative": KINDS["negative"],
 }
-ARMS: dict[str, dict[str, Any]] = {NORMAL: {"name": "softmax"}} | {
-    f"{kind}, {options}": arm for kind, arms in CHANGED.items() for options, arm in arms.items()
-}
+ARMS = arms_of(CHANGED)
 ERROR, LAST = "squared error", "squared error after training"
 
 
@@ -105,9 +95,8 @@ class OneSoftmaxLayer(Experiment):
         problem = Linear(self.d, self.n, inputs="normal", scales=(1 / self.d,) * self.d)  # targets of variance 1
         test = draw_for(problem, 1024, generators(self.seeds, 2)).to(place.device)
         results.notes["error of zero"] = float(test.target.square().mean())
+        check_arms(self.arms, ARMS)
         for number, name in enumerate(self.arms):
-            if name not in ARMS:
-                raise InputError(f"arms: there is none named '{name}'; known: {'; '.join(ARMS)}")
             layer = SoftmaxLayer(self.d + 1, generators(self.seeds, 0), ARMS[name]).to(place.device)
 
             def draw(step: int) -> tuple[Tensor, ...]:

@@ -1,5 +1,6 @@
 """Changes of attention that the dual model suggests (Ren & Liu), in softmax transformers, as training goes on."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from dualscope.core.errors import InputError
@@ -27,9 +28,21 @@ KINDS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "momentum": {"eta = 0.5": {"name": "momentum", "eta": 0.5}},
 }
-ARMS: dict[str, dict[str, Any]] = {NORMAL: {"name": "softmax"}} | {
-    f"{kind}, {options}": arm for kind, arms in KINDS.items() for options, arm in arms.items()
-}
+
+
+def arms_of(kinds: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Normal attention and every changed one, by the names that rows have for them."""
+    changed = {f"{kind}, {options}": arm for kind, arms in kinds.items() for options, arm in arms.items()}
+    return {NORMAL: {"name": "softmax"}} | changed
+
+
+def check_arms(asked: Iterable[str], known: Iterable[str]) -> None:
+    for name in asked:
+        if name not in known:
+            raise InputError(f"arms: there is none named '{name}'; known: {'; '.join(known)}")
+
+
+ARMS = arms_of(KINDS)
 
 
 @EXPERIMENTS.register("variants")
@@ -55,9 +68,8 @@ class Variants(PromptExperiment):
         return len(self.arms)
 
     def carry_out(self, results: Results, place: Workplace) -> None:
+        check_arms(self.arms, ARMS)
         for number, name in enumerate(self.arms):
-            if name not in ARMS:
-                raise InputError(f"arms: there is none named '{name}'; known: {'; '.join(ARMS)}")
             self.trained(results, LinearFunctions(self.d), place.of(f"arm-{number}"), name, attention=ARMS[name])
 
     def conclude(self, results: Results) -> None:
