@@ -24,6 +24,7 @@ ACROSS = {
     "test_house.py": "this",
     "test_package.py": "what is installed",
     "test_readme.py": "what the README shows",
+    "test_shot_curve.py": "what a benchmark finds over numbers of shots",
     "theory/test_constructions.py": "layers that learn: several papers' constructions",
     "theory/test_duals.py": "several dual forms over shapes",
 }

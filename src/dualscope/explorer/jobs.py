@@ -147,10 +147,6 @@ class Jobs:
         if self._latest.get(page) is job:
             del self._latest[page]
 
-    def cancel(self, page: str) -> None:
-        if page in self._latest:
-            self._latest[page].watch.cancel()
-
     def close(self) -> None:
         for job in self._latest.values():
             job.watch.cancel()

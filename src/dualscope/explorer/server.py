@@ -253,6 +253,23 @@ class Pasted(_Request):
     labels: list[caps.Word] = Field(min_length=2, max_length=caps.MOST_LABELS)
 
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _hand_on(explorer: Explorer, state: State, watch: Watch) -> None:
+    watch.tell({"event": "page", "text": read_only_page(explorer, state, watch)})
+
+
+WORK: dict[str, Callable[[Explorer, State, Watch], None]] = {
+    "compute": Explorer.compute,
+    "words": Explorer.words,
+    "influence": Explorer.influence,
+    "rate": Explorer.rate,
+    "handed_on": _hand_on,
+}
+"""What takes its time and is told of line by line, by the last part of its address."""
+
+
 def application(explorer: Explorer, rules: GuardRules) -> Guard:
     """The whole server as an ASGI application."""
     jobs = Jobs()
@@ -272,35 +289,14 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
             return Response("no such file\n", 404, media_type="text/plain")
         return Response(found[0], media_type=f"{found[1]}; charset=utf-8")
 
-    async def compute(request: Request) -> Response:
-        asked = await _read(request, StateRequest)
-        job = jobs.start(asked.page, lambda watch: explorer.compute(asked.state, watch))
-        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+    def answered(name: str) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            asked = await _read(request, StateRequest)
+            # Each kind has a line of its own: looking at words cancels nothing that is computed, and waits for it.
+            job = jobs.start(f"{asked.page} {name}", lambda watch: WORK[name](explorer, asked.state, watch))
+            return StreamingResponse(job.lines(), media_type="application/x-ndjson")
 
-    async def words(request: Request) -> Response:
-        asked = await _read(request, StateRequest)
-        # A line of its own: looking at words does not cancel what is being computed, and waits for it.
-        job = jobs.start(f"{asked.page} words", lambda watch: explorer.words(asked.state, watch))
-        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
-
-    async def influence(request: Request) -> Response:
-        asked = await _read(request, StateRequest)
-        job = jobs.start(f"{asked.page} influence", lambda watch: explorer.influence(asked.state, watch))
-        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
-
-    async def rate(request: Request) -> Response:
-        asked = await _read(request, StateRequest)
-        job = jobs.start(f"{asked.page} rate", lambda watch: explorer.rate(asked.state, watch))
-        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
-
-    async def handed_on(request: Request) -> Response:
-        asked = await _read(request, StateRequest)
-
-        def work(watch: Watch) -> None:
-            watch.tell({"event": "page", "text": read_only_page(explorer, asked.state, watch)})
-
-        job = jobs.start(f"{asked.page} page", work)
-        return StreamingResponse(job.lines(), media_type="application/x-ndjson")
+        return endpoint
 
     async def draw(request: Request) -> Response:
         asked = await _read(request, Drawn)
@@ -323,16 +319,16 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
             Route("/", page),
             Route("/page/{name}", file),
             *(
-                Route(f"/api/{endpoint.__name__}", _talking(endpoint), methods=["POST"])
-                for endpoint in (compute, words, influence, rate, handed_on, draw, paste, shared)
+                Route(f"/api/{name}", _talking(endpoint), methods=["POST"])
+                for name, endpoint in (
+                    *((name, answered(name)) for name in WORK),
+                    *(("draw", draw), ("paste", paste), ("shared", shared)),
+                )
             ),
         ],
         lifespan=living,
     )
     return Guard(app, rules)
-
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def _talking(endpoint: Endpoint) -> Endpoint:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from benchmarks.shot_curve import Answers, _fitted, _likelihood, accuracy, held_out, log_odds, select
 from scipy.optimize import minimize
 
-from dualscope.findings.shot_curve import Answers, _fitted, _likelihood, accuracy, held_out, log_odds, select
 from dualscope.learners.bayes import ShownLabels, posterior_predictive
 
 SHOTS = (1, 2, 4, 8, 16, 32)
