@@ -1,4 +1,4 @@
-"""Whether a change of the code changed a number: one small study of everything, before and after.
+"""Whether a change of the code changed a number: small studies of everything, before and after.
 
 python -m benchmarks.same_numbers --out before.json       at the commit before
 python -m benchmarks.same_numbers --against before.json   with the change; exit code 1 where a number differs
@@ -34,7 +34,7 @@ from dualscope.studies.study import Study
 from dualscope.theory import chosen, judge
 
 TOLERANCE = 1e-9
-TASKS = [{"task": "embedded-sst2", "seeds": 2}, {"task": "embedded-trec", "seeds": 1}]
+TASKS = ["embedded-sst2", "embedded-trec"]
 SMALL: dict[str, dict[str, Any]] = {
     "static-patch": {"fit": 16},
     "kv-distilled": {"lr": 0.1, "fit": 8, "steps": 5},
@@ -62,7 +62,12 @@ CONTROLLED = {
 }
 
 
-def study() -> Study:
+RESPONDING = ["gd", "lcgd", "gd-linearized", "probe", "kernel", "task-vector", "function-vector", "functional-gd"]
+"""Learners that are run on the draws of every intervention, each with its plant where it can be planted."""
+COMMON: dict[str, Any] = {"shots": 10, "balanced": True, "lr": [0.1], "dtype": "float64"}
+
+
+def of_learners() -> Study:
     """Every learner as it is and in the settings above, each control of those that have it, every metric."""
     learners: list[dict[str, Any]] = [
         {"learner": name, "options": SMALL.get(name, {}), "variants": ["trained"]}
@@ -78,26 +83,20 @@ def study() -> Study:
     learners += [{"learner": "in-context", "control": "reorder", "options": {"draw": draw}} for draw in range(1, 6)]
     plain = next(entry for entry in learners if entry["learner"] == "gd")
     plain["variants"] = ["trained", "untrained"]
-    return Study.build(
-        {
-            "tasks": TASKS,
-            "variants": ["trained", "untrained"],
-            "shots": 10,
-            "balanced": True,
-            "queries": 4,
-            "lr": [0.1],
-            "dtype": "float64",
-            "learners": learners,
-            "metrics": list(METRICS),
-            "interventions": [{"kind": name, "draws": 8, "queries": 2} for name in INTERVENTIONS],
-            "per_head": True,
-        }
-    )
+    own = {"tasks": TASKS, "variants": ["trained", "untrained"], "seeds": 1, "queries": 4, "per_head": True}
+    return Study.build(COMMON | own | {"learners": learners, "metrics": list(METRICS)})
 
 
-def measured(folder: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of the study, and all that follows from them."""
-    result = Runner(study(), folder, offline=True).execute()
+def of_responses() -> Study:
+    """Some learners over the seeds that an answer needs, and on the draws of every intervention."""
+    interventions = [{"kind": name, "draws": 8, "queries": 3} for name in INTERVENTIONS]
+    own = {"tasks": TASKS[:1], "seeds": 3, "queries": 6, "controls": ["random-labels"]}
+    return Study.build(COMMON | own | {"learners": RESPONDING, "interventions": interventions})
+
+
+def measured(study: Study, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The rows of a study, and all that follows from them."""
+    result = Runner(study, folder, offline=True).execute()
     for row in result.run.to_arrow().to_pylist():
         named = {name: value for name, value in row.items() if name not in ("value", "low", "high", "n")}
         cell = " ".join(str(named.pop(name)) for name in CELL_COLUMNS)
@@ -138,7 +137,8 @@ def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 PARTS: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
-    "study": measured,
+    "learners": lambda folder: measured(of_learners(), folder),
+    "responses": lambda folder: measured(of_responses(), folder),
     "regression": regressions,
     "theory": identities,
 }
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the numbers are kept")
     parser.add_argument("--against", type=Path, help="numbers that an earlier commit kept")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--folder", type=Path, help="where the study's run folder is kept; else it is removed")
+    parser.add_argument("--folder", type=Path, help="where the studies' run folders are kept; else it is removed")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as passing:

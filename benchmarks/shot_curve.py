@@ -176,7 +176,8 @@ def stacked(of: Curves, name: str, shots: list[int]) -> list[Answers]:
 def generated(rng: np.random.Generator, answers: Answers) -> Answers:
     """Answers of a model that is this learner, flatter or sharper, with a liking for a label and noise of its own."""
     logits = np.exp(rng.uniform(-0.7, 0.7)) * answers + 0.5 * rng.normal(size=answers.shape[-1])
-    return logits + NOISE * rng.normal(size=answers.shape)
+    found: Answers = logits + NOISE * rng.normal(size=answers.shape)
+    return found
 
 
 def found_right(candidates: dict[str, list[Answers]], truth: str) -> float:

@@ -33,6 +33,8 @@ Subset = Literal["all", "f2t"]
 AdapterMode = Literal["merged", "active"]
 """Whether a LoRA adapter is added to the weights, or stays a path of its own beside them."""
 
+JUDGED = "relabel"
+"""The one intervention that the verdict judges: its draws are exchangeable, so that re-pairing them is a test."""
 ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
 ORDERS = 3
 """Permutations of the places in which in-context learning is read again, to see how reproducible its response is."""

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
     from dualscope.models.model import Model
 
-KEPT = 4  # desks of past edits
+KEPT = 4  # screens, with what was computed for them
 SLOW = 2.0  # seconds
 SHOWN = 8  # unknown words that are named
 
 
 class Explorer:
-    """Holds one model and the last few desks. Not for two threads at once: jobs come one after another."""
+    """Holds one model, and what was computed for the last few screens. It is not for two threads at once."""
 
     def __init__(self, offer: Offer) -> None:
         self.offer = offer

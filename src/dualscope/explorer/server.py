@@ -50,8 +50,8 @@ PATIENCE = 10.0  # seconds for the head of a request
 MOST_IDLE = 64
 
 
-class Impatient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """uvicorn's protocol, which by itself waits for ever for a connection's first request."""
+class ClosesSilentConnections(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """uvicorn's protocol, which by itself waits for ever for a connection's first request. Silent ones are closed."""
 
     cycle: Any  # the request that is being answered, or was last
 
@@ -146,9 +146,9 @@ def serve(offer: Offer, place: Listener, open_browser: bool, say: Callable[[str]
     server, address = prepared(explorer, place)
     say(f"explorer:  {address}")
     say("stop with Ctrl-C")
-    with redirection(address) as door:
+    with redirection(address) as page:
         if open_browser:
-            threading.Thread(target=_open, args=(server, door), daemon=True).start()
+            threading.Thread(target=_open, args=(server, page), daemon=True).start()
         try:
             server.run(sockets=[place.socket])
         except KeyboardInterrupt:
@@ -165,7 +165,7 @@ def prepared(explorer: Explorer, place: Listener) -> tuple[uvicorn.Server, str]:
             access_log=False,  # it would write the token down
             server_header=False,
             ws="none",
-            http=Impatient,
+            http=ClosesSilentConnections,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=2,
         )
@@ -203,10 +203,10 @@ def redirection(address: str) -> Iterator[Path]:
         yield page
 
 
-def _open(server: uvicorn.Server, door: Path) -> None:
+def _open(server: uvicorn.Server, page: Path) -> None:
     while not server.started and not server.should_exit:
         time.sleep(0.02)
-    webbrowser.open(door.as_uri())
+    webbrowser.open(page.as_uri())
 
 
 def _address_outside() -> str:
@@ -275,7 +275,7 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
     jobs = Jobs()
 
     @contextlib.asynccontextmanager
-    async def living(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         jobs.close()
 
@@ -326,7 +326,7 @@ def application(explorer: Explorer, rules: GuardRules) -> Guard:
                 )
             ),
         ],
-        lifespan=living,
+        lifespan=lifespan,
     )
     return Guard(app, rules)
 

@@ -15,7 +15,7 @@ from dualscope.core.response_products import OWN, ComparedPart, Part, parts_of, 
 from dualscope.core.rows import Row
 from dualscope.core.spec import IN_CONTEXT, PLAIN, CellSpec, EpisodeSpec, LearnerSpec
 from dualscope.core.statistics import finite_mean, holm
-from dualscope.core.words import Family, Level, Role
+from dualscope.core.words import JUDGED, Family, Level, Role
 from dualscope.findings.answer import short
 from dualscope.findings.response_decision import (
     FLOOR,
@@ -38,7 +38,6 @@ from dualscope.studies.run_folder.storage import RunFolder
 
 FILE = "response.json"
 RULES = 3  # grows with the rule, so that a stored answer of an older one is made anew
-JUDGED = "relabel"
 PARTS: tuple[Part, ...] = ("answers", "outputs")
 Where = Literal["answers", "inside"]
 NAMES: dict[Part, Where] = {"answers": "answers", "outputs": "inside"}

@@ -41,13 +41,11 @@ class Intervention(ABC):
     """A family of changes. Subclasses are registered by name; a plugin's work like the built-in ones.
 
     >>> from dualscope import INTERVENTIONS, Intervention
-    >>> issubclass(INTERVENTIONS["relabel"], Intervention), INTERVENTIONS["relabel"].judged
-    (True, True)
+    >>> issubclass(INTERVENTIONS["relabel"], Intervention)
+    True
     """
 
     name: ClassVar[str] = ""  # set by the registry
-    judged: ClassVar[bool] = False
-    """Whether its draws are exchangeable, so that re-pairing them is a test."""
 
     @abstractmethod
     def draws(self, lesson: Lesson, count: int) -> list[LessonDraw]:
@@ -80,7 +78,6 @@ INTERVENTIONS = _Interventions("intervention")
 class Relabel(Intervention):
     """The labels permuted among the demonstrations, at two levels of how many differ; what the verdict uses."""
 
-    judged = True
     stream: ClassVar[int] = JUDGED_STREAM
 
     def draws(self, lesson: Lesson, count: int) -> list[LessonDraw]:
@@ -106,7 +103,6 @@ class SpareRelabel(Relabel):
     Few demonstrations allow few relabellings, so some of them may be the verdict's too; its queries never are.
     """
 
-    judged = False
     stream = SPARE_STREAM
 
 

@@ -17,7 +17,7 @@ from dualscope.core.errors import InputError
 from dualscope.core.response_products import OWN, ComparedPart, Copying, Products, geometry_matrix, table_of, weighted
 from dualscope.core.rows import MetricRow, metric_row
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
-from dualscope.core.words import LEVELS, PLACE_SETS, Level
+from dualscope.core.words import JUDGED, LEVELS, PLACE_SETS, Level
 from dualscope.learners.response_bench import answer_vectors, centred, function_part
 from dualscope.metrics.explained import order_sensitivity
 from dualscope.metrics.responses_of_draws import (
@@ -62,7 +62,7 @@ class ResponseMeter:
     def measure(self, learning: LearnerSpec, plants: Plants = ()) -> MeasuredResponse:
         """A learner's rows. ``plants``: other references than ICL, by the names that rows have for them."""
         name = self.bench.intervention.name
-        if name == "relabel":
+        if name == JUDGED:
             return self._relabelled(learning, plants)
         if name == "reorder":
             found = self.bench.on_draws(learning)

@@ -25,7 +25,17 @@ from dualscope.core.spec import (
     companions,
     without_demonstrations,
 )
-from dualscope.core.words import CONTROL_ROLES, ORDERS, PLACE_SETS, Control, DemoLabels, Precision, Role, Variant
+from dualscope.core.words import (
+    CONTROL_ROLES,
+    JUDGED,
+    ORDERS,
+    PLACE_SETS,
+    Control,
+    DemoLabels,
+    Precision,
+    Role,
+    Variant,
+)
 from dualscope.studies.choices import ChoiceJob
 from dualscope.studies.paths import named_model
 from dualscope.studies.resolve import LearnerFacts, Resolver, other_task
@@ -80,7 +90,6 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(number), int(shards)
 
 
-JUDGED = "relabel"  # the intervention whose draws are exchangeable, and that has a scale
 RESPONDING: tuple[Role, ...] = ("hypothesis", "ceiling")
 SCALE: dict[Control, int] = {"reorder": ORDERS, "places": PLACE_SETS}
 """In-context learning again, so often: in other orders, and with the labels in their places behind other inputs."""

@@ -171,8 +171,8 @@ def _as_sources(value: Any) -> Any:
     return [value] if value is None else as_list(value)
 
 
-class _Speaking(type(Strict)):  # type: ignore[misc]  # pydantic's own metaclass
-    """Built by a call, a study says what is wrong as it does when it is built of a file."""
+class _ErrorsInWords(type(Strict)):  # type: ignore[misc]  # pydantic's own metaclass
+    """A study that is built by a call says what is wrong in the same words as one that is read from a file."""
 
     def __call__(cls, **fields: Any) -> Any:
         try:
@@ -182,7 +182,7 @@ class _Speaking(type(Strict)):  # type: ignore[misc]  # pydantic's own metaclass
             raise
 
 
-class Study(Strict, metaclass=_Speaking):
+class Study(Strict, metaclass=_ErrorsInWords):
     """A grid: models x variants x tasks x seeds x orders x shots x learners x rates x demo labels.
 
     >>> attention = {"learner": "lcgd", "options": {"readout": "attention"}}

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dualscope.core.response_products import OWN, geometry_matrix, parts_of
 from dualscope.core.spec import IN_CONTEXT, CellSpec, EpisodeSpec, LearnerSpec
+from dualscope.core.words import JUDGED
 from dualscope.findings.answer import learner_title
 from dualscope.findings.headline import next_steps
 from dualscope.report.charts.chart import Chart, Item, Note, Panel, Section, plain, short, whiskers
@@ -211,7 +212,7 @@ def _cells(source: ReportedRun, verdict: Document) -> Iterator[tuple[str, CellSp
     for name, cell in source.response_cells.items():
         assert cell.intervention is not None
         own = cell.episode.model.variant, cell.intervention.kind
-        if own == (verdict["variant"], "relabel") and cell.is_within(setting.setting):
+        if own == (verdict["variant"], JUDGED) and cell.is_within(setting.setting):
             yield name, cell
 
 

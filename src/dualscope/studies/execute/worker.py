@@ -157,7 +157,7 @@ class Worker:
         try:
             if isinstance(work.claimed, EpisodeSpec):
                 with ExitStack() as over:
-                    self._sit(work.claimed, work.cells, tell, over)
+                    self._compute_cells(work.claimed, work.cells, tell, over)
             else:
                 self._choose(work.claimed, tell)
         finally:
@@ -166,7 +166,7 @@ class Worker:
 
     # Cells
 
-    def _sit(
+    def _compute_cells(
         self, episode: EpisodeSpec, cells: Sequence[CellSpec], tell: Callable[[Event], None], over: ExitStack
     ) -> None:
         """The cells of an episode; ``over`` closes its bench when all of them are done."""
