@@ -67,7 +67,7 @@ RESPONDING = ["gd", "lcgd", "gd-linearized", "probe", "kernel", "task-vector", "
 COMMON: dict[str, Any] = {"shots": 10, "balanced": True, "lr": [0.1], "dtype": "float64"}
 
 
-def of_learners() -> Study:
+def of_learners(only: list[str], tasks: list[str]) -> Study:
     """Every learner as it is and in the settings above, each control of those that have it, every metric."""
     learners: list[dict[str, Any]] = [
         {"learner": name, "options": SMALL.get(name, {}), "variants": ["trained"]}
@@ -81,17 +81,19 @@ def of_learners() -> Study:
         for name in CONTROLLED[control]
     ]
     learners += [{"learner": "in-context", "control": "reorder", "options": {"draw": draw}} for draw in range(1, 6)]
+    learners = [entry for entry in learners if not only or entry["learner"] in ("in-context", *only)]
     plain = next(entry for entry in learners if entry["learner"] == "gd")
     plain["variants"] = ["trained", "untrained"]
-    own = {"tasks": TASKS, "variants": ["trained", "untrained"], "seeds": 1, "queries": 4, "per_head": True}
+    own = {"tasks": tasks, "variants": ["trained", "untrained"], "seeds": 1, "queries": 4, "per_head": True}
     return Study.build(COMMON | own | {"learners": learners, "metrics": list(METRICS)})
 
 
-def of_responses() -> Study:
+def of_responses(only: list[str]) -> Study:
     """Some learners over the seeds that an answer needs, and on the draws of every intervention."""
     interventions = [{"kind": name, "draws": 8, "queries": 3} for name in INTERVENTIONS]
     own = {"tasks": TASKS[:1], "seeds": 3, "queries": 6, "controls": ["random-labels"]}
-    return Study.build(COMMON | own | {"learners": RESPONDING, "interventions": interventions})
+    learners = [name for name in RESPONDING if name in (only or RESPONDING)]
+    return Study.build(COMMON | own | {"learners": learners, "interventions": interventions})
 
 
 def measured(study: Study, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -110,7 +112,7 @@ def measured(study: Study, folder: Path) -> Iterator[tuple[str, Any]]:
     yield from leaves("verdicts", said.answers)
 
 
-def regressions(_folder: Path) -> Iterator[tuple[str, Any]]:
+def regressions(_folder: Path, _args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """The rows and tables of every regression experiment at its quick size."""
     for name in EXPERIMENTS:
         found = EXPERIMENTS[name].quick().run()
@@ -118,7 +120,7 @@ def regressions(_folder: Path) -> Iterator[tuple[str, Any]]:
         yield from leaves(f"{name} tables", [table.rows for table in found.tables])
 
 
-def identities(_folder: Path) -> Iterator[tuple[str, Any]]:
+def identities(_folder: Path, _args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     for found in (judge(one, 0) for one in chosen(())):
         yield found.identity.name, found.error
         yield f"{found.identity.name} float32", found.error32
@@ -136,21 +138,21 @@ def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-PARTS: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
-    "learners": lambda folder: measured(of_learners(), folder),
-    "responses": lambda folder: measured(of_responses(), folder),
+PARTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[tuple[str, Any]]]] = {
+    "learners": lambda folder, args: measured(of_learners(args.learners, args.tasks), folder),
+    "responses": lambda folder, args: measured(of_responses(args.learners), folder),
     "regression": regressions,
     "theory": identities,
 }
 
 
-def everything(parts: list[str], folder: Path) -> dict[str, Any]:
+def everything(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Each part's numbers by name, and its seconds of the processor."""
     whole: dict[str, Any] = {}
-    for part in parts:
+    for part in args.parts:
         before = processor()
         numbers: dict[str, Any] = {}
-        for name, value in PARTS[part](folder / part):
+        for name, value in PARTS[part](folder / part, args):
             if name in numbers:
                 raise SystemExit(f"two rows of {part} have one name: {name}")
             numbers[name] = value if isinstance(value, (int, float, type(None))) else str(value)
@@ -201,11 +203,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the numbers are kept")
     parser.add_argument("--against", type=Path, help="numbers that an earlier commit kept")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--learners", nargs="+", default=[], help="these alone, gd among them; all if not given")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, help="of the study of all metrics")
     parser.add_argument("--folder", type=Path, help="where the studies' run folders are kept; else it is removed")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as passing:
-        found = everything(args.parts, args.folder or Path(passing))
+        found = everything(args, args.folder or Path(passing))
     if args.out is not None:
         args.out.write_text(json.dumps(found, indent=0))
     if args.against is not None and not compare(json.loads(args.against.read_text()), found):

@@ -1,6 +1,7 @@
 """``dualscope train``: a small model that learns in context, from generated text."""
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -80,7 +81,7 @@ def train(
         balance=_factors(balance),
         **sizes,
     )
-    with _watcher() as watch, resumable(folder, (folder / "checkpoint").exists):
+    with _watched() as watch, resumable(folder, (folder / "checkpoint").exists):
         run(
             settings,
             folder,
@@ -114,33 +115,27 @@ def _attention(text: str | None) -> dict[str, Any] | None:
     return make_kind({"name": read} if isinstance(read, str) else read).described()
 
 
-class _watcher(nullcontext[Any]):
-    """A progress bar while a training runs: ``with _watcher() as watch``."""
+@contextmanager
+def _watched() -> Iterator[Callable[["Progress"], None]]:
+    """A progress bar while a training runs: ``with _watched() as watch``."""
+    from rich import progress as bars
+    from rich.console import Console
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    columns = (bars.TextColumn("step {task.fields[step]}"), bars.BarColumn(), bars.TextColumn("{task.description}"))
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    with bars.Progress(*columns, *times, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=1.0, step=0)
 
-        columns = (TextColumn("step {task.fields[step]}"), BarColumn(), TextColumn("{task.description}"))
-        console = Console(stderr=True)
-        self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
-        self.task = self.bar.add_task("", total=1.0, step=0)
+        def watch(progress: "Progress") -> None:
+            text = f"label loss {progress.loss:.3f}"
+            bar.update(task, completed=progress.done, step=progress.step, description=text)
+            if progress.evaluation:
+                means = ", ".join(
+                    f"{kind.replace('_', '-')} {curve['0']:.2f} zero-shot, {list(curve.values())[-1]:.2f} with "
+                    f"{list(curve)[-1]} shots"
+                    for kind, curve in progress.evaluation.items()
+                    if kind != "flipped"
+                )
+                bar.console.print(f"step {progress.step}: {means}", highlight=False)
 
-    def __enter__(self) -> Any:
-        self.bar.start()
-        return self._watch
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def _watch(self, progress: "Progress") -> None:
-        text = f"label loss {progress.loss:.3f}"
-        self.bar.update(self.task, completed=progress.done, step=progress.step, description=text)
-        if progress.evaluation:
-            means = ", ".join(
-                f"{kind.replace('_', '-')} {curve['0']:.2f} zero-shot, {list(curve.values())[-1]:.2f} with "
-                f"{list(curve)[-1]} shots"
-                for kind, curve in progress.evaluation.items()
-                if kind != "flipped"
-            )
-            self.bar.console.print(f"step {progress.step}: {means}", highlight=False)
+        yield watch

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -272,25 +272,28 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One episode is one seed, and decides nothing: what it shows, and what would decide."""
-        found = {
-            row["learner"]: row["value"]
-            for row in self.rows
-            if row["metric"] == "sim_aou" and row["layer"] is None and row["learner"] != IN_CONTEXT.label
-        }
-        shown = ", ".join(f"{name} {short(value)}" for name, value in found.items() if math.isfinite(value))
-        moved = {
-            row["learner"]: row["value"]
-            for row in self.rows
-            if row["metric"] == "response_answers"
-            and row["role"] == "hypothesis"
-            and row["reference"] == IN_CONTEXT.label
-        }
-        responses = ", ".join(f"{name} {short(value)}" for name, value in moved.items() if math.isfinite(value))
+
+        def told(metric: str, rows: Iterable[ComparedRow]) -> str:
+            found = {row["learner"]: row["value"] for row in rows if row["metric"] == metric and row["layer"] is None}
+            return ", ".join(f"{name} {short(value)}" for name, value in found.items() if math.isfinite(value))
+
+        shown = told("sim_aou", (row for row in self.rows if row["learner"] != IN_CONTEXT.label))
+        moved = (row for row in self.rows if row["role"] == "hypothesis" and row["reference"] == IN_CONTEXT.label)
+        responses = told("response_answers", moved)
         return (
             f"Undecided: one episode is one seed. Likeness to in-context learning: {shown or 'not measured'}. "
             f"Response to changed labels: {responses or 'not measured (`interventions` does)'}. "
             "`dualscope run` measures both beside their controls, over several seeds."
         )
+
+    def _shown(self) -> tuple[list[str], dict[tuple[str, str], float]]:
+        """The metrics that are shown, as far as they were measured, and their values by learner and metric."""
+        value = {
+            (row["learner"], row["metric"]): row["value"]
+            for row in self.rows
+            if row["layer"] is None and row["reference"] in (None, IN_CONTEXT.label, ZERO_SHOT.label)
+        }
+        return [name for name in SHOWN if any(metric == name for _, metric in value)], value
 
     def plot(self, metric: str = "sim_aou") -> Any:
         """A metric layer by layer, one line a learner, as a matplotlib figure."""
@@ -300,11 +303,7 @@ class Comparison:
         """A small table for notebooks: a line a learner, a column a metric."""
         from html import escape
 
-        wanted = SHOWN
-        rows = [row for row in self.rows if row["layer"] is None and row["metric"] in wanted]
-        rows = [row for row in rows if row["reference"] in (None, IN_CONTEXT.label, ZERO_SHOT.label)]
-        names = [name for name in wanted if any(row["metric"] == name for row in rows)]
-        value = {(row["learner"], row["metric"]): row["value"] for row in rows}
+        names, value = self._shown()
         lines = "".join(
             f"<tr><th>{escape(learner)}</th>"
             + "".join(f"<td>{_cell(value.get((learner, name)))}</td>" for name in names)
@@ -319,12 +318,7 @@ class Comparison:
         episode = self.lesson.episode
         at_rate = "" if self.lr is None else f", lr {self.lr:g}"
         head = f"{episode.task.name}, {self.lesson.shots_used} shots, seed {episode.seed}{at_rate}"
-        value = {
-            (row["learner"], row["metric"]): row["value"]
-            for row in self.rows
-            if row["layer"] is None and row["reference"] in (None, IN_CONTEXT.label, ZERO_SHOT.label)
-        }
-        names = [name for name in SHOWN if any(metric == name for _, metric in value)]
+        names, value = self._shown()
         width = max(map(len, self.learned))
         lines = [
             f"  {learner:{width}}  " + "  ".join(f"{_cell(value.get((learner, name))):>{len(name)}}" for name in names)
@@ -455,14 +449,18 @@ def compare(
             beside = companions(learning, role, reference, roles)
             found = measure_cell(bench, learning, beside, reference=reference, metrics=chosen, per_head=per_head)
             learned[learning.label] = found.result.learned
-            rows += [
-                {"learner": learning.label, "control": learning.control, "role": role, "intervention": None, **row}
-                for row in found.rows
-            ]
+            rows += _compared_rows(learning, role, None, found.rows)
         for kind in asked_for:
             rows += _responses(bench, kind, draws, roles, begin)
     kept = rows if labelled else [row for row in rows if not METRICS[row["metric"]].needs_gold]
     return Comparison(lesson, learned, lr, tuple(kept))
+
+
+def _compared_rows(
+    learning: LearnerSpec, role: str, intervention: str | None, rows: Iterable[MetricRow]
+) -> list[ComparedRow]:
+    who = {"learner": learning.label, "control": learning.control, "role": role, "intervention": intervention}
+    return [cast("ComparedRow", {**who, **row}) for row in rows]
 
 
 def _responses(
@@ -480,10 +478,7 @@ def _responses(
         begin(f"{learning.label}, {kind}")
         if learning != ZERO_SHOT:
             own = meter.measure(learning, plants if role == "hypothesis" else ()).rows
-            found += [
-                {"learner": learning.label, "control": learning.control, "role": role, "intervention": kind, **row}
-                for row in own
-            ]
+            found += _compared_rows(learning, role, kind, own)
     return found
 
 
