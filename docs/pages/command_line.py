@@ -54,7 +54,8 @@ def argument_name(argument: Any) -> str:
 
 def spelling(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    return names if option.is_flag else f"{names} {option.metavar or option.name.upper()}"
+    called = option.metavar or option.opts[0].removeprefix("--").replace("-", "_").upper()
+    return names if option.is_flag else f"{names} {called}"
 
 
 def meaning(option: Any) -> str:
