@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from dualscope.core.spec import ZERO_SHOT
 from dualscope.core.statistics import COSINE, SHARE, SIZE
 from dualscope.metrics.case import Case, PerQuery, Pooled, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import Measure, metric
+from dualscope.metrics.metric import Applies, Measure, metric
 
 
 def rec2ftp(case: Case) -> tuple[Tensor, Tensor]:
@@ -89,26 +90,23 @@ def pooled_correlation(sums: np.ndarray) -> np.ndarray:
         return np.where(varies, both / np.sqrt(np.where(varies, left * right, np.nan)), np.nan)
 
 
-@metric(
-    "accuracy",
-    "|C| / queries",
-    "share of queries predicted correctly",
-    within=SHARE,
-    by_subset=False,
-    title="Accuracy",
-    needs_gold=True,
+of_predictions = partial(metric, by_subset=False)
+of_pairs = partial(of_predictions, applies=lambda case: case.is_pair)
+
+
+@of_predictions(
+    "accuracy", "|C| / queries", "share of queries predicted correctly", within=SHARE, title="Accuracy", needs_gold=True
 )
 def accuracy(case: Case) -> Values:
     return PerQuery("accuracy", case.trace.correct)
 
 
-@metric(
+@of_predictions(
     "accuracy_at_layer",
     "accuracy of argmax unembed(norm(residual_l))",
     "accuracy read off each layer's residual (early exit)",
     applies=lambda case: case.trace.label_logprobs_at_layer is not None,
     within=SHARE,
-    by_subset=False,
     wants=frozenset({"exits"}),
     needs_gold=True,
 )
@@ -119,12 +117,11 @@ def accuracy_at_layer(case: Case) -> Values:
     return PerQuery("accuracy_at_layer", right, over_layers="none")
 
 
-@metric(
+@of_predictions(
     "predicted_share",
     "|prediction = k| / queries",
     "histogram of predicted labels; `reference` is the label word",
     within=SHARE,
-    by_subset=False,
 )
 def predicted_share(case: Case) -> Iterator[Values]:
     for index in range(case.trace.label_logprobs.shape[-1]):
@@ -137,59 +134,39 @@ def gain(case: Case) -> Tensor:
     return case.trace.correct.double() - case.zero_shot.correct.double()
 
 
-@metric(
-    "gd_learned",
-    "accuracy - zero-shot accuracy",
-    "what the gradient learner gained over zero-shot",
-    applies=lambda case: case.is_gradient or not case.has_attention,
-    within=COSINE,
-    by_subset=False,
-    needs_gold=True,
-)
-def gd_learned(case: Case) -> Values:
-    return PerQuery("gd_learned", gain(case), reference=ZERO_SHOT)
+GAINED: dict[str, tuple[str, Applies]] = {
+    "gd_learned": (
+        "what the gradient learner gained over zero-shot",
+        lambda case: case.is_gradient or not case.has_attention,
+    ),
+    "icl_learned": ("what the context gained over zero-shot", lambda case: case.is_reference),
+    "null_learned": (
+        "what a control that should teach nothing gained: where its interval is above 0, it is not a null here",
+        lambda case: case.own.role == "null",
+    ),
+}
 
 
-@metric(
-    "icl_learned",
-    "accuracy - zero-shot accuracy",
-    "what the context gained over zero-shot",
-    applies=lambda case: case.is_reference,
-    within=COSINE,
-    by_subset=False,
-    needs_gold=True,
-)
-def icl_learned(case: Case) -> Values:
-    return PerQuery("icl_learned", gain(case), reference=ZERO_SHOT)
+def _gained(name: str) -> Measure:
+    return lambda case: PerQuery(name, gain(case), reference=ZERO_SHOT)
 
 
-@metric(
-    "null_learned",
-    "accuracy - zero-shot accuracy",
-    "what a control that should teach nothing gained: where its interval is above 0, it is not a null here",
-    applies=lambda case: case.own.role == "null",
-    within=COSINE,
-    by_subset=False,
-    needs_gold=True,
-)
-def null_learned(case: Case) -> Values:
-    return PerQuery("null_learned", gain(case), reference=ZERO_SHOT)
+for _name, (_about, _applies) in GAINED.items():
+    of_gain = of_predictions(
+        _name, "accuracy - zero-shot accuracy", _about, applies=_applies, within=COSINE, needs_gold=True
+    )
+    of_gain(_gained(_name))
 
 
-@metric(
+@of_predictions(
     "changed",
     "|D| / queries",
     "share of queries whose prediction differs from zero-shot's",
     applies=lambda case: not case.is_baseline,
     within=SHARE,
-    by_subset=False,
 )
 def changed(case: Case) -> Values:
     return PerQuery("changed", case.trace.predictions != case.zero_shot.predictions, reference=ZERO_SHOT)
-
-
-def is_pair(case: Case) -> bool:
-    return case.is_pair
 
 
 def _share(case: Case, name: str, sets: tuple[Tensor, Tensor]) -> Values:
@@ -198,13 +175,11 @@ def _share(case: Case, name: str, sets: tuple[Tensor, Tensor]) -> Values:
     return PerQuery(name, torch.where(among, members.double(), torch.nan), case.against.learning)
 
 
-@metric(
+@of_pairs(
     "rec2ftp",
     "|(C_icl & C_gd) - C_zs| / |C_gd - C_zs|",
     "of what GD newly gets right, the share ICL gets right too",
-    applies=is_pair,
     within=SHARE,
-    by_subset=False,
     title="Newly right together",
     needs_gold=True,
 )
@@ -212,67 +187,44 @@ def share_recalled(case: Case) -> Values:
     return _share(case, "rec2ftp", rec2ftp(case))
 
 
-@metric(
-    "jaccard",
-    "|D_icl & D_gd| / |D_icl | D_gd|",
-    "overlap of the queries whose prediction changed",
-    applies=is_pair,
-    within=SHARE,
-    by_subset=False,
-    title="Changed together",
-)
-def jaccard(case: Case) -> Values:
-    return _share(case, "jaccard", case.shared(jaccards)["jaccard"])
+JACCARDS = {
+    "jaccard": (
+        "|D_icl & D_gd| / |D_icl | D_gd|",
+        "overlap of the queries whose prediction changed",
+        "Changed together",
+    ),
+    "jaccard_correct": (
+        "jaccard of the changes to a correct label",
+        "overlap of the changes for the better",
+        "Changed together, rightly",
+    ),
+    "jaccard_incorrect": (
+        "jaccard of the changes to an incorrect label",
+        "overlap of the changes to a wrong label",
+        "Changed together, wrongly",
+    ),
+    "jaccard_same": (
+        "|changed by both to the same label| / |D_icl | D_gd|",
+        "overlap that asks for the same new label (the published code)",
+        "Changed to the same label",
+    ),
+}
 
 
-@metric(
-    "jaccard_correct",
-    "jaccard of the changes to a correct label",
-    "overlap of the changes for the better",
-    applies=is_pair,
-    within=SHARE,
-    by_subset=False,
-    title="Changed together, rightly",
-    needs_gold=True,
-)
-def jaccard_correct(case: Case) -> Values:
-    return _share(case, "jaccard_correct", case.shared(jaccards)["jaccard_correct"])
+def _overlap(name: str) -> Measure:
+    return lambda case: _share(case, name, case.shared(jaccards)[name])
 
 
-@metric(
-    "jaccard_incorrect",
-    "jaccard of the changes to an incorrect label",
-    "overlap of the changes to a wrong label",
-    applies=is_pair,
-    within=SHARE,
-    by_subset=False,
-    title="Changed together, wrongly",
-    needs_gold=True,
-)
-def jaccard_incorrect(case: Case) -> Values:
-    return _share(case, "jaccard_incorrect", case.shared(jaccards)["jaccard_incorrect"])
+for _name, (_formula, _about, _title) in JACCARDS.items():
+    asks_gold = _name in ("jaccard_correct", "jaccard_incorrect")
+    of_pairs(_name, _formula, _about, within=SHARE, title=_title, needs_gold=asks_gold)(_overlap(_name))
 
 
-@metric(
-    "jaccard_same",
-    "|changed by both to the same label| / |D_icl | D_gd|",
-    "overlap that asks for the same new label (the published code)",
-    applies=is_pair,
-    within=SHARE,
-    by_subset=False,
-    title="Changed to the same label",
-)
-def jaccard_same(case: Case) -> Values:
-    return _share(case, "jaccard_same", case.shared(jaccards)["jaccard_same"])
-
-
-@metric(
+@of_pairs(
     "jaccard_corrected",
     "(J - J_e) / (1 - J_e), J_e = e / (|D_icl| + |D_gd| - e), e = |D_icl| |D_gd| / queries",
     "jaccard above what sets of these sizes share by chance",
-    applies=is_pair,
     within=(-math.inf, 1.0),
-    by_subset=False,
     title="Changed together, above chance",
 )
 def jaccard_corrected(case: Case) -> Values:
@@ -281,13 +233,11 @@ def jaccard_corrected(case: Case) -> Values:
     return Pooled("jaccard_corrected", parts, corrected_jaccard, case.against.learning)
 
 
-@metric(
+@of_pairs(
     "label_change_correlation",
     "corr(c.logp_k - z.logp_k, g.logp_k - z.logp_k), mean over classes and per-class mean over queries removed",
     "do label preferences move alike, query by query",
-    applies=is_pair,
     within=COSINE,
-    by_subset=False,
     title="Label probabilities move together",
 )
 def label_change_correlation(case: Case) -> Values:
@@ -340,12 +290,5 @@ def _count(name: str) -> Measure:
 
 
 for _name, _about in PARTITION.items():
-    metric(
-        _name,
-        "number of queries",
-        _about,
-        applies=lambda case: case.is_pair,
-        within=SIZE,
-        by_subset=False,
-        needs_gold=_name != "partition_neither",
-    )(_count(_name))
+    asks_gold = _name != "partition_neither"
+    of_pairs(_name, "number of queries", _about, within=SIZE, needs_gold=asks_gold)(_count(_name))

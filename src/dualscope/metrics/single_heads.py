@@ -14,7 +14,7 @@ from torch import Tensor
 from dualscope.core.statistics import COSINE, SHARE
 from dualscope.learners.hidden_states.function_vector import SHUFFLES, indirect_effects
 from dualscope.metrics.case import Case, PerHead, PerQuery, Values
-from dualscope.metrics.metric import Applies, metric
+from dualscope.metrics.metric import Applies, Measure, metric
 
 if TYPE_CHECKING:
     from dualscope.learners.bench import Bench
@@ -125,25 +125,13 @@ def _recorded(name: str) -> Applies:
     return applies
 
 
-@metric(
-    "demo_mass",
-    "sum of softmax weights on the demonstrations",
-    "share of attention that goes to the demonstrations",
-    applies=_recorded("demo_mass"),
-    within=SHARE,
-    wants=frozenset({"mass"}),
-)
-def demo_mass(case: Case) -> Values:
-    return PerQuery("demo_mass", case.trace.extras["demo_mass"])
+def _mass(name: str) -> Measure:
+    return lambda case: PerQuery(name, case.trace.extras[name])
 
 
-@metric(
-    "bos_mass",
-    "softmax weight on BOS",
-    "share of attention that rests on the first token",
-    applies=_recorded("bos_mass"),
-    within=SHARE,
-    wants=frozenset({"mass"}),
-)
-def bos_mass(case: Case) -> Values:
-    return PerQuery("bos_mass", case.trace.extras["bos_mass"])
+of_mass = partial(metric, within=SHARE, wants=frozenset({"mass"}))
+for _name, _formula, _about in (
+    ("demo_mass", "sum of softmax weights on the demonstrations", "share of attention that goes to the demonstrations"),
+    ("bos_mass", "softmax weight on BOS", "share of attention that rests on the first token"),
+):
+    of_mass(_name, _formula, _about, applies=_recorded(_name))(_mass(_name))

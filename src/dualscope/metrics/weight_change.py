@@ -18,7 +18,7 @@ from dualscope.learners.ceilings.context_patches import StaticPatch
 from dualscope.learners.learner import Learned, Result
 from dualscope.metrics.case import Case, Logged, PerQuery, Values
 from dualscope.metrics.cosine import wide
-from dualscope.metrics.metric import metric
+from dualscope.metrics.metric import Applies, Measure, metric
 from dualscope.models.reading.context_patch import ContextPatch
 
 ByLayer = dict[int, dict[str, Tensor]]
@@ -143,34 +143,17 @@ def sim_dw_mismatched(case: Case) -> Iterator[Values]:
 # How the learning itself went: the sizes of gradients and updates.
 
 
-@metric(
-    "grad_norm",
-    "|dL/dW_l| of each step",
-    "norm of the gradient of a layer's keys and values, per step",
-    applies=lambda case: case.learned.log.grad_norm is not None,
-    within=SIZE,
-)
-def grad_norm(case: Case) -> Values:
-    return Logged("grad_norm", torch.as_tensor(case.learned.log.grad_norm))
+def _of_log(name: str) -> Measure:
+    return lambda case: Logged(name, torch.as_tensor(getattr(case.learned.log, name)))
 
 
-@metric(
-    "update_norm",
-    "|W_l - W_l(0)| / |W_l(0)|",
-    "how far a layer's keys and values moved, relative to the weights",
-    applies=lambda case: case.learned.log.update_norm is not None,
-    within=SIZE,
-)
-def update_norm(case: Case) -> Values:
-    return Logged("update_norm", torch.as_tensor(case.learned.log.update_norm))
+def _is_logged(name: str) -> Applies:
+    return lambda case: getattr(case.learned.log, name) is not None
 
 
-@metric(
-    "clipped_steps",
-    "number of steps",
-    "how many steps the clip cut",
-    applies=lambda case: case.learned.log.clipped_steps is not None,
-    within=SIZE,
-)
-def clipped_steps(case: Case) -> Values:
-    return Logged("clipped_steps", torch.as_tensor(case.learned.log.clipped_steps))
+for _name, _formula, _about in (
+    ("grad_norm", "|dL/dW_l| of each step", "norm of the gradient of a layer's keys and values, per step"),
+    ("update_norm", "|W_l - W_l(0)| / |W_l(0)|", "how far a layer's keys and values moved, relative to the weights"),
+    ("clipped_steps", "number of steps", "how many steps the clip cut"),
+):
+    metric(_name, _formula, _about, applies=_is_logged(_name), within=SIZE)(_of_log(_name))

@@ -96,29 +96,21 @@ def on_sphere(draw: Draw, n: int, d: int = 5) -> Tensor:
     return found
 
 
-def _sphere_steps(draw: Draw, kernel: str, rate: float) -> TwoSides:
-    x, query = on_sphere(draw, 14), on_sphere(draw, 3)
-    return layers_are_functional_steps(x, draw.normal(14), query, kernel, rate, depth=7)
+def _sphere_steps(kernel: str, rate: float) -> Callable[[Draw], TwoSides]:
+    def check(draw: Draw) -> TwoSides:
+        x, query = on_sphere(draw, 14), on_sphere(draw, 3)
+        return layers_are_functional_steps(x, draw.normal(14), query, kernel, rate, depth=7)
+
+    return check
 
 
-@identity("functional-gd-linear", "7 linear-attention layers = 7 functional GD steps", REFERENCE)
-def _linear(draw: Draw) -> TwoSides:
-    return _sphere_steps(draw, "linear", 0.2)
-
-
-@identity("functional-gd-relu", "the same with relu attention", REFERENCE)
-def _relu(draw: Draw) -> TwoSides:
-    return _sphere_steps(draw, "relu", 0.2)
-
-
-@identity("functional-gd-exp", "the same with exp attention", REFERENCE)
-def _exp(draw: Draw) -> TwoSides:
-    return _sphere_steps(draw, "exp", 0.05)
-
-
-@identity("functional-gd-softmax", "the same with softmax attention (normalised over the keys)", REFERENCE)
-def _softmax(draw: Draw) -> TwoSides:
-    return _sphere_steps(draw, "softmax", 0.8)
+for _kernel, _rate, _statement in (
+    ("linear", 0.2, "7 linear-attention layers = 7 functional GD steps"),
+    ("relu", 0.2, "the same with relu attention"),
+    ("exp", 0.05, "the same with exp attention"),
+    ("softmax", 0.8, "the same with softmax attention (normalised over the keys)"),
+):
+    identity(f"functional-gd-{_kernel}", _statement, REFERENCE)(_sphere_steps(_kernel, _rate))
 
 
 @identity("functional-gd-limit", "many exp-attention layers → kᵀK⁻¹y, the Bayes predictor", REFERENCE)
