@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from dualscope.core.errors import InputError
@@ -83,16 +84,13 @@ def _latent(family: Family, config: Any) -> Family:
     return replace(family, query="q_proj" if config.q_lora_rank is None else "q_b_proj")
 
 
+# What many have in common.
+_gpt2_like = partial(Family, blocks="transformer.h", attention="attn", final=("transformer.ln_f",))
+_one_matrix = partial(Family, fused="query_key_value", layout="interleaved", output="dense")
+_fused_gpt2_like = partial(_one_matrix, blocks="transformer.h", attention="self_attention", final=("transformer.ln_f",))
+
 for _family in (
-    Family(
-        "gpt2",
-        blocks="transformer.h",
-        attention="attn",
-        fused="c_attn",
-        output="c_proj",
-        final=("transformer.ln_f",),
-        positions="absolute",
-    ),
+    _gpt2_like("gpt2", fused="c_attn", output="c_proj", positions="absolute"),
     Family(
         "opt",
         blocks="model.decoder.layers",
@@ -101,62 +99,15 @@ for _family in (
         positions="absolute",
         scales_queries_first=True,
     ),
-    Family(
-        "gpt_neox",
-        blocks="gpt_neox.layers",
-        attention="attention",
-        fused="query_key_value",
-        layout="interleaved",
-        output="dense",
-        final=("gpt_neox.final_layer_norm",),
-    ),
+    _one_matrix("gpt_neox", blocks="gpt_neox.layers", attention="attention", final=("gpt_neox.final_layer_norm",)),
     *(Family(n) for n in ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo2")),
     Family("phi3", fused="qkv_proj"),
     Family("xglm", output="out_proj", final=("model.layer_norm",), positions="absolute", adapter="xglm"),
-    Family(
-        "gpt_neo",
-        blocks="transformer.h",
-        attention="attn.attention",
-        output="out_proj",
-        final=("transformer.ln_f",),
-        positions="absolute",
-        adapter="gpt_neo",
-    ),
-    Family(
-        "gptj", blocks="transformer.h", attention="attn", output="out_proj", final=("transformer.ln_f",), adapter="gptj"
-    ),
-    Family(
-        "bloom",
-        blocks="transformer.h",
-        attention="self_attention",
-        fused="query_key_value",
-        layout="interleaved",
-        output="dense",
-        final=("transformer.ln_f",),
-        positions="alibi",
-        adapter="bloom",
-    ),
-    Family(
-        "codegen",
-        blocks="transformer.h",
-        attention="attn",
-        fused="qkv_proj",
-        layout="four",
-        output="out_proj",
-        final=("transformer.ln_f",),
-        adapter="codegen",
-    ),
-    Family(
-        "falcon",
-        blocks="transformer.h",
-        attention="self_attention",
-        fused="query_key_value",
-        layout="interleaved",
-        output="dense",
-        final=("transformer.ln_f",),
-        adapter="falcon",
-        configured=_falcon,
-    ),
+    _gpt2_like("gpt_neo", attention="attn.attention", output="out_proj", positions="absolute", adapter="gpt_neo"),
+    _gpt2_like("gptj", output="out_proj", adapter="gptj"),
+    _fused_gpt2_like("bloom", positions="alibi", adapter="bloom"),
+    _gpt2_like("codegen", fused="qkv_proj", layout="four", output="out_proj", adapter="codegen"),
+    _fused_gpt2_like("falcon", adapter="falcon", configured=_falcon),
     Family(
         "mpt",
         blocks="transformer.blocks",
@@ -168,19 +119,8 @@ for _family in (
         adapter="mpt",
         needs_mask=True,
     ),
-    Family(
-        "persimmon", fused="query_key_value", layout="interleaved", output="dense", final=("model.final_layernorm",)
-    ),
-    Family(
-        "gpt_bigcode",
-        blocks="transformer.h",
-        attention="attn",
-        fused="c_attn",
-        output="c_proj",
-        final=("transformer.ln_f",),
-        positions="absolute",
-        configured=_bigcode,
-    ),
+    _one_matrix("persimmon", final=("model.final_layernorm",)),
+    _gpt2_like("gpt_bigcode", fused="c_attn", output="c_proj", positions="absolute", configured=_bigcode),
     # From a compressed vector that keys and values share: it, and the keys' rotary part, are no K or V weights.
     *(
         Family(name, fused="kv_b_proj", layout="latent", configured=_latent)
