@@ -13,124 +13,81 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# name: (part of speech, words). The clusters of one attribute stand together. Of the two clusters of a class,
-# the first is *known*: in training it goes with the class's canonical label word. The second never does.
-CLUSTERS: dict[str, tuple[str, str]] = {
+# The clusters of one attribute stand together. Of the two clusters of a class, the first is *known*: in training it
+# goes with the class's canonical label word. The second never does.
+WORDS = {
     # sentiment, five levels
     "terrible-1": (
-        "adjective",
-        "awful dreadful horrid atrocious abysmal wretched ghastly vile appalling hideous unbearable disastrous",
+        "awful dreadful horrid atrocious abysmal wretched ghastly vile appalling hideous unbearable disastrous"
     ),
-    "terrible-2": (
-        "noun",
-        "mess disaster garbage fiasco nightmare insult torture wreck travesty stinker trainwreck catastrophe",
-    ),
-    "bad-1": ("adjective", "weak dull flat tired clumsy bland stale sloppy shallow tedious lifeless muddled"),
-    "bad-2": ("noun", "flaw cliche letdown slip blunder weakness gap bore misstep yawn filler muddle"),
-    "neutral-1": (
-        "adjective",
-        "average plain ordinary typical usual moderate standard routine common fair medium middling",
-    ),
-    "neutral-2": (
-        "noun",
-        "detail outline summary format layout section portion segment category instance example version",
-    ),
-    "good-1": ("adjective", "nice pleasant solid charming likable decent warm sweet neat enjoyable capable engaging"),
-    "good-2": ("noun", "virtue treat pleasure skill wit craft spirit heart merit comfort smile humor"),
+    "terrible-2": "mess disaster garbage fiasco nightmare insult torture wreck travesty stinker trainwreck catastrophe",
+    "bad-1": "weak dull flat tired clumsy bland stale sloppy shallow tedious lifeless muddled",
+    "bad-2": "flaw cliche letdown slip blunder weakness gap bore misstep yawn filler muddle",
+    "neutral-1": "average plain ordinary typical usual moderate standard routine common fair medium middling",
+    "neutral-2": "detail outline summary format layout section portion segment category instance example version",
+    "good-1": "nice pleasant solid charming likable decent warm sweet neat enjoyable capable engaging",
+    "good-2": "virtue treat pleasure skill wit craft spirit heart merit comfort smile humor",
     "great-1": (
-        "adjective",
-        "superb brilliant stunning magnificent glorious flawless masterful dazzling sublime exquisite splendid perfect",
+        "superb brilliant stunning magnificent glorious flawless masterful dazzling sublime exquisite splendid perfect"
     ),
-    "great-2": (
-        "noun",
-        "masterpiece triumph miracle marvel wonder gem classic treasure delight jewel landmark milestone",
-    ),
+    "great-2": "masterpiece triumph miracle marvel wonder gem classic treasure delight jewel landmark milestone",
     # topic
-    "world-1": (
-        "noun",
-        "minister treaty embassy parliament diplomat president senate border refugee summit ambassador election",
-    ),
-    "world-2": ("noun", "soldier army rebel troops ceasefire militia invasion missile tank hostage siege general"),
-    "sports-1": ("noun", "coach goal striker match referee league stadium keeper midfielder penalty season tournament"),
-    "sports-2": ("noun", "runner medal sprint athlete swimmer marathon javelin hurdle champion gymnast cyclist relay"),
-    "business-1": ("noun", "stock shares profit investor dividend bank bond broker market earnings fund analyst"),
-    "business-2": (
-        "noun",
-        "factory merger retailer export tariff supplier contract payroll cargo wholesaler invoice franchise",
-    ),
+    "world-1": "minister treaty embassy parliament diplomat president senate border refugee summit ambassador election",
+    "world-2": "soldier army rebel troops ceasefire militia invasion missile tank hostage siege general",
+    "sports-1": "coach goal striker match referee league stadium keeper midfielder penalty season tournament",
+    "sports-2": "runner medal sprint athlete swimmer marathon javelin hurdle champion gymnast cyclist relay",
+    "business-1": "stock shares profit investor dividend bank bond broker market earnings fund analyst",
+    "business-2": "factory merger retailer export tariff supplier contract payroll cargo wholesaler invoice franchise",
     "technology-1": (
-        "noun",
-        "software computer browser server laptop keyboard network processor database website password internet",
+        "software computer browser server laptop keyboard network processor database website password internet"
     ),
-    "technology-2": (
-        "noun",
-        "rocket satellite telescope robot laser sensor reactor orbit microscope genome particle drone",
-    ),
+    "technology-2": "rocket satellite telescope robot laser sensor reactor orbit microscope genome particle drone",
     # subjectivity
-    "objective-1": (
-        "noun",
-        "detective widow sheriff orphan burglar sailor nurse thief landlord prisoner heiress smuggler",
-    ),
-    "objective-2": ("noun", "village island castle harbor train letter map funeral wedding cabin tunnel lighthouse"),
-    "subjective-1": (
-        "noun",
-        "charm grace boredom depth tension sincerity emotion energy irony pathos nostalgia elegance",
-    ),
-    "subjective-2": (
-        "noun",
-        "opinion taste impression feeling doubt hope belief guess verdict complaint preference mood",
-    ),
+    "objective-1": "detective widow sheriff orphan burglar sailor nurse thief landlord prisoner heiress smuggler",
+    "objective-2": "village island castle harbor train letter map funeral wedding cabin tunnel lighthouse",
+    "subjective-1": "charm grace boredom depth tension sincerity emotion energy irony pathos nostalgia elegance",
+    "subjective-2": "opinion taste impression feeling doubt hope belief guess verdict complaint preference mood",
     # question type
-    "abbreviation-1": (
-        "noun",
-        "acronym initials abbreviation shorthand letters symbol code monogram tag logo badge stamp",
-    ),
-    "abbreviation-2": ("noun", "nasa fbi nato dna usa bbc cia gmt atm vip ufo scuba"),
-    "entity-1": ("noun", "animal plant bird fish flower insect tree vegetable fruit reptile mammal mineral"),
-    "entity-2": (
-        "noun",
-        "color instrument weapon vehicle currency language sport game disease religion beverage fabric",
-    ),
+    "abbreviation-1": "acronym initials abbreviation shorthand letters symbol code monogram tag logo badge stamp",
+    "abbreviation-2": "nasa fbi nato dna usa bbc cia gmt atm vip ufo scuba",
+    "entity-1": "animal plant bird fish flower insect tree vegetable fruit reptile mammal mineral",
+    "entity-2": "color instrument weapon vehicle currency language sport game disease religion beverage fabric",
     "description-1": (
-        "noun",
-        "meaning reason definition origin purpose cause explanation difference process method theory history",
+        "meaning reason definition origin purpose cause explanation difference process method theory history"
     ),
     "description-2": (
-        "noun",
-        "effect function role nature structure principle evidence consequence motive procedure significance background",
+        "effect function role nature structure principle evidence consequence motive procedure significance background"
     ),
-    "person-1": ("noun", "actor author king inventor composer painter explorer philosopher singer poet emperor dancer"),
-    "person-2": ("noun", "father mother teacher doctor lawyer wife husband cousin neighbor tailor baker farmer"),
-    "location-1": ("noun", "city country river mountain ocean continent desert lake valley peninsula canyon volcano"),
-    "location-2": ("noun", "street museum airport hotel church bridge library restaurant park palace theater hospital"),
-    "number-1": (
-        "noun",
-        "distance population height weight speed temperature age length percentage amount area volume",
-    ),
-    "number-2": ("noun", "dozen hundred thousand million pair decade century mile gallon pound inch acre"),
+    "person-1": "actor author king inventor composer painter explorer philosopher singer poet emperor dancer",
+    "person-2": "father mother teacher doctor lawyer wife husband cousin neighbor tailor baker farmer",
+    "location-1": "city country river mountain ocean continent desert lake valley peninsula canyon volcano",
+    "location-2": "street museum airport hotel church bridge library restaurant park palace theater hospital",
+    "number-1": "distance population height weight speed temperature age length percentage amount area volume",
+    "number-2": "dozen hundred thousand million pair decade century mile gallon pound inch acre",
     # attributes of no embedded task: they make training tasks many, and serve as distractors
-    "weather": ("noun", "rain storm snow fog thunder breeze hail frost sunshine cloud drizzle blizzard"),
-    "kitchen": ("noun", "kettle spoon oven plate knife pan bowl cup fork jar ladle skillet"),
-    "clothes": ("noun", "jacket scarf glove boot hat shirt sock coat belt skirt sweater apron"),
-    "body": ("noun", "elbow shoulder knee ankle finger thumb wrist neck chin heel rib jaw"),
-    "furniture": ("noun", "chair table sofa lamp shelf drawer mirror carpet curtain bench stool cupboard"),
-    "tools": ("noun", "hammer mallet drill wrench ladder nail shovel rake axe chisel pliers bucket"),
-    "music": ("noun", "violin trumpet drum piano flute cello guitar harp tuba banjo clarinet organ"),
-    "farm": ("noun", "cow sheep goat horse pig hen barn tractor duck rooster donkey pony"),
-    "colors": ("adjective", "red blue green purple orange yellow pink brown gray crimson turquoise scarlet"),
-    "textures": ("adjective", "smooth rough sticky fuzzy silky bumpy slippery grainy velvety prickly soft spongy"),
-    "flavors": ("adjective", "salty bitter sour spicy tangy savory sugary minty peppery buttery tart smoky"),
-    "motion": ("verb", "ran jumped walked climbed crawled marched swam leaped skipped wandered hurried danced"),
-    "speech": (
-        "verb",
-        "whispered shouted argued sang laughed replied mumbled announced complained begged promised joked",
-    ),
-    "repair": (
-        "verb",
-        "built repaired painted measured welded carved polished assembled sanded hammered plastered glued",
-    ),
-    "cooking": ("verb", "baked fried boiled roasted stirred chopped peeled grilled simmered toasted mixed poured"),
+    "weather": "rain storm snow fog thunder breeze hail frost sunshine cloud drizzle blizzard",
+    "kitchen": "kettle spoon oven plate knife pan bowl cup fork jar ladle skillet",
+    "clothes": "jacket scarf glove boot hat shirt sock coat belt skirt sweater apron",
+    "body": "elbow shoulder knee ankle finger thumb wrist neck chin heel rib jaw",
+    "furniture": "chair table sofa lamp shelf drawer mirror carpet curtain bench stool cupboard",
+    "tools": "hammer mallet drill wrench ladder nail shovel rake axe chisel pliers bucket",
+    "music": "violin trumpet drum piano flute cello guitar harp tuba banjo clarinet organ",
+    "farm": "cow sheep goat horse pig hen barn tractor duck rooster donkey pony",
+    "colors": "red blue green purple orange yellow pink brown gray crimson turquoise scarlet",
+    "textures": "smooth rough sticky fuzzy silky bumpy slippery grainy velvety prickly soft spongy",
+    "flavors": "salty bitter sour spicy tangy savory sugary minty peppery buttery tart smoky",
+    "motion": "ran jumped walked climbed crawled marched swam leaped skipped wandered hurried danced",
+    "speech": "whispered shouted argued sang laughed replied mumbled announced complained begged promised joked",
+    "repair": "built repaired painted measured welded carved polished assembled sanded hammered plastered glued",
+    "cooking": "baked fried boiled roasted stirred chopped peeled grilled simmered toasted mixed poured",
 }
+ADJECTIVES = {"terrible-1", "bad-1", "neutral-1", "good-1", "great-1", "colors", "textures", "flavors"}
+VERBS = {"motion", "speech", "repair", "cooking"}
+CLUSTERS = {
+    name: ("adjective" if name in ADJECTIVES else "verb" if name in VERBS else "noun", words)
+    for name, words in WORDS.items()
+}
+"""By name: part of speech, words."""
 
 # Words that mean the opposite of each other: what the pairs of sentences are about.
 OPPOSITES = (
