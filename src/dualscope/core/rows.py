@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 import pyarrow as pa
 
@@ -44,22 +44,16 @@ class MetricRow(TypedDict):
 
 
 def metric_row(
-    metric: str,
-    value: float,
-    reference: LearnerSpec | str | None = None,
-    n: int = 1,
-    *,
-    low: float = math.nan,
-    high: float = math.nan,
-    layer: int | None = None,
-    head: int | None = None,
-    step: int | None = None,
+    metric: str, value: float, reference: LearnerSpec | str | None = None, n: int = 1, **more: Any
 ) -> MetricRow:
-    """A row; a reference that is a learner is named by its label."""
+    """A row of an aggregate without an interval; ``more`` is what it has beside: a layer, a head, a step, ends.
+
+    >>> metric_row("sim_aou", 0.5, LearnerSpec("in-context"), 4, layer=2)["reference"]
+    'in-context'
+    """
     label = reference.label if isinstance(reference, LearnerSpec) else reference
-    return MetricRow(
-        metric=metric, reference=label, layer=layer, head=head, step=step, value=value, low=low, high=high, n=n
-    )
+    whole = {"metric": metric, "reference": label, "layer": None, "head": None, "step": None}
+    return cast("MetricRow", whole | {"value": value, "low": math.nan, "high": math.nan, "n": n} | more)
 
 
 class CellColumns(TypedDict):
