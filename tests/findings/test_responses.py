@@ -71,7 +71,7 @@ def judged(**how: Any) -> ResponseVerdict:
         ({"gd": 0.0}, "different", ""),
         ({"learned": 0.04}, "labels ignored", "4.0% depends on the labels"),
         ({"learned": math.nan}, "cannot tell", "changes nothing"),
-        ({"again": 0.0}, "labels copied", "in another order, the response is another"),
+        ({"again": 0.0}, "labels copied", "in another order, the model responds differently"),
         ({"seeds": 2}, "cannot tell", "2 seeds cannot decide"),
         ({"own": 0.005}, "cannot tell", "0.5% depends on the labels"),
         ({"plant": 0.3}, "cannot tell", "not found again"),
@@ -108,7 +108,7 @@ def test_gradient_descent_comes_first_and_a_closer_rival_is_named() -> None:
     assert [answer.learner for answer in found.answers] == ["gd", "probe"]
     assert found.answers[0].answer == "partly alike"
     assert "A linear probe comes closer" in found.headline
-    assert "80 % of what the context does to the answers" in found.headline
+    assert "80 % of the context's effect on the answers" in found.headline
     ranking = list(found.rankings["sst2"])
     assert ranking == ["probe", "gd"]
 

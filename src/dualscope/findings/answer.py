@@ -195,7 +195,7 @@ def _against(answer: Answer, comparison: AgainstControl) -> str:
     elif comparison.outcome == "above":
         start = f"Above {comparison.control} by"
     elif comparison.beaten:
-        start = f"Below {comparison.control}: difference"
+        start = f"Lower than {comparison.control}: difference"
     else:
         start = f"Not clearly above {comparison.control}: difference"
     shown = ""
@@ -251,7 +251,7 @@ in-context learning. This test can reject a learner; where it does not, it shows
 in-context learning than every control here.
 1. The measure is {PRIMARY}: the cosine of the two changes of the attention output, mean over layers and queries. \
 A learner that changes predictions only, or acts at one layer, has no such cosine: it is asked for {EXPLAINED}, the \
-share of what the context does to the label probabilities that it does too, beyond a temperature and class biases, \
+share of the context's effect on the label probabilities that it reproduces, beyond a temperature and class biases, \
 against the same controls as far as they have a share (not mismatched queries, not likeness to a null, not beyond \
 dilution).
 2. Not testable: unless in-context learning and the learner each beat both zero-shot and chance in accuracy, with \
@@ -267,12 +267,12 @@ out of both changes (beyond dilution), which has to be above 0. A context, rando
 both zero-shot and chance here (with p-values that are corrected as in 4) teaches something: it is marked, and does \
 not decide. Differences are paired by seed and query.
 4. Above the controls: against every deciding control that was measured, the difference is above 0 with a p-value \
-below {ALPHA:g} after it was multiplied by the number of learners (rates and tasks) that can be tested, and in so many \
-seeds that most draws must show it (a sign test below {ALPHA:g}: 5 of 5, 7 of 8, 9 of 10); the untrained model and at \
+below {ALPHA:g} after it was multiplied by the number of learners (rates and tasks) that can be tested, and it is \
+above 0 in enough seeds for a sign test (below {ALPHA:g}: 5 of 5 seeds, 7 of 8, 9 of 10); the untrained model and at \
 least one other control must have been measured, over at least {SEEDS} seeds. By {EXPLAINED} the untrained model \
 decides where it has a value and need not be measured: its context often changes too little to be explained.
 5. Not above: against some deciding control, the difference is below {SMALL:g} with a p-value below {ALPHA:g} after it \
-was multiplied by the number of controls and by that of 4, and in so many seeds that most draws must show it.
+was multiplied by the number of controls and by that of 4, and it is below {SMALL:g} in enough seeds for a sign test.
 6. Inconclusive: anything else; how many seeds would settle it is said.
 Intervals are 95 % intervals over seeds and queries: each part with Student's quantile of its own degrees of freedom; \
 one of a share or a cosine ends where these do. Their coverage and the rate of false answers are simulated, also for \

@@ -199,4 +199,4 @@ def _each(standing: Standing) -> str:
 
 
 def _left(value: float) -> str:
-    return f"{max(0.0, 1 - value):.0%} of what the context does to the predictions is left unexplained"
+    return f"{max(0.0, 1 - value):.0%} of the context's effect on the predictions is left unexplained"

@@ -18,7 +18,7 @@ MOVES = {
     "partly alike": "move partly as in-context learning's do",
     "different": "move differently from in-context learning's",
 }
-INSIDE = {"alike": "they move alike", "partly alike": "they move partly alike", "different": "they move differently"}
+INSIDE = {"alike": "move alike", "partly alike": "move partly alike", "different": "move differently"}
 
 
 def next_step(answer: ResponseAnswer) -> str:
@@ -88,12 +88,13 @@ def _silent(answers: Sequence[ResponseAnswer]) -> str:
     where = _tasks(answers)
     if answers[0].answer == "labels ignored":
         return (
-            f"On {where} the labels are ignored: {_percent(answers)} of what the context does to the answers depends "
-            "on them. The task is recognised, and nothing is learned from the demonstrations."
+            f"On {where} the demonstrations' labels are ignored: {_percent(answers)} of the context's effect on the "
+            "answers depends on them. The task is recognised, and nothing is learned from the demonstrations."
         )
     return (
-        f"On {where} the labels are copied by their place: with the same demonstrations in another order the response "
-        f"is another ({short(finite_mean([a.reliability for a in answers]))}), so there is no learning to compare."
+        f"On {where} the labels are copied by their place: with the same demonstrations in another order the model "
+        f"responds differently (r of {short(finite_mean([a.reliability for a in answers]))}), so there is no learning "
+        "to compare."
     )
 
 
@@ -101,14 +102,14 @@ def _heard(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer], in
     title = learner_title(mine[0].learning)
     tasks = {answer.task for answer in mine}
     start = (
-        f"On {_tasks(mine)} the labels matter: changing them accounts for {_percent(mine)} of what the context does to "
-        "the answers."
+        f"On {_tasks(mine)} the demonstrations' labels matter: {_percent(mine)} of the context's effect on the answers "
+        "depends on them."
     )
     body = " ".join(_moved(group, title, tasks) for group in _by_word(mine))
     rival = _rival(mine, [a for a in answers if a.task in tasks])
     chosen = {(answer.task, answer.learner) for answer in mine}
     deep = [a for a in inside if (a.task, a.learner) in chosen]
-    below = " ".join(_inside(group, tasks) for group in _by_word(deep))
+    below = " ".join(_inside(group, title, tasks) for group in _by_word(deep))
     return " ".join(part for part in (start, body, rival, below) if part)
 
 
@@ -144,14 +145,14 @@ def _reasons(answers: Sequence[ResponseAnswer]) -> str:
     return "; ".join(tasks) if len(tasks) < 2 else "; ".join(f"{_tasks(own)}: {why}" for why, own in tasks.items())
 
 
-def _inside(answers: Sequence[ResponseAnswer], said: Collection[str]) -> str:
+def _inside(answers: Sequence[ResponseAnswer], title: str, said: Collection[str]) -> str:
     word = answers[0].answer
     value, target = finite_mean([a.value.mean for a in answers]), finite_mean([a.target for a in answers])
     if word not in INSIDE:
         reasons = _reasons(answers)
         return f"What happens inside the model{_on(answers, said)}: {word}{f' ({reasons})' if reasons else ''}."
-    of = f" of {short(target)}" if math.isfinite(target) else ""
-    return f"Inside the model {INSIDE[word]}{_on(answers, said)} ({short(value)}{of})."
+    scale = short(value) + (f", where it would be {short(target)}" if math.isfinite(target) else "")
+    return f"Inside the model {title} and in-context learning {INSIDE[word]}{_on(answers, said)} ({scale})."
 
 
 def _rival(mine: Sequence[ResponseAnswer], answers: Sequence[ResponseAnswer]) -> str:

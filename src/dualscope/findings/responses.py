@@ -354,7 +354,7 @@ class _Draft:
         if not self.reliability:
             return Decision("cannot tell", "in-context learning was not read in another order")
         if not self.scale.p < 0.05:
-            return Decision("labels copied", "with the same pairs in another order, the response is another")
+            return Decision("labels copied", "with the same pairs in another order, the model responds differently")
         own = task.share(self.learning, "learned_share")
         if own < FLOOR:
             return Decision("cannot tell", f"of what the learner changes, {own:.1%} depends on the labels")

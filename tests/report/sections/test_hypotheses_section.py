@@ -71,7 +71,7 @@ def said_of(section: Section) -> str:
 def test_words_name_the_best_what_is_left_and_what_the_controls_take_away(section: Section) -> None:
     words = said_of(section)
     assert words.startswith("sst2: task-vector explains most, 0.6")
-    assert "40% of what the context does to the predictions is left unexplained" in words
+    assert "40% of the context's effect on the predictions is left unexplained" in words
     assert "keeps 0.2" in words
     assert "under random-labels: that much is not the task" in words
     assert "In-context learning from other demonstrations explains 0.9" in words

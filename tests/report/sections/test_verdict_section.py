@@ -76,7 +76,8 @@ def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
 def test_a_control_that_teaches_is_called_no_null(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2", "subj"], learners=["gd", "gd/random-labels"])
     said = (
-        "This control teaches something on sst2, subj: it beats zero-shot and chance, so it does not decide there: "
+        "This control teaches something on sst2, subj, which it should not: with it the model beats zero-shot and "
+        "chance. So it does not decide there: "
         "random-labels (for gd)."
     )
     assert judgement(run).remarks == (said,)
@@ -114,7 +115,7 @@ def test_embedded_says_what_it_is(tmp_path: Path) -> None:
 def test_missing_baseline_is_said(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", variants=["trained"], learners=["gd"])
     text = html.unescape(write_report([run], tmp_path / "r.html").read_text())
-    assert "evidence is missing, not measured: untrained" in text
+    assert "these controls were not measured: untrained" in text
     missing = text.partition("Not in these runs: ")[2].partition("</p>")[0]
     for said in ("Kendall's tau", "alpha", "what was not varied: learning rate"):
         assert said in missing

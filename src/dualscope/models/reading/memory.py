@@ -34,9 +34,11 @@ class _Sized(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def weights_by_device(self) -> Mapping[torch.device, int]: ...
+
     dtype: torch.dtype
     counters: Counter[str]
-    weights_by_device: Mapping[torch.device, int]
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,8 @@ def _noise(data: Data) -> Item | None:
     return Table.build(
         columns,
         rows,
-        title="Signal to noise: a change over what rounding does to it, seen by taking all sums in another order. "
+        title="Signal to noise: the size of a change divided by its rounding error, which shows when all sums are "
+        "taken in another order. "
         f"Below {SNR_THRESHOLD:g}, compare again with --dtype float64",
     )
 

@@ -34,7 +34,7 @@ def section(data: Data) -> Section:
         made.append((task, _chart(data, task, own)))
     if made:
         items.append(Tabs("gradient-tabs", "Gradient norms of", tuple(made)))
-    about = "How hard each demonstration pulls at each layer's keys and values, step by step."
+    about = "The norm of each demonstration's gradient on each layer's key and value weights, step by step."
     missing = "" if made else "gradient norms: no gradient learner was run"
     return Section("gradients", "Gradient norms", tuple(items), about, folded=True, unmeasured=missing)
 

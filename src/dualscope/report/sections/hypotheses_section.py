@@ -43,8 +43,9 @@ def section(data: Data) -> Section | None:
     shots = _by_shots(data)
     items += [*([shots] if shots is not None else []), *choice_items(data)]
     about = (
-        "How much of what the context does to the label probabilities does each hypothesis do too? 1 is all of it, 0 "
-        "none, below 0 worse than doing nothing. What a temperature and a bias for each class explain does not count."
+        "How much of the context's effect on the label probabilities does each learner reproduce? 1 is all of it, 0 "
+        "none, below 0 worse than doing nothing. An effect that a temperature and a bias for each class can imitate is "
+        "not counted."
     )
     return Section("hypotheses", "What explains it best?", tuple(items), about)
 
@@ -68,7 +69,7 @@ def _ranked(data: Data, found: list[tuple[Subject, list[Ranking]]]) -> Chart:
     return Chart(
         "explained",
         "Explained share, best first",
-        f"Each bar is a hypothesis with its interval, each ○ one seed. The same learner under a control: "
+        f"Each bar is a learner's share with its 95 % interval, each ○ one seed. The same learner under a control: "
         f"{_controls_key()}. ◆ is a ceiling, which may look at in-context learning itself. Shares below "
         f"−{-LEAST:g} are drawn at that edge.",
         "Only what a bar has above its own controls counts. Where in-context learning with other demonstrations stays "

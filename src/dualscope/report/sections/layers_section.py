@@ -61,11 +61,13 @@ def _chart(data: Data, metric: str) -> Chart | None:
             data.lines(s), metric, [*s.gradient_learners, *_nulls(s), CEILING.label], s.variants, s.tasks, s.name
         )
     )
+    untrained = any(set(subject.variants) - {"trained"} for subject in data.subjects)
     shell = Chart(
         f"layers-{metric}",
         f"{metric_title(metric)} by layer",
-        f"The cosine between {METRICS[metric]}, with 95 % intervals; dotted on untrained weights; grey and olive: "
-        "nothing to learn from. The band is in-context learning against itself with other demonstrations.",
+        f"The cosine between {METRICS[metric]}, with 95 % intervals. Grey and olive lines are controls that teach "
+        f"nothing{'; dotted lines are of untrained weights' * untrained}. The band is in-context learning against "
+        "itself with other demonstrations.",
         "A layer supports the claim only where a learner's line lies clear of every control's line. ",
         metrics=(metric,),
     )

@@ -35,6 +35,12 @@ MOST_QUERIES = 40  # of an influence matrix
 Found = tuple[ReportedRun, Document]
 
 
+PLANTED = (
+    "What is planted is found: each row is a model into which one learner's change was put on purpose, and the number "
+    "of that learner should be the highest"
+)
+
+
 def section(data: Data) -> Section | None:
     found = _verdicts(data)
     if not found:
@@ -109,8 +115,8 @@ def _scale(source: ReportedRun, verdict: Document, name: str) -> Chart:
         "● says how closely a learner moves with in-context learning from one set of labels to the next: a "
         "correlation, with its interval over seeds; ❘ is one seed. ◇ is where ● would lie if in-context learning were "
         "that learner. Grey is chance.",
-        "A dot at its diamond is alike; one in the grey is chance. ■ says how well in-context learning agrees with "
-        "itself when its demonstrations change places."
+        "A dot at its diamond means that the learner moves like in-context learning; a dot in the grey is no better "
+        "than chance. ■ says how well in-context learning agrees with itself when its demonstrations change places."
         + (
             " ▲ was chosen by ICL's own response: the most that can be said for its kind."
             if verdict["ceilings"]
@@ -204,7 +210,7 @@ def _confusion(verdict: Document) -> Table | None:
                 )
     if not rows:
         return None
-    return Table.build(["task", "planted", "part", *learners], rows, title="What is planted is found", folded=True)
+    return Table.build(["task", "planted", "part", *learners], rows, title=PLANTED, folded=True)
 
 
 def _cells(source: ReportedRun, verdict: Document) -> Iterator[tuple[str, CellSpec]]:

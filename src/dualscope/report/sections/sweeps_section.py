@@ -92,7 +92,7 @@ def section(data: Data) -> Section:
     else:
         items.append(order)
     about = "The same numbers along what the study varies, everything else as in the other charts."
-    missing = f"what likeness does along what was not varied: {', '.join(absent)}" if absent else ""
+    missing = f"how likeness depends on what was not varied: {', '.join(absent)}" if absent else ""
     return Section("axes", "What it depends on", tuple(items), about, unmeasured=missing)
 
 

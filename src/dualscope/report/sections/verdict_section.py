@@ -42,8 +42,8 @@ def section(data: Data) -> Section:
     chart = _chart(data)
     items = [_matrix(data), *items, *_missing(data), *([chart] if chart else []), *judgements, _shallow(data)]
     about = (
-        "The papers' measure: does a learner change the attention outputs as the whole context does? That change also "
-        "holds the part of the context's effect that does not depend on the labels."
+        "The papers' measure: does a learner change the attention outputs as the whole context does? The whole change "
+        "also includes the part of the context's effect that does not depend on the labels."
     )
     return Section("verdict", "Likeness of the whole change", tuple(items), about)
 
@@ -88,9 +88,12 @@ def _no_nulls(answers: Sequence[Document]) -> list[str]:
     found = []
     for named, controls in alike.items():
         who = "; ".join(f"{control} (for {', '.join(own)})" for control, own in controls.items())
-        one = ("This control teaches", "it beats", "it does") if len(controls) == 1 else None
-        teach, beat, do = one or ("These controls teach", "they beat", "they do")
-        found.append(f"{teach} something on {named}: {beat} zero-shot and chance, so {do} not decide there: {who}.")
+        one = ("This control teaches", "it", "it", "does") if len(controls) == 1 else None
+        teach, they, them, do = one or ("These controls teach", "they", "them", "do")
+        found.append(
+            f"{teach} something on {named}, which {they} should not: with {them} the model beats zero-shot and chance. "
+            f"So {they} {do} not decide there: {who}."
+        )
     return found
 
 
@@ -256,6 +259,8 @@ def _missing(data: Data) -> list[Note]:
             names = sorted({name for a in verdict["answers"] for name in a["missing"]})
             if names:
                 add = " and ".join(f"`{HOW_TO_MEASURE[name]}`" for name in names)
-                text = f"{subject.name}: evidence is missing, not measured: {', '.join(names)}. Add {add}."
+                text = (
+                    f"{subject.name}: these controls were not measured: {', '.join(names)}. To measure them, add {add}."
+                )
                 found.append(Note(text, "missing"))
     return found
