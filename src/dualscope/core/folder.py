@@ -344,8 +344,52 @@ def share(file: Path) -> None:
     file.chmod(0o666 & ~mask)
 
 
+KEPT_FOLDERS = (
+    *("aside", "cells", "choices", "claims", "downloads", "failures"),
+    *("packed", "provenance", "queries", "responses", "texts", "traces"),
+)
+"""What a run keeps its cells in, and all that belongs to them: nothing else is written there."""
+KEPT_FILES = (
+    *("study.yaml", "provenance.json", "summary.csv", "summary_of.json", "verdict.json", "response.json"),
+    *("regression.yaml", "regression.parquet"),
+)
+
+
+def check_not_kept(option: str, target: Path) -> None:
+    """Refuse to write among the files in which a run keeps its cells, or over one that says what was run.
+
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "cells").mkdir()
+    >>> (folder / "study.yaml").touch()
+    >>> check_not_kept("--out", folder / "report.html")
+    >>> check_not_kept("--out", folder / "cells/report.html")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: --out ...: lies in cells/ of the run ..., which holds the run's own files; ...
+    """
+    try:
+        full = target.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return  # no name of a file: the error that follows says why
+    for run in full.parents:
+        first, *below = full.relative_to(run).parts
+        if first in KEPT_FOLDERS and _is_run(run):
+            raise InputError(
+                f"{option} {target}: lies in {first}/ of the run {run}, which holds the run's own files; "
+                "give a place beside them"
+            )
+        if first in KEPT_FILES and not below and _is_run(run):
+            raise InputError(f"{option} {target}: is the run's own {first}; give another name")
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a run's files are here: a study beside its cells, or what a regression experiment wrote."""
+    there = [os.path.exists(folder / name) for name in ("study.yaml", "cells", "packed", "regression.yaml")]
+    return (there[0] and (there[1] or there[2])) or there[3]
+
+
 def check_writable(root: Path) -> None:
     """Say before any work is done that a run's folder cannot be made here."""
+    check_not_kept("--out", root)
     try:
         there = next(path for path in (root, *root.absolute().parents) if path.exists())
         if root.is_file():
@@ -364,6 +408,7 @@ def local_path(option: str, given: str) -> Path:
     """A path on this machine. An address is refused: it would become folders that are named after its parts."""
     if "://" in given:
         raise InputError(f"{option} {given}: written to this machine alone; give a local path")
+    check_not_kept(option, Path(given))
     return Path(given)
 
 
@@ -375,6 +420,13 @@ def check_reachable(folder: RemoteFolder) -> None:
     with reading(folder, "is the address right, and are its credentials given?"):
         folder.exists("study.yaml")
         folder.names("cells")
+
+
+def check_remote_not_kept(folder: RemoteFolder) -> None:
+    """A run in what another one keeps its cells in, at a remote place."""
+    run, _, last = folder.url.rpartition("/")
+    if last in KEPT_FOLDERS and not run.endswith("/") and RemoteFolder(run).exists("study.yaml"):
+        raise InputError(f"--out {folder}: is {last}/ of the run {run}, which holds the run's own files; give another")
 
 
 class RemoteFolder(Folder):

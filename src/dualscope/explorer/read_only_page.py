@@ -24,7 +24,7 @@ IMPORT = re.compile(r'from "\./(\w+)\.js"')
 
 def write_read_only_page(explorer: Explorer, target: Path, saved: Path | None = None) -> Path:
     """Compute a screen, the first one or a saved one, and write its page."""
-    check_page(target)
+    check_page(target, "--share")
     state = State.model_validate(first_state(explorer.offer)) if saved is None else saved_state(saved)
     return put(target, read_only_page(explorer, state, Watch(lambda _: None)), f"--share {target}")
 

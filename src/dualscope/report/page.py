@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
-from dualscope.core.folder import open_regular
+from dualscope.core.folder import check_not_kept, open_regular
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.untrusted_files import reason
 from dualscope.findings.answer import metric_title
@@ -123,17 +123,18 @@ def put(target: Path, text: str, asked: str) -> Path:
     return target
 
 
-def check_page(target: Path) -> None:
+def check_page(target: Path, option: str = "--out") -> None:
     """A page takes the place of a page, and of nothing else: a run's own study, say."""
+    check_not_kept(option, target)
     if not target.exists():
         return
     try:
         with open_regular(target) as file:
             head = file.read(200)
     except OSError as error:
-        raise InputError(f"--out {target}: cannot be written ({reason(error)})") from None
+        raise InputError(f"{option} {target}: cannot be written ({reason(error)})") from None
     if head.strip() and b"<!doctype html" not in head.lower():
-        raise InputError(f"--out {target}: there is a file that is no page; give another name")
+        raise InputError(f"{option} {target}: there is a file that is no page; give another name")
 
 
 def render(data: Data, download: tuple[str, str, int] | None = None) -> str:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dualscope.core.canonical import fingerprint
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.folder import Folder, RemoteFolder, check_reachable, check_writable
+from dualscope.core.folder import Folder, RemoteFolder, check_reachable, check_remote_not_kept, check_writable
 from dualscope.core.rows import COLUMNS
 from dualscope.core.untrusted_files import reading, reason
 from dualscope.studies.run_folder.cell_files import (
@@ -200,6 +200,7 @@ class RunFolder(Cells):
             raise InputError(f"--out {place}: a web address cannot be written to; give a folder, or an s3:// URL")
         if isinstance(folder, RemoteFolder):
             check_reachable(folder)
+            check_remote_not_kept(folder)
         else:
             check_writable(folder.root)
         folder.sweep(STALE)
