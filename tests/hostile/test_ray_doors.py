@@ -1,7 +1,7 @@
 """The Ray engine on a machine with other users: nobody else finds its token, and a signal leaves nothing behind.
 
-In the ordinary run the same cluster shows that nothing is sent, where strace can be had; on demand `test_wire` looks at a
-run that goes to its end.
+In the ordinary run the same cluster shows that nothing is sent, where strace can be had; on demand `test_wire` looks at
+a run that goes to its end.
 """
 
 import contextlib
