@@ -108,3 +108,23 @@ def _check_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str
     else:
         assert damage in LOST
         assert victim.is_symlink() or victim.is_dir()  # nothing was deleted
+
+
+PARTS = ("cells", "queries", "claims", "aside", "provenance", "packed", "failures", "texts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS if WHOLE else ["aside", "cells"])
+def test_a_file_where_a_folder_should_be(made: Made, cli: Callable[..., Any], tmp_path: Path, part: str) -> None:
+    """It is named, and stays; it was once taken for another process at work."""
+    out = Path(shutil.copytree(made.folder, tmp_path / "run"))
+    shutil.rmtree(out / part, ignore_errors=True)
+    (out / part).write_text("x")
+    for command in (("report", out), ("pack", out), (*made.command, "--out", out, "--no-report")):
+        done = cli(*command)
+        said = " ".join((done.err + done.out).split())
+        assert done.code in (0, 1, 2), said
+        assert "Traceback" not in said
+        assert "being packed already" not in said
+        assert done.code == 0 or part in said or "no cell of this run" in said, said
+    assert (out / part).read_text() == "x"

@@ -208,12 +208,12 @@ class Folder:
 
     def stream(self, name: str) -> IO[bytes]:
         """A file opened to be read in pieces."""
-        return open_regular(self.root / name)
+        return open_regular(f"{self.root}/{name}")
 
     def stamp(self, name: str) -> object:
         """What tells a file from another that took its name; None where there is none."""
         try:
-            found = (self.root / name).stat()
+            found = os.stat(f"{self.root}/{name}")
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
@@ -225,7 +225,13 @@ class Folder:
         return pyarrow.fs.LocalFileSystem(), str(self.root)
 
     def exists(self, name: str = "") -> bool:
-        return (self.root / name).exists()
+        try:
+            os.stat(f"{self.root}/{name}")
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise  # a way that is blocked does not say that nothing is there
+            return False
+        return True
 
     def names(self, part: str, suffix: str = "") -> list[str]:
         """The files right inside a part of the folder, in order, by their names in it."""
@@ -240,7 +246,7 @@ class Folder:
         return sorted(path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
 
     def remove(self, name: str) -> None:
-        (self.root / name).unlink(missing_ok=True)
+        Path(f"{self.root}/{name}").unlink(missing_ok=True)
 
     def move(self, name: str, to: str) -> bool:
         """Rename within the folder; False where the file is gone already."""
@@ -270,7 +276,7 @@ class Folder:
 
     def written(self, name: str) -> float:
         """When a file was written, to tell which of two is newer."""
-        return (self.root / name).stat().st_mtime
+        return os.stat(f"{self.root}/{name}").st_mtime
 
     def sweep(self, stale: float) -> None:
         """Remove what processes that are gone had written aside, and folders left empty."""
@@ -284,7 +290,7 @@ class Folder:
                 (self.root / part).rmdir()
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: str | Path) -> IO[bytes]:
     """A file opened to be read. A pipe or a device would be waited for, or read for ever: it is refused.
 
     >>> open_regular(Path("/dev/zero"))
@@ -302,7 +308,7 @@ def open_regular(path: Path) -> IO[bytes]:
         raise
 
 
-def check_regular(path: Path, found: os.stat_result) -> None:
+def check_regular(path: str | Path, found: os.stat_result) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
@@ -333,7 +339,12 @@ def make_folder(path: Path) -> None:
             break
         path = path.parent
     for one in reversed(new):
-        one.mkdir(exist_ok=True)
+        try:
+            one.mkdir(exist_ok=True)
+        except FileExistsError:  # which would else be taken for what another process has made
+            raise InputError(
+                f"{one}: a file stands where a folder has to be made; move it away and try again"
+            ) from None
         flush(one.parent)
 
 

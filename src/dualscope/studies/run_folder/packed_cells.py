@@ -238,6 +238,7 @@ class Pack:
         self._parts: dict[str, pa.Table] = {}
         self._where: dict[str, tuple[str, int]] = {}
         self._file = lru_cache(maxsize=2 * OPEN_PARTS)(self._read_file)
+        self._rows_of = lru_cache(maxsize=OPEN_PARTS)(self._rows_alone)
         self.entry = lru_cache(maxsize=OPEN_ENTRIES)(self._entry)
         self._schemas = lru_cache(maxsize=OPEN_PARTS)(self._read_schemas)
 
@@ -265,7 +266,7 @@ class Pack:
         for name in fresh:
             found = parts[name]["cell"].to_pylist()
             self._where.update((cell, (name, at)) for at, cell in enumerate(found))
-        for cache in (self._file, self.entry, self._schemas):
+        for cache in (self._file, self._rows_of, self.entry, self._schemas):
             cache.cache_clear()
 
     @property
@@ -277,7 +278,9 @@ class Pack:
 
     def _entry(self, cell: str) -> Entry:
         name, at = self._where[cell]
-        found = self._parts[name].slice(at, 1).to_pylist()[0]
+        table = self._parts[name]
+        # Value by value: a table's own way from a row to Python takes several times as long, and every read asks.
+        found = {field: table[field][at].as_py() for field in table.column_names}
         return Entry(part=Path(name).stem, **{**found, "notes": dict(found["notes"] or ())})
 
     def last_number(self) -> int:
@@ -293,14 +296,14 @@ class Pack:
 
     def rows(self, cell: str) -> pa.Table:
         entry = self.entry(cell)
-        return self._own(entry, "rows").slice(entry.first, entry.rows).drop_columns(["cell"])
+        return self._rows_of(f"{entry.part}.parquet").slice(entry.first, entry.rows)
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's table of queries as it was, its columns in their order."""
         entry = self.entry(cell)
         if entry.first_query is None or entry.queries is None or entry.schema is None:
             raise FileNotFoundError(2, "No such file or directory", f"queries/{cell}.parquet")
-        table = self._own(entry, "queries").slice(entry.first_query, entry.queries)
+        table = self._file("queries", f"{entry.part}.parquet").slice(entry.first_query, entry.queries)
         with naming(f"{INDEX}/{entry.part}.parquet"):
             return as_it_was(table, self._schemas(entry.part)[entry.schema])
 
@@ -323,8 +326,9 @@ class Pack:
         pieces = (together.take(pa.array(order[at : at + AT_ONCE])) for at in range(0, max(1, len(order)), AT_ONCE))
         return pa.concat_tables(piece.cast(SCHEMA) for piece in pieces)
 
-    def _own(self, entry: Entry, kind: Kind) -> pa.Table:
-        return self._file(kind, f"{entry.part}.parquet")
+    def _rows_alone(self, name: str) -> pa.Table:
+        """A part's rows without their cells' names, which the index says."""
+        return self._file("rows", name).drop_columns(["cell"])
 
     def _read_schemas(self, part: str) -> list[pa.Schema]:
         told = noted(self._parts[f"{part}.parquet"])[SCHEMAS]
