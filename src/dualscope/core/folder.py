@@ -231,6 +231,8 @@ class Folder:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise  # a way that is blocked does not say that nothing is there
             return False
+        except ValueError:  # a name that no file can have
+            return False
         return True
 
     def names(self, part: str, suffix: str = "") -> list[str]:

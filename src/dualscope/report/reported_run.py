@@ -69,7 +69,8 @@ class ReportedRun:
             table = self.table(cell)
             if table.num_rows:
                 with reading(self.run.folder.path(self.run.file("cells", cell)), STRANGE):
-                    found[cell] = CellSpec.of_row(table.slice(0, 1).to_pylist()[0], _reference(table))
+                    first = {name: table[name][0].as_py() for name in table.column_names}
+                    found[cell] = CellSpec.of_row(first, _reference(table))
                     _ = found[cell].learning.label  # its options are JSON
         superseded = self._superseded(found)
         place = {name: i for i, name in enumerate(self.provenance.get("cells") or ())}
