@@ -122,23 +122,33 @@ def seal_of(entries: pa.Table, about: Mapping[str, str]) -> str:
 
 def _values(array: pa.Array) -> Iterator[bytes]:
     """A column as bytes: which values are there, how long texts and maps are, and what is in them."""
-    yield numbers(pc.is_valid(array)).tobytes()
+    valid = numbers(pc.is_valid(array))
+    yield valid.tobytes()
     if pa.types.is_map(array.type):
         yield np.diff(numbers(array.offsets)).tobytes()
         yield from _values(array.keys)
         yield from _values(array.items)
     elif pa.types.is_string(array.type):
-        texts = array.fill_null("") if array.null_count else array
-        _, offsets, content = texts.buffers()
-        ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        yield np.diff(ends).tobytes()
-        yield content[int(ends[0]) : int(ends[-1])].to_pybytes() if content is not None and len(texts) else b""
+        lengths, content = _texts(array)
+        if lengths[~valid].any():  # where none is, something stands all the same
+            lengths, content = _texts(array.fill_null(""))
+        yield lengths.tobytes()
+        yield content
     else:
-        yield numbers(array.fill_null(0) if array.null_count else array).tobytes()
+        yield np.where(valid, numbers(array), 0).tobytes()
+
+
+def _texts(array: pa.Array) -> tuple[np.ndarray, bytes]:
+    """How long texts are, in bytes, and all of them one after the other."""
+    if not len(array):
+        return np.empty(0, np.int32), b""
+    _, offsets, content = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return np.diff(ends), b"" if content is None else content[int(ends[0]) : int(ends[-1])].to_pybytes()
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A column of numbers or truths in which none is missing.
+    """A column of numbers or truths; what stands where one is missing, nobody knows.
 
     Arrow's `to_numpy` (as its `scalar`, and arrays of Python's lists) imports pandas where that is installed: half a
     second, which is longer than it takes to open a run of 20,000 cells.
