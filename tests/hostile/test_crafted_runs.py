@@ -27,7 +27,19 @@ DOCUMENTS = ("provenance.json", "provenance/*", "verdict.json", "summary_of.json
 TEXTS = ("", "[", "\x00", "9" * 400, "</script><b>", "../../x", "\n\n", "nan")
 NUMBERS = (-1, 2**62, None)
 FLOATS = (float("nan"), float("inf"), -1e308, None)
-COLUMNS = ("model", "variant", "task", "seed", "order", "shots", "learner", "control", "role", "lr", "options")
+COLUMNS: tuple[str, ...] = (
+    "model",
+    "variant",
+    "task",
+    "seed",
+    "order",
+    "shots",
+    "learner",
+    "control",
+    "role",
+    "lr",
+    "options",
+)
 COLUMNS += ("demo_labels", "chat", "balanced", "metric", "reference", "layer", "value", "low", "n", "dtype", "family")
 
 
@@ -76,7 +88,9 @@ def _cell(run: Path, column: str, rng: random.Random) -> str:
     return f"{file.name}: {column} is {str(value)[:20]} in {'every row' if every else 'one row'}"
 
 
-CASES = [(_document, name, seed) for name in DOCUMENTS for seed in range(8)]
+CASES: list[tuple[Callable[[Path, str, random.Random], str], str, int]] = [
+    (_document, name, seed) for name in DOCUMENTS for seed in range(8)
+]
 CASES += [(_cell, name, seed) for name in COLUMNS for seed in range(3)]
 SAMPLE = random.Random(5).sample(CASES, 6)
 

@@ -187,7 +187,7 @@ def response_verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool 
     for (setting, variant), tasks in sorted(groups.items(), key=lambda item: repr(item[0])):
         found.append(verdict_of(setting, variant, list(tasks.values())).to_dict())
     if keep:
-        run.keep_verdicts(FILE, stamp, plain(found))  # type: ignore[arg-type]
+        run.keep_verdicts(FILE, stamp, plain(found))
     return plain(found)  # type: ignore[no-any-return]
 
 
