@@ -335,7 +335,7 @@ def test_the_page_that_is_handed_on_works_from_disk_without_a_request(
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("nonsense", "not JSON"), ("[]", "not a state"), ('{"version": 1}', "model"), (None, "cannot be read")],
+    [("nonsense", "not JSON"), ("[]", "not a state"), ('{"version": 1}', "model"), (None, "no such file")],
 )
 def test_what_is_no_saved_state_is_told_in_words(
     explorer: Explorer, tmp_path: Path, content: str | None, words: str

@@ -20,7 +20,7 @@ class Made(NamedTuple):
 def made(model_folder: str, task_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Made:
     found = _run(
         tmp_path_factory.mktemp("damage") / "whole",
-        *("--model", model_folder, "--task", task_files[0], "--seeds", "2", "--shots", "4", "--lr", "auto"),
+        *("--model", model_folder, "--task", task_files[0], "--seeds", "1", "--shots", "4", "--lr", "auto"),
     )
     run = Run.open(found.folder)
     run.fail("f" * 20, "it failed before")

@@ -14,7 +14,7 @@ from tests.hostile.inputs import TABLE, third_round
 from tests.hostile.inputs.bad import Bad, Place
 from tests.hostile.test_endless_files import soon
 
-SAMPLE = 120
+SAMPLE = 90
 CORES = os.cpu_count() or 1
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 CHOSEN = TABLE if WHOLE else [*third_round.TABLE, *random.Random(17).sample(TABLE[: -len(third_round.TABLE)], SAMPLE)]

@@ -135,7 +135,7 @@ CASES = [
     for name in changes
     for renewed in (False, True)
 ]
-CHOSEN = CASES if os.environ.get("DUALSCOPE_WHOLE") else random.Random(2).sample(CASES, 40)
+CHOSEN = CASES if os.environ.get("DUALSCOPE_WHOLE") else random.Random(2).sample(CASES, 30)
 
 
 def _index_of(root: Path) -> tuple[Path, pa.Table]:

@@ -1,7 +1,6 @@
 """Run folders that a disk, a crash or somebody's hand has damaged: words, and what can be computed again is."""
 
 import os
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.hostile.damaged import Made
 from tests.hostile.test_generated import told
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
-SAMPLE = 9
 
 
 def _cut(file: Path, other: Path) -> None:
@@ -57,12 +55,18 @@ FILES = (
 PACKED = ("packed/index/*", "packed/rows/*/*/*", "packed/queries/*/*/*")
 KINDS = [(file, damage) for file in (*FILES, *PACKED) for damage in DAMAGES]
 KINDS.remove(("packed/index/*", "missing"))  # a part without its index is not there: its packing was not finished
-CHOSEN = KINDS if WHOLE else random.Random(3).sample(KINDS, SAMPLE)
+LOOKED_AT = (
+    *("cells/*", "packed/rows/*/*/*", "queries/*", "packed/index/*"),
+    *("provenance.json", "summary.csv", "traces/*", "study.yaml"),
+)
+SAMPLE = list(zip(LOOKED_AT, DAMAGES, strict=True))  # each kind of damage, and each of what matters most
+CHOSEN = KINDS if WHOLE else SAMPLE
 LOST = ("unreadable", "a folder")  # of these the content is not at fault: nothing is deleted
 
 
 def test_there_are_enough() -> None:
     assert len(KINDS) >= 46
+    assert set(SAMPLE) <= set(KINDS)
 
 
 @pytest.mark.slow
@@ -72,7 +76,7 @@ def test_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", DAMAGES if WHOLE else ["garbled", "a folder"])
+@pytest.mark.parametrize("damage", DAMAGES if WHOLE else ["garbled"])
 def test_damaged_responses(responded: Made, cli: Callable[..., Any], tmp_path: Path, damage: str) -> None:
     _check_damage(responded, cli, tmp_path, "responses/*", damage)
 
@@ -104,3 +108,23 @@ def _check_damage(made: Made, cli: Callable[..., Any], tmp_path: Path, file: str
     else:
         assert damage in LOST
         assert victim.is_symlink() or victim.is_dir()  # nothing was deleted
+
+
+PARTS = ("cells", "queries", "claims", "aside", "provenance", "packed", "failures", "texts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS if WHOLE else ["aside", "cells"])
+def test_a_file_where_a_folder_should_be(made: Made, cli: Callable[..., Any], tmp_path: Path, part: str) -> None:
+    """It is named, and stays; it was once taken for another process at work."""
+    out = Path(shutil.copytree(made.folder, tmp_path / "run"))
+    shutil.rmtree(out / part, ignore_errors=True)
+    (out / part).write_text("x")
+    for command in (("report", out), ("pack", out), (*made.command, "--out", out, "--no-report")):
+        done = cli(*command)
+        said = " ".join((done.err + done.out).split())
+        assert done.code in (0, 1, 2), said
+        assert "Traceback" not in said
+        assert "being packed already" not in said
+        assert done.code == 0 or part in said or "no cell of this run" in said, said
+    assert (out / part).read_text() == "x"

@@ -1,7 +1,6 @@
 """Pipes, devices and endless files in a run folder: every command says so in words, soon, and waits for nobody."""
 
 import os
-import random
 import shutil
 import signal
 import socket
@@ -16,6 +15,7 @@ import pytest
 
 from dualscope import Run
 from dualscope.core.errors import InputError
+from dualscope.explorer.read_only_page import saved_state
 from dualscope.regression.results_folder import load
 from tests.hostile.damaged import Made
 from tests.hostile.test_damaged_runs import FILES, PACKED
@@ -52,7 +52,8 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "endless": _endless,
 }
 CASES = [(file, kind) for file in (*FILES, "texts/*", *PACKED) for kind in KINDS]
-CHOSEN = CASES if WHOLE else random.Random(1).sample(CASES, 6)
+SAMPLE = list(zip(("cells/*", "packed/index/*", "texts/*", "queries/*"), KINDS, strict=True))  # each kind once
+CHOSEN = CASES if WHOLE else SAMPLE
 
 
 @contextmanager
@@ -132,3 +133,22 @@ def test_no_regression_waits_for_it(cli: Callable[..., Any], tmp_path: Path, kin
         done = cli("report", tmp_path / "run", "--out", tmp_path / "page.html")
     assert done.code == 2
     assert "regression.parquet" in done.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_screen_waits_for_it(kind: str, tmp_path: Path) -> None:
+    """A saved screen was once read to its end, which a device does not have: the machine's memory was."""
+    KINDS[kind](tmp_path / "screen.json")
+    with soon(), pytest.raises(InputError, match=r"--state .*screen\.json"):
+        saved_state(tmp_path / "screen.json")
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a socket"])
+def test_none_is_replaced_by_what_is_written(made: Made, cli: Callable[..., Any], tmp_path: Path, kind: str) -> None:
+    """A table that is written to /dev/null must not take its place."""
+    KINDS[kind](tmp_path / "table.tex")
+    with soon():
+        done = cli("report", made.folder, "--out", tmp_path / "page.html", "--latex", tmp_path / "table.tex")
+    assert done.code == 2
+    assert "not a regular file" in " ".join(done.err.split())
+    assert not (tmp_path / "table.tex").is_file()

@@ -7,6 +7,7 @@ disk, a disk's error or a missing permission.
 import errno
 import io
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,15 +68,17 @@ def whole(command: tuple[object, ...], tmp_path_factory: pytest.TempPathFactory)
 
 
 CASES = [(call, why) for call in CALLS for why in NUMBERS]
+FIRST = (1, 4)  # of these calls one fails in the ordinary run
+SAMPLE = [(call, list(NUMBERS)[i % len(NUMBERS)]) for i, call in enumerate(CALLS)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("call", "why"), CASES if WHOLE else CASES[::4])
+@pytest.mark.parametrize(("call", "why"), CASES if WHOLE else SAMPLE)
 @pytest.mark.parametrize("what", ["run", "pack"])
 def test_every_call_once(
     what: str, call: str, why: str, command: tuple[object, ...], whole: Path, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    number, step = 1, 1 if WHOLE else 60 if what == "run" else 12
+    number = 1 if WHOLE else random.Random(f"{what} {call}").randint(*FIRST)
     while True:
         out = tmp_path / f"run{number}"
         if what == "pack":
@@ -96,5 +99,7 @@ def test_every_call_once(
         assert rows(out) == rows(whole), number
         assert Run.open(out).unreadable(Run.open(out).stored()) == {}
         shutil.rmtree(out)
-        number += step
-    assert number > 1 or call == "read"
+        if not WHOLE:
+            return
+        number += 1
+    assert number > 1 or (call == "read" and WHOLE)

@@ -27,7 +27,7 @@ from dualscope.tasks.sources import read_rows
 from tests.hostile.inputs import data_files
 from tests.hostile.inputs.bad import ROWS
 
-MANY = 2000 if os.environ.get("DUALSCOPE_WHOLE") else 100
+MANY = 2000 if os.environ.get("DUALSCOPE_WHOLE") else 60
 USUAL = settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("gd") | st.just("sst2")

@@ -1,5 +1,6 @@
 """``--isolate-plugins``: a plugin's code runs in processes of its own, and reaches nobody else's rows."""
 
+import multiprocessing
 import os
 import threading
 import time
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dualscope import Run, run_study
+from dualscope import run_study
 from dualscope.core.errors import InputError
 from dualscope.studies.plugins import Apart
-from tests.studies.children import CONTEXT, start
+from tests.studies.children import CONTEXT
 from tests.studies.execute.test_plugin_isolation import KEPT
 
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
@@ -75,6 +76,13 @@ def _pids(plugin: Path, suffix: str) -> set[int]:
     return {int(line) for line in file.read_text().split()} if file.exists() else set()
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New processes come from a server that has imported what they need: spawned ones import for seconds each."""
+    if not WHOLE:
+        monkeypatch.setattr(multiprocessing, "get_context", lambda _: CONTEXT)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "jobs"),
@@ -84,20 +92,17 @@ def _pids(plugin: Path, suffix: str) -> set[int]:
     ],
 )
 def test_what_an_import_patches_reaches_nobody(
-    engine: str, jobs: int, fields: dict[str, Any], plugin: Path, forget: None, tmp_path: Path
+    engine: str, jobs: int, fields: dict[str, Any], plugin: Path, forget: None, forked: None, tmp_path: Path
 ) -> None:
     if engine == "ray":
         pytest.importorskip("ray", reason="the ray extra is not installed")
     small = fields | {"seeds": 1}
     plain = run_study(small, tmp_path / "plain", device="cpu").run
     study = small | {"plugins": [str(plugin)], "learners": ["one", "two", "gd"]}
-    outcomes = CONTEXT.Queue()
-    process = start(study, tmp_path / "run", outcomes, jobs=jobs, engine=engine, isolate_plugins=True)
-    _, failures = outcomes.get(timeout=600)
-    process.join()
+    result = run_study(study, tmp_path / "run", device="cpu", jobs=jobs, engine=engine, isolate_plugins=True)
     # What `two` leaves running is found by the check that a cell with a plugin's code has anyhow.
-    assert ["a thread that goes on running" in reason for _, reason in failures] == [True]
-    run = Run.open(tmp_path / "run")
+    assert ["a thread that goes on running" in failure.reason for failure in result.failures] == [True]
+    run = result.run
     for learner in ("zero-shot", "in-context", "gd"):
         assert _values(run, learner) == _values(plain, learner)
     assert _values(run, "one")
@@ -108,7 +113,7 @@ def test_what_an_import_patches_reaches_nobody(
     assert one | two < every  # another one is asked what the learners are
     assert choice  # what a plugin's learner leaves open is chosen in a process of its own, too
     assert choice <= every
-    assert process.pid not in every
+    assert os.getpid() not in every
 
 
 def test_without_it_an_import_does_reach_others(
@@ -132,7 +137,9 @@ def test_without_a_plugin_it_is_refused(cli: Callable[..., Any], tmp_path: Path)
     assert "--isolate-plugins: no plugin is installed" in done.err
 
 
-def test_a_plugin_that_ends_the_process_that_asks_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_a_plugin_that_ends_the_process_that_asks_is_named(
+    fields: dict[str, Any], forked: None, tmp_path: Path
+) -> None:
     file = tmp_path / "ends.py"
     for code, said in (("import os; os._exit(3)", "ended the process"), ("1 / 0", "division by zero")):
         file.write_text(code)

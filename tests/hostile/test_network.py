@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.endpoint import Endpoint, serving
+from tests.hostile.endpoint import Endpoint, Request, serving
 
-JOBS = 2 if os.environ.get("DUALSCOPE_WHOLE") else 1
+WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
+JOBS = 2 if WHOLE else 1
 ASKED = re.compile(r"/owner/tiny/resolve/[^/]+/[\w.]+")
 NEEDED = {"host", "accept", "accept-encoding", "connection", "range", "user-agent", "x-amzn-trace-id"}
 """The last is the number of a request, drawn anew for each."""
@@ -25,10 +26,13 @@ def endpoint(model_folder: str) -> Iterator[Endpoint]:
 
 
 ONE_BY_ONE = """
-import json, sys
+import contextlib, json, os, sys, urllib.request
 from dualscope.cli import main
 codes = []
 for command in json.loads(sys.argv[1]):
+    if "BETWEEN" in os.environ:  # so that the requests of each command can be told apart
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(os.environ["BETWEEN"])
     sys.argv = ["dualscope", *command]
     try:
         main()
@@ -38,11 +42,18 @@ for command in json.loads(sys.argv[1]):
 print("codes:", codes)
 sys.exit(max(codes))
 """
+BEGUN = "/a-command-begins"
 
 
-def _dualscope(endpoint: Endpoint, home: Path, *commands: tuple[object, ...]) -> subprocess.CompletedProcess[str]:
-    """Commands in one process of its own, which has read its settings of the network when it began."""
+def _dualscope(
+    endpoint: Endpoint, home: Path, *commands: tuple[object, ...]
+) -> tuple[list[int], list[list[Request]], list[str]]:
+    """Commands in one process of its own, which has read its settings of the network when it began: their exit codes,
+    what each of them asked for, and all that they said to people.
+    """
+    endpoint.requests.clear()
     settings = {
+        "BETWEEN": f"{endpoint.url}{BEGUN}",
         "HF_ENDPOINT": endpoint.url,
         "HF_HOME": str(home / "hf"),
         "XDG_CACHE_HOME": str(home / "cache"),
@@ -50,13 +61,22 @@ def _dualscope(endpoint: Endpoint, home: Path, *commands: tuple[object, ...]) ->
         "HF_HUB_DISABLE_XET": "1",
     }
     unset = {"HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"}
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", ONE_BY_ONE, json.dumps([list(map(str, command)) for command in commands])],
         capture_output=True,
         text=True,
         env={**{k: v for k, v in os.environ.items() if k not in unset}, **settings},
         timeout=600,  # of a busy machine
     )
+    assert "Traceback" not in done.stderr, done.stderr
+    asked: list[list[Request]] = []
+    for request in endpoint.requests:
+        if request.path == BEGUN:
+            asked.append([])
+        else:
+            asked[-1].append(request)
+    assert len(asked) == len(commands)
+    return json.loads(done.stdout.splitlines()[-1].removeprefix("codes: ")), asked, done.stderr.splitlines()
 
 
 @pytest.mark.slow
@@ -65,39 +85,32 @@ def test_only_what_was_asked_for_and_offline_nothing(endpoint: Endpoint, tmp_pat
         *("run", "--model", "owner/tiny", "--task", "embedded-sst2", "--seeds", 1, "--shots", 2, "--queries", 4),
         *("--lr", "0.1", "--learner", "gd", "--device", "cpu", "--no-report"),
     )
-    absent = _dualscope(endpoint, tmp_path, (*study, "--out", tmp_path / "absent", "--offline"))
-    assert absent.returncode == 2, absent.stderr
-    assert "not in the local cache" in absent.stderr or "in the local cache (offline)" in absent.stderr
-    assert endpoint.requests == []
-    fetched = _dualscope(endpoint, tmp_path, (*study, "--out", tmp_path / "fetched", "--jobs", JOBS))
-    assert fetched.returncode == 0, fetched.stderr
-    assert endpoint.requests
-    for request in endpoint.requests:
-        assert request.method in ("GET", "HEAD")
-        assert ASKED.fullmatch(request.path), request.path
-        assert request.headers["user-agent"] == "dualscope"
-        assert set(request.headers) <= NEEDED, request.headers
-    endpoint.requests.clear()
-    done = _dualscope(
-        endpoint,
-        tmp_path,
-        (*study, "--out", tmp_path / "offline", "--offline", "--jobs", 1),
+    offline = (*study, "--offline", "--jobs", 1)
+    asking = [
+        (*offline, "--out", tmp_path / "absent"),  # nothing of the hub's library is imported yet
+        (*study, "--out", tmp_path / "fetched", "--jobs", JOBS),
+        ("validate", "sst2"),
+    ]
+    silent = [
+        (*offline, "--out", tmp_path / "offline"),
         ("validate", "embedded-sst2", "--model", "owner/tiny", "--offline"),
         ("convert", "owner/tiny", tmp_path / "converted", "--offline"),
         ("validate", "sst2", "--offline"),
-    )
-    assert done.stdout.splitlines()[-1] == "codes: [0, 0, 2, 2]", done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    assert endpoint.requests == []
-
-
-@pytest.mark.slow
-def test_a_data_set_is_asked_for_without_a_word_about_us(endpoint: Endpoint, tmp_path: Path) -> None:
-    endpoint.requests.clear()
-    done = _dualscope(endpoint, tmp_path, ("validate", "sst2"))
-    assert done.returncode == 2, done.stderr
-    assert endpoint.requests
-    for request in endpoint.requests:
-        assert "datasets" in request.path, request.path
+    ]
+    if WHOLE:
+        found = [_dualscope(endpoint, tmp_path, *commands) for commands in (asking, silent)]
+        codes, asked, said = ([*one, *other] for one, other in zip(*found, strict=True))
+    else:  # one process, which imports what it needs once
+        codes, asked, said = _dualscope(endpoint, tmp_path, *asking, *silent)
+    assert codes == [2, 0, 2, 0, 0, 2, 2], said
+    assert any("in the local cache" in line for line in said), said
+    absent, fetched, data, *others = asked
+    assert fetched
+    assert all(ASKED.fullmatch(request.path) for request in fetched), fetched
+    assert data
+    assert all("datasets" in request.path for request in data), data
+    for request in (*fetched, *data):  # and not a word about us
+        assert request.method in ("GET", "HEAD")
         assert request.headers["user-agent"] == "dualscope"
         assert set(request.headers) <= NEEDED, request.headers
+    assert [absent, *others] == [[], [], [], [], []]

@@ -104,7 +104,7 @@ PACKS = [
     for number in range(1, most)
     for after in (False, True)
 ]
-CHOSEN = PACKS if WHOLE else [("a creation", 2, False), ("a creation", 2, True), ("a creation", 3, False), *PACKS[::14]]
+CHOSEN = PACKS if WHOLE else [("a creation", 2, False), ("a creation", 2, True), *PACKS[::28], PACKS[-2]]
 
 
 @pytest.mark.parametrize(("kind", "number", "after"), CHOSEN)
@@ -159,7 +159,7 @@ RUNS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "number", "after"), RUNS if WHOLE else RUNS[::8])
+@pytest.mark.parametrize(("kind", "number", "after"), RUNS if WHOLE else [RUNS[2], RUNS[16], RUNS[-3]])
 def test_a_run_that_stands_still(
     kind: str, number: int, after: bool, whole: tuple[dict[str, Any], Path], tmp_path: Path
 ) -> None:

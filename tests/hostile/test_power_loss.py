@@ -20,7 +20,7 @@ from dualscope.studies.run_folder.packing import pack
 from dualscope.studies.run_folder.storage import RunFolder
 from tests.studies.run_folder.test_packed_cells import NAMES, made, row, told
 
-SCHEDULES = 100 if os.environ.get("DUALSCOPE_WHOLE") else 30  # of cells and of packings each
+SCHEDULES = 100 if os.environ.get("DUALSCOPE_WHOLE") else 20  # of cells and of packings each
 Inode = int
 FOLDER = -1
 

@@ -1,4 +1,8 @@
-"""The Ray engine on a machine with other users: nobody else finds its token, and a signal leaves nothing behind."""
+"""The Ray engine on a machine with other users: nobody else finds its token, and a signal leaves nothing behind.
+
+In the ordinary run the same cluster shows that nothing is sent, where strace can be had; on demand `test_wire` looks at
+a run that goes to its end.
+"""
 
 import contextlib
 import os
@@ -18,10 +22,12 @@ import pytest
 
 from dualscope.core.errors import InputError
 from dualscope.studies.execute.engines import ray as engine
+from tests.hostile.test_wire import STRACE, is_traced, sent
 
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 NOBODY = 65534
+NOWHERE = "http://192.0.2.1:9"  # an address that is nobody's, for documents
 SLEEPY = '''
 import time
 from dualscope import LEARNERS, Learned, Learner
@@ -71,13 +77,17 @@ def _as_root() -> tuple[str, ...] | None:
 class Running:
     """A study on a cluster of its own, in the middle of its work."""
 
-    def __init__(self, home: Path, model: str, task: str) -> None:
+    def __init__(self, home: Path, model: str, task: str, log: Path | None) -> None:
         (home / "sleepy.py").write_text(SLEEPY)
-        command = [sys.executable, "-m", "dualscope.cli", "run", "--model", model, "--task", task]
+        self.log = log
+        command = [] if log is None else [*STRACE, "-o", str(log)]
+        command += [sys.executable, "-m", "dualscope.cli", "run", "--model", model, "--task", task]
         command += ["--engine", "ray", "--jobs", "1", "--learner", "sleeps", "--plugin", str(home / "sleepy.py")]
         command += ["--offline"]
         command += ["--seeds", "1", "--shots", "4", "--queries", "12", "--device", "cpu", "--out", str(home / "run")]
         settings = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        if log is not None:  # what would go through a proxy is seen on its way there
+            settings |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), NOWHERE)
         self.process = subprocess.Popen(
             command,
             env={**settings, "HOME": str(home), "PYTHONUNBUFFERED": "1"},
@@ -96,6 +106,11 @@ class Running:
             time.sleep(0.2)
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
+    @property
+    def program(self) -> int:
+        """The number of the process that is ours: a tracer's first child, where there is one."""
+        return self.process.pid if self.log is None else self.family[0].pid
+
     def of(self, name: str) -> psutil.Process:
         return next(one for one in self.family if name in one.name())
 
@@ -110,8 +125,9 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def running(home: Path, model_folder: str, task_files: tuple[str, str]) -> Iterator[Running]:
-    found = Running(home, model_folder, task_files[0])
+def running(home: Path, model_folder: str, task_files: tuple[str, str], tmp_path: Path) -> Iterator[Running]:
+    traced = is_traced() and not WHOLE
+    found = Running(home, model_folder, task_files[0], tmp_path / "strace.log" if traced else None)
     yield found
     found.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -144,7 +160,7 @@ def _find_no_token(running: Running, home: Path) -> None:
 
 def _end_in_words(running: Running, number: int, code: int) -> None:
     began = time.monotonic()
-    running.process.send_signal(number)
+    os.kill(running.program, number)
     assert running.process.wait(20) == code
     assert running.process.stderr is not None
     said = running.process.stderr.read()
@@ -169,6 +185,8 @@ def test_no_token_for_others_and_an_end_in_words(number: int, code: int, running
     if sys.platform == "linux" and _as_root() is not None:  # only root can become another user
         _find_no_token(running, home)
     _end_in_words(running, number, code)
+    if running.log is not None:
+        assert sent(running.log.read_text(errors="replace")) == []
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

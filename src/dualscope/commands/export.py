@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from dualscope.core.errors import InputError
-from dualscope.core.folder import local_path
+from dualscope.core.folder import check_not_kept, local_path
 
 if TYPE_CHECKING:
     from dualscope.trackers import TrackedStudy
@@ -43,6 +43,8 @@ def export(
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder, or leave the option out")
     place = None if out is None else local_path("--out", out)
+    if place is None and to != "trackio":  # which alone writes elsewhere than here
+        check_not_kept("--out", Path())
     with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("reading the run") as status:
         study = tracked_study(run, Path(scratch))
         try:

@@ -208,12 +208,12 @@ class Folder:
 
     def stream(self, name: str) -> IO[bytes]:
         """A file opened to be read in pieces."""
-        return open_regular(self.root / name)
+        return open_regular(f"{self.root}/{name}")
 
     def stamp(self, name: str) -> object:
         """What tells a file from another that took its name; None where there is none."""
         try:
-            found = (self.root / name).stat()
+            found = os.stat(f"{self.root}/{name}")
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
@@ -225,7 +225,15 @@ class Folder:
         return pyarrow.fs.LocalFileSystem(), str(self.root)
 
     def exists(self, name: str = "") -> bool:
-        return (self.root / name).exists()
+        try:
+            os.stat(f"{self.root}/{name}")
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise  # a way that is blocked does not say that nothing is there
+            return False
+        except ValueError:  # a name that no file can have
+            return False
+        return True
 
     def names(self, part: str, suffix: str = "") -> list[str]:
         """The files right inside a part of the folder, in order, by their names in it."""
@@ -240,7 +248,7 @@ class Folder:
         return sorted(path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
 
     def remove(self, name: str) -> None:
-        (self.root / name).unlink(missing_ok=True)
+        Path(f"{self.root}/{name}").unlink(missing_ok=True)
 
     def move(self, name: str, to: str) -> bool:
         """Rename within the folder; False where the file is gone already."""
@@ -270,7 +278,7 @@ class Folder:
 
     def written(self, name: str) -> float:
         """When a file was written, to tell which of two is newer."""
-        return (self.root / name).stat().st_mtime
+        return os.stat(f"{self.root}/{name}").st_mtime
 
     def sweep(self, stale: float) -> None:
         """Remove what processes that are gone had written aside, and folders left empty."""
@@ -284,7 +292,7 @@ class Folder:
                 (self.root / part).rmdir()
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: str | Path) -> IO[bytes]:
     """A file opened to be read. A pipe or a device would be waited for, or read for ever: it is refused.
 
     >>> open_regular(Path("/dev/zero"))
@@ -302,7 +310,7 @@ def open_regular(path: Path) -> IO[bytes]:
         raise
 
 
-def check_regular(path: Path, found: os.stat_result) -> None:
+def check_regular(path: str | Path, found: os.stat_result) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
@@ -333,7 +341,12 @@ def make_folder(path: Path) -> None:
             break
         path = path.parent
     for one in reversed(new):
-        one.mkdir(exist_ok=True)
+        try:
+            one.mkdir(exist_ok=True)
+        except FileExistsError:  # which would else be taken for what another process has made
+            raise InputError(
+                f"{one}: a file stands where a folder has to be made; move it away and try again"
+            ) from None
         flush(one.parent)
 
 
@@ -344,8 +357,52 @@ def share(file: Path) -> None:
     file.chmod(0o666 & ~mask)
 
 
+KEPT_FOLDERS = (
+    *("aside", "cells", "choices", "claims", "downloads", "failures"),
+    *("packed", "provenance", "queries", "responses", "texts", "traces"),
+)
+"""What a run keeps its cells in, and all that belongs to them: nothing else is written there."""
+KEPT_FILES = (
+    *("study.yaml", "provenance.json", "summary.csv", "summary_of.json", "verdict.json", "response.json"),
+    *("regression.yaml", "regression.parquet"),
+)
+
+
+def check_not_kept(option: str, target: Path) -> None:
+    """Refuse to write among the files in which a run keeps its cells, or over one that says what was run.
+
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "cells").mkdir()
+    >>> (folder / "study.yaml").touch()
+    >>> check_not_kept("--out", folder / "report.html")
+    >>> check_not_kept("--out", folder / "cells/report.html")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    dualscope.core.errors.InputError: --out ...: lies in cells/ of the run ..., which holds the run's own files; ...
+    """
+    try:
+        full = target.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return  # no name of a file: the error that follows says why
+    for run in full.parents:
+        first, *below = full.relative_to(run).parts
+        if first in KEPT_FOLDERS and _is_run(run):
+            raise InputError(
+                f"{option} {target}: lies in {first}/ of the run {run}, which holds the run's own files; "
+                "give a place beside them"
+            )
+        if first in KEPT_FILES and not below and _is_run(run):
+            raise InputError(f"{option} {target}: is the run's own {first}; give another name")
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a run's files are here: a study beside its cells, or what a regression experiment wrote."""
+    there = [os.path.exists(folder / name) for name in ("study.yaml", "cells", "packed", "regression.yaml")]
+    return (there[0] and (there[1] or there[2])) or there[3]
+
+
 def check_writable(root: Path) -> None:
     """Say before any work is done that a run's folder cannot be made here."""
+    check_not_kept("--out", root)
     try:
         there = next(path for path in (root, *root.absolute().parents) if path.exists())
         if root.is_file():
@@ -364,6 +421,7 @@ def local_path(option: str, given: str) -> Path:
     """A path on this machine. An address is refused: it would become folders that are named after its parts."""
     if "://" in given:
         raise InputError(f"{option} {given}: written to this machine alone; give a local path")
+    check_not_kept(option, Path(given))
     return Path(given)
 
 
@@ -375,6 +433,13 @@ def check_reachable(folder: RemoteFolder) -> None:
     with reading(folder, "is the address right, and are its credentials given?"):
         folder.exists("study.yaml")
         folder.names("cells")
+
+
+def check_remote_not_kept(folder: RemoteFolder) -> None:
+    """A run in what another one keeps its cells in, at a remote place."""
+    run, _, last = folder.url.rpartition("/")
+    if last in KEPT_FOLDERS and not run.endswith("/") and RemoteFolder(run).exists("study.yaml"):
+        raise InputError(f"--out {folder}: is {last}/ of the run {run}, which holds the run's own files; give another")
 
 
 class RemoteFolder(Folder):

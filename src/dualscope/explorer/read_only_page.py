@@ -12,6 +12,7 @@ from typing import Any
 from dualscope._version import __version__
 from dualscope.core.config_file import validated
 from dualscope.core.errors import InputError
+from dualscope.core.untrusted_files import text_of
 from dualscope.explorer.explorer import Explorer
 from dualscope.explorer.jobs import Watch
 from dualscope.explorer.offer import first_state, start_of
@@ -24,7 +25,7 @@ IMPORT = re.compile(r'from "\./(\w+)\.js"')
 
 def write_read_only_page(explorer: Explorer, target: Path, saved: Path | None = None) -> Path:
     """Compute a screen, the first one or a saved one, and write its page."""
-    check_page(target)
+    check_page(target, "--share")
     state = State.model_validate(first_state(explorer.offer)) if saved is None else saved_state(saved)
     return put(target, read_only_page(explorer, state, Watch(lambda _: None)), f"--share {target}")
 
@@ -32,10 +33,12 @@ def write_read_only_page(explorer: Explorer, target: Path, saved: Path | None = 
 def saved_state(file: Path) -> State:
     """What `Save` wrote."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--state {file}: cannot be read ({error.strerror})") from None
-    except ValueError:
+        text = text_of(file)
+    except InputError as error:
+        raise InputError(f"--state {error}") from None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
         raise InputError(f"--state {file}: not JSON; give a file that the explorer's Save wrote") from None
     if not isinstance(content, dict):
         raise InputError(f"--state {file}: not a state of the explorer; give a file that its Save wrote")

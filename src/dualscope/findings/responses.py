@@ -173,9 +173,9 @@ def response_verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool 
     if not judged:
         return []
     stamp = fingerprint([RULES, REPAIRINGS, *sorted(judged)])
-    known = run.recall(FILE)
-    if known.get("of") == stamp and isinstance(known.get("verdicts"), list):
-        return list(known["verdicts"])
+    known = run.recall_verdicts(FILE, stamp)
+    if known is not None:
+        return known
     groups: dict[tuple[EpisodeSpec, str], dict[str, TaskResponses]] = {}
     for name, cell in judged.items():
         episode, task = cell.episode, cell.episode.task
@@ -187,7 +187,7 @@ def response_verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool 
     for (setting, variant), tasks in sorted(groups.items(), key=lambda item: repr(item[0])):
         found.append(verdict_of(setting, variant, list(tasks.values())).to_dict())
     if keep:
-        run.write_json(FILE, {"of": stamp, "verdicts": plain(found)})
+        run.keep_verdicts(FILE, stamp, plain(found))
     return plain(found)  # type: ignore[no-any-return]
 
 

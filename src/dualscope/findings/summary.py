@@ -84,10 +84,15 @@ def compute(run: RunFolder, cells: Mapping[str, CellSpec]) -> list[SummaryRow]:
     return found
 
 
+NEEDED = ["seed", "metric", "reference", "value", "low", "high"]
+
+
 def _aggregates(table: pa.Table) -> pa.Table:
-    """The rows of no single layer, head or step: a few of thousands, so they are picked before they are unpacked."""
+    """The rows of no single layer, head or step, and of them what a summary needs: a few of thousands of rows and of
+    35 columns, so they are picked before they are unpacked.
+    """
     whole = [pc.is_null(table[name]) for name in ("layer", "head", "step")]
-    return table.filter(pc.and_(pc.and_(whole[0], whole[1]), whole[2]))
+    return table.select(NEEDED).filter(pc.and_(pc.and_(whole[0], whole[1]), whole[2]))
 
 
 def _summarise_group(

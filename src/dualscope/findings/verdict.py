@@ -332,9 +332,9 @@ def verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool = True) -
     What is stored is taken where it is of the same cells; with ``keep`` what is reached anew is stored.
     """
     stamp = _stamp(cells)
-    known = run.recall(FILE)
-    if _is_whole(known, stamp):
-        return list(known["verdicts"])
+    known = run.recall_verdicts(FILE, stamp)
+    if known is not None:
+        return known
     by_model: dict[str, dict[str, CellSpec]] = {}
     for name, cell in cells.items():
         if _is_evidence(cell):
@@ -348,19 +348,8 @@ def verdicts(run: RunFolder, cells: Mapping[str, CellSpec], keep: bool = True) -
         ]
     found = [answer for _, answer in sorted(reached, key=lambda pair: pair[0])]
     if keep:
-        run.write_json(FILE, {"of": stamp, "verdicts": found})
+        run.keep_verdicts(FILE, stamp, found)
     return found
-
-
-def _is_whole(known: Mapping[str, Any], stamp: str) -> bool:
-    """Whether a stored verdict is of these cells, and what it should be."""
-    found = known.get("verdicts")
-    fields = ("setting", "sentences", "headline")
-    return (
-        known.get("of") == stamp
-        and isinstance(found, list)
-        and all(isinstance(answer, dict) and all(name in answer for name in fields) for answer in found)
-    )
 
 
 def _stamp(cells: Iterable[str]) -> str:

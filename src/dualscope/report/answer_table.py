@@ -15,6 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from dualscope.core.folder import check_not_kept
 from dualscope.core.rows import SummaryRow
 from dualscope.core.spec import EpisodeSpec, LearnerSpec
 from dualscope.core.words import ROLES
@@ -165,6 +166,7 @@ SPECIAL = {
 
 def write_latex(runs: Sequence[str | Path], out: str | Path) -> Path:
     """Write the table of one or more runs; returns where it is."""
+    check_not_kept("--latex", Path(out))
     return put(Path(out), latex_table(Data(runs)), f"--latex {out}")
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dualscope._version import __version__
 from dualscope.core.errors import InputError
-from dualscope.core.folder import open_regular
+from dualscope.core.folder import check_not_kept, check_regular, open_regular
 from dualscope.core.spec import LearnerSpec
 from dualscope.core.untrusted_files import reason
 from dualscope.findings.answer import metric_title
@@ -110,30 +110,33 @@ def put(target: Path, text: str, asked: str) -> Path:
     """Write a file whole or not at all; ``asked`` is what an error begins with."""
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        if target.exists():
+            check_regular(target, target.stat())  # a device or a pipe would be replaced by the page
         target.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text(text, encoding="utf-8")
         aside.replace(target)
     except OSError as error:
         if is_full_disk(error):
             raise
-        raise InputError(f"{asked}: cannot be written ({error.strerror})") from None
+        raise InputError(f"{asked}: cannot be written ({reason(error)})") from None
     finally:  # also after Ctrl-C
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
     return target
 
 
-def check_page(target: Path) -> None:
+def check_page(target: Path, option: str = "--out") -> None:
     """A page takes the place of a page, and of nothing else: a run's own study, say."""
+    check_not_kept(option, target)
     if not target.exists():
         return
     try:
         with open_regular(target) as file:
             head = file.read(200)
     except OSError as error:
-        raise InputError(f"--out {target}: cannot be written ({reason(error)})") from None
+        raise InputError(f"{option} {target}: cannot be written ({reason(error)})") from None
     if head.strip() and b"<!doctype html" not in head.lower():
-        raise InputError(f"--out {target}: there is a file that is no page; give another name")
+        raise InputError(f"{option} {target}: there is a file that is no page; give another name")
 
 
 def render(data: Data, download: tuple[str, str, int] | None = None) -> str:

@@ -29,6 +29,7 @@ Document = dict[str, Any]
 """A JSON or YAML file of a run, as it was written."""
 REGRESSION = "regression.parquet"
 COMPARES = pa.array(["explained", "jaccard", "sim_aou"])  # metrics that name what a cell was compared with
+STRANGE = "no run writes such a cell: move the file away, and the command that made the run computes it again"
 KEPT = 10_000  # cells whose rows stay in memory
 
 
@@ -67,7 +68,10 @@ class ReportedRun:
         for cell in self.run.pack.in_order(self.run.stored() - self.broken.keys()):
             table = self.table(cell)
             if table.num_rows:
-                found[cell] = CellSpec.of_row(table.slice(0, 1).to_pylist()[0], _reference(table))
+                with reading(self.run.folder.path(self.run.file("cells", cell)), STRANGE):
+                    first = {name: table[name][0].as_py() for name in table.column_names}
+                    found[cell] = CellSpec.of_row(first, _reference(table))
+                    _ = found[cell].learning.label  # its options are JSON
         superseded = self._superseded(found)
         place = {name: i for i, name in enumerate(self.provenance.get("cells") or ())}
         names = sorted(found, key=lambda name: (place.get(name, len(place)), name))

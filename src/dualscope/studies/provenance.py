@@ -105,11 +105,23 @@ def _checked(part: dict[str, Any]) -> dict[str, Any]:
     """Without the fields that are not of their kind."""
     kept: dict[str, Any] = {k: v for k, v in part.items() if isinstance(v, KINDS.get(k, object))}
     if "episodes" in kept:
-        kept["episodes"] = {k: v for k, v in kept["episodes"].items() if isinstance(v, dict)}
+        kept["episodes"] = {k: v for k, v in kept["episodes"].items() if _is_episode(v)}
     for field, needed in NEEDED.items():
         if field in kept:
             kept[field] = [one for one in kept[field] if isinstance(one, dict) and {*needed} <= {*one}]
     return kept
+
+
+def _is_episode(noted: Any) -> bool:
+    """Whether demonstrations are named and have labels by their numbers, as runs note them."""
+    if not isinstance(noted, dict):
+        return False
+    ids, labels = noted.get("demonstrations"), noted.get("labels_icl")
+    return (
+        (isinstance(ids, list) and isinstance(labels, list) and len(ids) == len(labels))
+        and all(isinstance(one, str) for one in ids)
+        and all(type(one) is int and one >= 0 for one in labels)
+    )
 
 
 def _keep(run: RunFolder, facts: Mapping[str, Any]) -> None:

@@ -163,7 +163,12 @@ TABLE += [
     Bad("third newline in a model's name", (*DRY, "--model", "{here}/mo\ndel"), "cannot be a name", _two_lines),
     Bad("third newline in a given name", (*DRY, "--model", "a\nb={here}/model"), "cannot be a name", Place.model),
     Bad("third newline in a name", ("validate", "{here}/mine.yaml"), "name", _newline),
-    Bad("third train in cells", ("train", "--out", "{here}/there/cells"), "--out.*a run folder", _study("seeds: 1")),
+    Bad(
+        "third train in cells",
+        ("train", "--out", "{here}/there/cells"),
+        "--out.*the run's own files",
+        _study("seeds: 1"),
+    ),
     Bad("third pack digits", ("pack", "{here}/there"), "study.yaml.*number of 5000", _study("seeds: " + "9" * 5000)),
     Bad("third pack aliases", ("pack", "{here}/there"), "study.yaml.*aliases", _study(MANY.replace("a29", "seeds"))),
     Bad("third pack binary", ("pack", "{here}/there"), r"study\.yaml", _study("seeds: \udcff")),

@@ -270,3 +270,18 @@ def test_reading_leaves_no_thread_that_could_outlive_the_process(tmp_path: Path)
     command = [sys.executable, "-c", THREADS, str(tmp_path / "run")]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
     assert said.stdout == "0\n"
+
+
+OPENING = """
+import sys
+from dualscope.studies.run_folder.storage import RunFolder
+print(len(RunFolder.open(sys.argv[1]).stored()), "pandas" in sys.modules)
+"""
+
+
+def test_a_run_is_opened_without_pandas(tmp_path: Path) -> None:
+    """Arrow imports it on many ways from its values to Python, and that takes longer than all the rest."""
+    run = made(tmp_path / "run")
+    pack(run, run)
+    done = subprocess.run([sys.executable, "-c", OPENING, str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.stdout.split() == [str(len(NAMES)), "False"], done.stderr

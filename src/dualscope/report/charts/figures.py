@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dualscope.core.errors import InputError, suggest
+from dualscope.core.folder import check_not_kept
 from dualscope.report.charts.chart import Chart, legend
 from dualscope.report.charts.curves import Line, curve, line_panel
 from dualscope.report.charts.drawing import begin_titles_at_the_left, draw, label_lines
@@ -48,6 +49,7 @@ RESPONSES = "; responses are measured with `--intervention relabel`, or `interve
 
 def write_figures(runs: Sequence[str | Path], out: str | Path) -> list[Path]:
     """Every chart of a report as PDF and SVG; returns what was written."""
+    check_not_kept("--figures", Path(out))
     with _styled("--figures"):
         data, folder, written = Data(runs), Path(out), []
         try:
@@ -68,6 +70,7 @@ def write_figure(
     if kind not in get_args(FigureFormat):
         raise InputError(f"--format {kind}: {suggest(kind, get_args(FigureFormat))}")
     target = out or Path(f"{name}.{kind}")
+    check_not_kept("--out", target)
     with _styled("--figure", as_paths=True):
         figure = drawn(chart_named(Data(runs), name), width)
         try:

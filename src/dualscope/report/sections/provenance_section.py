@@ -90,7 +90,8 @@ def _demonstrations(source: ReportedRun, head: str) -> Iterator[Item]:
             continue
         found = named.get(task)
         ids, labels = episode["demonstrations"], episode["labels_icl"]
-        if found is None or found.digest != source.provenance.get("tasks", {}).get(task):
+        is_same = found is not None and found.digest == source.provenance.get("tasks", {}).get(task)
+        if found is None or not is_same or max(labels, default=0) >= len(found.labels):
             lines = tuple((str(i), "") for i in ids)
             why = "their text is not here: the data set cannot be read, or is no longer the same"
             yield Listing(f"{head}demonstrations of {key} ({why})", lines)

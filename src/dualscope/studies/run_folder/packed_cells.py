@@ -122,17 +122,49 @@ def seal_of(entries: pa.Table, about: Mapping[str, str]) -> str:
 
 def _values(array: pa.Array) -> Iterator[bytes]:
     """A column as bytes: which values are there, how long texts and maps are, and what is in them."""
-    yield pc.is_valid(array).to_numpy(zero_copy_only=False).tobytes()
+    valid = numbers(pc.is_valid(array))
+    yield valid.tobytes()
     if pa.types.is_map(array.type):
-        yield np.diff(array.offsets.to_numpy()).tobytes()
+        yield np.diff(numbers(array.offsets)).tobytes()
         yield from _values(array.keys)
         yield from _values(array.items)
     elif pa.types.is_string(array.type):
-        texts = array.fill_null("")
-        yield pc.binary_length(texts).to_numpy().tobytes()
-        yield pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "")[0].as_py().encode()
+        lengths, content = _texts(array)
+        if lengths[~valid].any():  # where none is, something stands all the same
+            lengths, content = _texts(array.fill_null(""))
+        yield lengths.tobytes()
+        yield content
     else:
-        yield array.fill_null(0).to_numpy(zero_copy_only=False).tobytes()
+        yield np.where(valid, numbers(array), 0).tobytes()
+
+
+def _texts(array: pa.Array) -> tuple[np.ndarray, bytes]:
+    """How long texts are, in bytes, and all of them one after the other."""
+    if not len(array):
+        return np.empty(0, np.int32), b""
+    _, offsets, content = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return np.diff(ends), b"" if content is None else content[int(ends[0]) : int(ends[-1])].to_pybytes()
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """A column of numbers or truths; what stands where one is missing, nobody knows.
+
+    Arrow's `to_numpy` (as its `scalar`, and arrays of Python's lists) imports pandas where that is installed: half a
+    second, which is longer than it takes to open a run of 20,000 cells.
+
+    >>> numbers(pa.array([1.5, 2.5])).tolist(), numbers(pa.array([True, False])).tolist()
+    ([1.5, 2.5], [True, False])
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    is_truth = pa.types.is_boolean(array.type)
+    if is_truth:
+        array = array.cast(pa.uint8())
+    kind = np.dtype(str(array.type))  # double is numpy's name, too
+    if not len(array):
+        return np.empty(0, bool if is_truth else kind)
+    found = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
+    return found.view(bool) if is_truth else found
 
 
 def noted(table: pa.Table) -> dict[str, str]:
@@ -164,13 +196,13 @@ def check_index(table: pa.Table) -> None:
     _check_ranges(table["first"], table["rows"])
     asked = table.filter(own)
     _check_ranges(asked["first_query"], asked["queries"])
-    schemas = asked["schema"].to_numpy()
+    schemas = numbers(asked["schema"])
     if len(schemas) and not 0 <= schemas.min() <= schemas.max() < len(json.loads(about[SCHEMAS])):
         raise pa.ArrowInvalid("an entry's table of queries has a schema that is not noted")
 
 
 def _check_ranges(first: pa.ChunkedArray, length: pa.ChunkedArray) -> None:
-    starts, lengths = first.to_numpy(), length.to_numpy()
+    starts, lengths = numbers(first), numbers(length)
     most = 2**40  # far from where sums overflow
     if len(starts) and (min(starts.min(), lengths.min()) < 0 or max(starts.max(), lengths.max()) > most):
         raise pa.ArrowInvalid("an entry's rows are nowhere")
@@ -186,16 +218,16 @@ def check_cells(column: pa.ChunkedArray, index: pa.Table, kind: Kind) -> None:
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     if coded.null_count:
         raise pa.ArrowInvalid("the index and the part do not fit: rows of no cell")
-    codes = coded.indices.to_numpy()
+    codes = numbers(coded.indices)
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     lengths = np.diff(starts, append=len(codes))
     names = coded.dictionary.take(pa.array(codes[starts]))
     wanted = entries["cell"].combine_chunks()
-    here = pc.is_in(names, wanted).to_numpy(zero_copy_only=False)  # others were discarded since
+    here = numbers(pc.is_in(names, wanted))  # others were discarded since
     if not (
         names.filter(pa.array(here)).equals(wanted)
-        and np.array_equal(starts[here], entries[first].to_numpy())
-        and np.array_equal(lengths[here], entries[count].to_numpy())
+        and np.array_equal(starts[here], numbers(entries[first]))
+        and np.array_equal(lengths[here], numbers(entries[count]))
     ):
         raise pa.ArrowInvalid("the index and the part do not fit")
 
@@ -238,6 +270,7 @@ class Pack:
         self._parts: dict[str, pa.Table] = {}
         self._where: dict[str, tuple[str, int]] = {}
         self._file = lru_cache(maxsize=2 * OPEN_PARTS)(self._read_file)
+        self._rows_of = lru_cache(maxsize=OPEN_PARTS)(self._rows_alone)
         self.entry = lru_cache(maxsize=OPEN_ENTRIES)(self._entry)
         self._schemas = lru_cache(maxsize=OPEN_PARTS)(self._read_schemas)
 
@@ -265,7 +298,7 @@ class Pack:
         for name in fresh:
             found = parts[name]["cell"].to_pylist()
             self._where.update((cell, (name, at)) for at, cell in enumerate(found))
-        for cache in (self._file, self.entry, self._schemas):
+        for cache in (self._file, self._rows_of, self.entry, self._schemas):
             cache.cache_clear()
 
     @property
@@ -277,7 +310,9 @@ class Pack:
 
     def _entry(self, cell: str) -> Entry:
         name, at = self._where[cell]
-        found = self._parts[name].slice(at, 1).to_pylist()[0]
+        table = self._parts[name]
+        # Value by value: a table's own way from a row to Python takes several times as long, and every read asks.
+        found = {field: table[field][at].as_py() for field in table.column_names}
         return Entry(part=Path(name).stem, **{**found, "notes": dict(found["notes"] or ())})
 
     def last_number(self) -> int:
@@ -293,14 +328,14 @@ class Pack:
 
     def rows(self, cell: str) -> pa.Table:
         entry = self.entry(cell)
-        return self._own(entry, "rows").slice(entry.first, entry.rows).drop_columns(["cell"])
+        return self._rows_of(f"{entry.part}.parquet").slice(entry.first, entry.rows)
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's table of queries as it was, its columns in their order."""
         entry = self.entry(cell)
         if entry.first_query is None or entry.queries is None or entry.schema is None:
             raise FileNotFoundError(2, "No such file or directory", f"queries/{cell}.parquet")
-        table = self._own(entry, "queries").slice(entry.first_query, entry.queries)
+        table = self._file("queries", f"{entry.part}.parquet").slice(entry.first_query, entry.queries)
         with naming(f"{INDEX}/{entry.part}.parquet"):
             return as_it_was(table, self._schemas(entry.part)[entry.schema])
 
@@ -310,8 +345,8 @@ class Pack:
         tables, starts, lengths, total = [], {}, {}, 0
         for name in dict.fromkeys(name for name, _ in wanted):
             tables.append(self._read_file("rows", name, texts_once=True))
-            starts[name] = total + self._parts[name]["first"].to_numpy()
-            lengths[name] = self._parts[name]["rows"].to_numpy()
+            starts[name] = total + numbers(self._parts[name]["first"])
+            lengths[name] = numbers(self._parts[name]["rows"])
             total += tables[-1].num_rows
         if not tables:
             return SCHEMA.empty_table()
@@ -323,8 +358,9 @@ class Pack:
         pieces = (together.take(pa.array(order[at : at + AT_ONCE])) for at in range(0, max(1, len(order)), AT_ONCE))
         return pa.concat_tables(piece.cast(SCHEMA) for piece in pieces)
 
-    def _own(self, entry: Entry, kind: Kind) -> pa.Table:
-        return self._file(kind, f"{entry.part}.parquet")
+    def _rows_alone(self, name: str) -> pa.Table:
+        """A part's rows without their cells' names, which the index says."""
+        return self._file("rows", name).drop_columns(["cell"])
 
     def _read_schemas(self, part: str) -> list[pa.Schema]:
         told = noted(self._parts[f"{part}.parquet"])[SCHEMAS]
@@ -381,8 +417,8 @@ class Pack:
         for name, table in self._parts.items():
             every = table["cell"].to_pylist()
             own = {cell: at for at, cell in enumerate(every) if self._where[cell] == (name, at) and cell in cells}
-            counts = table[kind].take(np.fromiter(own.values(), int)).drop_null().to_numpy()
-            wanted = int(counts.sum())
+            counts = table[kind].take(np.fromiter(own.values(), int)).drop_null()
+            wanted = int(numbers(counts).sum())
             if not wanted:
                 continue
             file = self._file_of(kind, name)

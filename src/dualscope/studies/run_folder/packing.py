@@ -28,6 +28,7 @@ import yaml
 from dualscope._version import __version__
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
+from dualscope.core.rows import COLUMNS
 from dualscope.core.untrusted_files import reading, reason
 from dualscope.studies.run_folder.cell_files import checked_rows, notes_of, parquet_bytes, queries_of, read_cell
 from dualscope.studies.run_folder.claims import Claims
@@ -68,10 +69,7 @@ class _Member:
     queries: pa.Table | None
     facts: dict[str, Any]
     stamps: tuple[object, object]  # of its own files of queries and rows, before they were read
-
-    @property
-    def size(self) -> int:
-        return int(self.rows.nbytes + (0 if self.queries is None else self.queries.nbytes))
+    size: int  # bytes in memory
 
 
 def pack(run: RunFolder, target: RunFolder, tell: Callable[[int, int], None] = lambda _done, _total: None) -> Packed:
@@ -129,7 +127,7 @@ class _Packing:
             for cell in partitions[partition]:
                 done += 1
                 try:
-                    member = _member(run, cell)
+                    member = _member(run, cell, partition)
                 except (OSError, pa.ArrowException) as error:
                     result.left[cell] = reason(error)
                     continue
@@ -202,12 +200,37 @@ def _partition(run: RunFolder, cell: str) -> Partition:
     except FileNotFoundError:
         entry = run.known.entry(cell)
         return entry.model, entry.task
+    # The notes of the file name the least and the greatest value of each column: with one value there is no need to
+    # unpack it, which would be a tenth of all that packing does. `_member` looks whether it is so.
+    about = pq.read_metadata(pa.BufferReader(data))
+    model, task = (_only_value(about, name) for name in ("model", "task"))
+    if model is not None and task is not None:
+        return model, task
     some = pq.ParquetFile(pa.BufferReader(data)).read(columns=["model", "task"], use_threads=False)
-    first = some.slice(0, 1).to_pylist()
-    return (first[0]["model"], first[0]["task"]) if first else (None, None)
+    return _first(some)
 
 
-def _member(run: RunFolder, cell: str) -> _Member:
+def _first(rows: pa.Table) -> Partition:
+    """The model and task of a cell's rows, which all have the same."""
+    if rows.num_rows == 0:
+        return None, None
+    return rows["model"][0].as_py(), rows["task"][0].as_py()
+
+
+def _only_value(about: pq.FileMetaData, name: str) -> str | None:
+    """The one value that a column of texts has, if it is known to have one."""
+    if about.num_row_groups != 1:
+        return None
+    at = COLUMNS.index(name)
+    column = about.row_group(0).column(at) if at < about.num_columns else None
+    if column is None or column.path_in_schema != name or not column.is_stats_set:
+        return None
+    found = column.statistics
+    alone = found.has_min_max and found.null_count == 0 and found.min == found.max
+    return str(found.min) if alone else None
+
+
+def _member(run: RunFolder, cell: str, partition: Partition) -> _Member:
     """A cell with all that is to be known of it. A loose one's files are read once."""
     if not CELL_ID.fullmatch(cell):
         raise pa.ArrowInvalid("its name is no cell's")
@@ -218,22 +241,27 @@ def _member(run: RunFolder, cell: str) -> _Member:
     if rows is not None:
         table = read_cell(rows, cell)
         notes, own, written = notes_of(table.schema), checked_rows(table), run.written(cell)
-        digest = hashlib.sha256(rows).hexdigest()
+        digest, size = hashlib.sha256(rows).hexdigest(), own.get_total_buffer_size()
+        if _first(own) != partition:
+            raise pa.ArrowInvalid("its rows are of another model or task than the notes of its file say")
     elif entry is not None:
         notes, own, written, digest = entry.notes, pack.rows(cell), entry.written, entry.rows_sha256
+        size = own.nbytes  # of its slice of a part
     else:
         raise FileNotFoundError(2, "No such file or directory", f"cells/{cell}.parquet")
     facts = {"written": written, "notes": list(notes.items()), "rows_sha256": digest, "queries_sha256": None}
     asked = None
     if queries is not None:
         asked = queries_of(queries, cell)
+        size += asked.get_total_buffer_size()
         facts["queries_sha256"] = hashlib.sha256(queries).hexdigest()
     elif WITHOUT_QUERIES not in notes:  # packed, or gone
         asked = run.read_queries(cell)
+        size += asked.nbytes
         facts["queries_sha256"] = entry and entry.queries_sha256
     if asked is not None and "cell" in asked.column_names:
         raise pa.ArrowInvalid("a column of its queries is called 'cell', which packing needs for itself")
-    return _Member(cell, own, asked, facts, stamps)
+    return _Member(cell, own, asked, facts, stamps, size)
 
 
 def _loose(run: RunFolder, name: str) -> bytes | None:

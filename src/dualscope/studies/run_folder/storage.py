@@ -5,6 +5,7 @@ Its cells are in files of their own, or packed; `Cells` reads both alike.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from dualscope.core.canonical import fingerprint
 from dualscope.core.command_hints import called
 from dualscope.core.errors import InputError, suggest
-from dualscope.core.folder import Folder, RemoteFolder, check_reachable, check_writable
+from dualscope.core.folder import Folder, RemoteFolder, check_reachable, check_remote_not_kept, check_writable
 from dualscope.core.rows import COLUMNS
 from dualscope.core.untrusted_files import reading, reason
 from dualscope.studies.run_folder.cell_files import (
@@ -200,6 +201,7 @@ class RunFolder(Cells):
             raise InputError(f"--out {place}: a web address cannot be written to; give a folder, or an s3:// URL")
         if isinstance(folder, RemoteFolder):
             check_reachable(folder)
+            check_remote_not_kept(folder)
         else:
             check_writable(folder.root)
         folder.sweep(STALE)
@@ -372,6 +374,23 @@ class RunFolder(Cells):
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.folder.write(name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+    # verdicts, which take long to reach and are reached again where another hand has changed them
+
+    def keep_verdicts(self, name: str, stamp: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
+        """Store verdicts with what they are of, and with a digest of what they say."""
+        self.write_json(name, {"of": stamp, "sha256": _digest(verdicts), "verdicts": list(verdicts)})
+
+    def recall_verdicts(self, name: str, stamp: str) -> list[dict[str, Any]] | None:
+        """The stored ones where they are of the same, and say what they said."""
+        known = self.recall(name)
+        found = known.get("verdicts")
+        is_same = known.get("of") == stamp and known.get("sha256") == _digest(found)
+        return found if is_same and isinstance(found, list) else None
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 EMPTY: dict[Kind, pa.Schema] = {"rows": ROWS, "queries": pa.schema([("cell", pa.string()), ("query", pa.string())])}
