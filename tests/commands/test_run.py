@@ -40,12 +40,12 @@ def _python(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_imported_that_is_not_needed(arguments: list[Any]) -> None:
     first = _python(*arguments)
     assert "imported: torch transformers\n" in first.stderr, first.stderr
-    assert "16 cells, 16 computed now" in first.stdout
+    assert "8 cells, 8 computed now" in first.stdout
     again = _python(*arguments)
     assert "imported:\n" in again.stderr, again.stderr
-    assert "16 cells, 0 computed now" in again.stdout
-    tables = first.stdout[: first.stdout.index("16 cells")]
-    assert tables == again.stdout[: again.stdout.index("16 cells")]
+    assert "8 cells, 0 computed now" in again.stdout
+    tables = first.stdout[: first.stdout.index("8 cells")]
+    assert tables == again.stdout[: again.stdout.index("8 cells")]
 
 
 def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Pat
         "verdict on tiny",
     ):
         assert words in result.out
-    assert "16 cells, 16 computed now" in result.out
+    assert "8 cells, 8 computed now" in result.out
     assert str(tmp_path / "run") in result.out.replace("\n", "")
     assert (tmp_path / "run/summary.csv").is_file()
 
@@ -87,15 +87,9 @@ def test_the_answer_comes_first(cli: Callable[..., Any], arguments: list[Any], m
 
 def test_json(cli: Callable[..., Any], arguments: list[Any]) -> None:
     content = json.loads(cli(*arguments, "--variant", "trained", "--json").out)
-    assert (content["cells"], content["computed"], content["failures"]) == (10, 10, [])
+    assert (content["cells"], content["computed"], content["failures"]) == (8, 8, [])
     accuracy = [row for row in content["summary"] if row["metric"] == "accuracy"]
-    assert {row["learner"] for row in accuracy} == {
-        "zero-shot",
-        "in-context",
-        "gd",
-        "gd/random-labels",
-        "gd/random-update",
-    }
+    assert {row["learner"] for row in accuracy} == {"zero-shot", "in-context", "gd", "gd/random-update"}
     assert all(row["low"] <= row["value"] <= row["high"] for row in accuracy)
     assert content["verdicts"][0]["setting"]["model"] == "tiny"
 
@@ -172,7 +166,7 @@ def test_failures_are_exit_code_1(
     result = cli(*arguments, "--variant", "trained")
     assert result.code == 1
     assert "ZeroDivisionError" in result.out
-    assert "6 failed" in result.out
+    assert "4 failed" in result.out
     assert "Traceback" not in result.out + result.err
 
 
@@ -205,7 +199,7 @@ def test_what_no_cell_can_be_computed_with_is_bad_input(
     both = cli(*arguments, "--model", broken, "--variant", "trained")
     assert both.code == 1  # the other model's cells are there
     assert both.out.count("has no tokenizer") == 1
-    assert "and 9 more" in both.out
+    assert "and 7 more" in both.out
 
 
 def test_a_study_of_failures_lists_them(
@@ -217,7 +211,7 @@ def test_a_study_of_failures_lists_them(
     asked = [argument for argument in arguments if argument != "--no-report"]  # there is nothing to report
     result = cli(*asked, "--variant", "trained")
     assert result.code == 1
-    assert "10 failed" in result.out
+    assert "8 failed" in result.out
     assert "Traceback" not in result.out + result.err
 
 
@@ -335,7 +329,7 @@ def test_two_folders_of_one_name_can_be_told_apart(
 
 def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) -> None:
     plan = json.loads(cli(*arguments, "--dry-run", "--json").out)
-    assert len(plan["cells"]) == 16
+    assert len(plan["cells"]) == 8
     assert all(cell["seconds"] > 0 and cell["bytes"] > 0 and not cell["stored"] for cell in plan["cells"])
     for cell in plan["cells"]:
         parts = cell["memory"]
@@ -345,17 +339,17 @@ def test_dry_run(cli: Callable[..., Any], arguments: list[Any], tmp_path: Path) 
         assert bool(parts["changes"]) == (" gd" in cell["cell"])
     assert not (tmp_path / "run/cells").exists()
     said = cli(*arguments, "--dry-run").out
-    assert "16 of 16 listed cells to do" in said
+    assert "8 of 8 listed cells to do" in said
     assert len(said.splitlines()) < 16, "counts by model and task; the cells one by one on request"
     assert "in-context" not in said
     in_full = " ".join(cli(*arguments, "--dry-run", "--verbose").out.split())
-    assert in_full.count("to do") == 1 + 16
+    assert in_full.count("to do") == 1 + 8
     assert re.search(r"up to \d+ MB a process: weights \d+ MB, context .*, libraries 600 MB", " ".join(said.split()))
     searched = " ".join(cli(*arguments, "--dry-run", "--lr", "auto").out.split())
     assert re.search(r"learning rate, over 2 seeds: up to 8 pieces, about [\d.]+ s", searched)
     assert re.search(r"then \d+ cells with what is chosen, about [\d.]+ s", searched)
     counted = json.loads(cli(*arguments, "--dry-run", "--lr", "auto", "--json").out)
-    assert len(counted["cells"]) + counted["cells_after_choices"] == 16
+    assert len(counted["cells"]) + counted["cells_after_choices"] == 8
     assert [search["pieces"] for search in counted["choices"]] == [8]
     refused = cli(*arguments, "--dry-run", "--shots", "81")
     assert (refused.code, refused.out) == (2, "")

@@ -30,7 +30,7 @@ def test_other_learners_stand_beside_plain_gd_which_does_not_decide() -> None:
     assert beside.difference.mean == pytest.approx((left - right).mean())
     assert not beside.decides
     assert beside.p_corrected >= beside.p
-    assert "Below gd" in " ".join(found["sst2", "lcgd"].sentences)
+    assert "Lower than gd" in " ".join(found["sst2", "lcgd"].sentences)
     assert "gd" not in [c.control for c in found["sst2", "gd"].comparisons]
 
 
