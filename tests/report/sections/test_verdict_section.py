@@ -76,9 +76,8 @@ def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
 def test_a_control_that_teaches_is_called_no_null(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2", "subj"], learners=["gd", "gd/random-labels"])
     said = (
-        "This control teaches something on sst2, subj, which it should not: with it the model beats zero-shot and "
-        "chance. So it does not decide there: "
-        "random-labels (for gd)."
+        "On sst2, subj one control is set aside, because what should teach nothing did teach the model something there "
+        "(it beat zero-shot and chance): “random-labels” (for gd)."
     )
     assert judgement(run).remarks == (said,)
     assert said in write_report([run], tmp_path / "r.html").read_text()

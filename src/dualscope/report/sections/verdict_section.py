@@ -87,12 +87,11 @@ def _no_nulls(answers: Sequence[Document]) -> list[str]:
         alike.setdefault(", ".join(where), {}).setdefault(control, []).append(learner)
     found = []
     for named, controls in alike.items():
-        who = "; ".join(f"{control} (for {', '.join(own)})" for control, own in controls.items())
-        one = ("This control teaches", "it", "it", "does") if len(controls) == 1 else None
-        teach, they, them, do = one or ("These controls teach", "they", "them", "do")
+        who = "; ".join(f"“{control}” (for {', '.join(own)})" for control, own in controls.items())
+        count = "one control is" if len(controls) == 1 else f"{len(controls)} controls are"
         found.append(
-            f"{teach} something on {named}, which {they} should not: with {them} the model beats zero-shot and chance. "
-            f"So {they} {do} not decide there: {who}."
+            f"On {named} {count} set aside, because what should teach nothing did teach the model something there (it "
+            f"beat zero-shot and chance): {who}."
         )
     return found
 
