@@ -76,8 +76,8 @@ def test_untrained_beats_trained_is_said(tmp_path: Path) -> None:
 def test_a_control_that_teaches_is_called_no_null(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=["sst2", "subj"], learners=["gd", "gd/random-labels"])
     said = (
-        "On sst2, subj one control is set aside, because what should teach nothing did teach the model something there "
-        "(it beat zero-shot and chance): “random-labels” (for gd)."
+        "On sst2, subj something that should teach nothing did teach the model (it beat zero-shot and chance), so one "
+        "comparison does not count there: “random-labels”, the same learner on random labels (for gd)."
     )
     assert judgement(run).remarks == (said,)
     assert said in write_report([run], tmp_path / "r.html").read_text()

@@ -75,23 +75,33 @@ def _judgement(subject: Subject, verdict: Document, rule: str) -> Judgement:
     )
 
 
+COMPARED = {
+    "null context": ", how alike that context and in-context learning are",
+    "likeness to a null": ", how alike the learner and that context are",
+    "random labels": ", the same learner on random labels",
+    "other task": ", the same learner on another task",
+}
+"""What a comparison is that does not count where its control teaches something, by the control's kind. A plugin's control has a name alone."""
+
+
 def _no_nulls(answers: Sequence[Document]) -> list[str]:
     """Controls that teach something, and so do not decide where they do: a sentence for each list of tasks."""
-    tasks: dict[tuple[str, str], list[str]] = {}
+    tasks: dict[tuple[str, str, str], list[str]] = {}
     for answer in answers:
         for comparison in answer["comparisons"]:
             if comparison["teaches"]:
-                tasks.setdefault((comparison["control"], answer["learner"]), []).append(answer["task"])
-    alike: dict[str, dict[str, list[str]]] = {}
-    for (control, learner), where in tasks.items():
-        alike.setdefault(", ".join(where), {}).setdefault(control, []).append(learner)
+                control = comparison["control"], comparison["kind"], answer["learner"]
+                tasks.setdefault(control, []).append(answer["task"])
+    alike: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for (control, kind, learner), where in tasks.items():
+        alike.setdefault(", ".join(where), {}).setdefault((control, kind), []).append(learner)
     found = []
     for named, controls in alike.items():
-        who = "; ".join(f"“{control}” (for {', '.join(own)})" for control, own in controls.items())
-        count = "one control is" if len(controls) == 1 else f"{len(controls)} controls are"
+        who = "; ".join(f"“{c}”{COMPARED.get(kind, '')} (for {', '.join(own)})" for (c, kind), own in controls.items())
+        count = "one comparison does" if len(controls) == 1 else f"{len(controls)} comparisons do"
         found.append(
-            f"On {named} {count} set aside, because what should teach nothing did teach the model something there (it "
-            f"beat zero-shot and chance): {who}."
+            f"On {named} something that should teach nothing did teach the model (it beat zero-shot and chance), so "
+            f"{count} not count there: {who}."
         )
     return found
 
