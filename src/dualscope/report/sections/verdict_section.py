@@ -81,7 +81,9 @@ COMPARED = {
     "random labels": ", the same learner on random labels",
     "other task": ", the same learner on another task",
 }
-"""What a comparison is that does not count where its control teaches something, by the control's kind. A plugin's control has a name alone."""
+"""What a comparison is that does not count where its control teaches something, by the control's kind.
+
+A plugin's control has a name alone."""
 
 
 def _no_nulls(answers: Sequence[Document]) -> list[str]:
