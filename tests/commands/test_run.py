@@ -61,7 +61,7 @@ def test_the_tables(cli: Callable[..., Any], arguments: list[Any], tmp_path: Pat
         "verdict on tiny",
     ):
         assert words in result.out
-    assert "8 cells, 8 computed now" in result.out
+    assert "16 cells, 16 computed now" in result.out
     assert str(tmp_path / "run") in result.out.replace("\n", "")
     assert (tmp_path / "run/summary.csv").is_file()
 

@@ -48,7 +48,7 @@ def cluster() -> Iterator[str]:
     nodes.shutdown()
 
 
-SMALL = {"tasks": ["embedded-sst2"], "seeds": 1, "shots": 4, "queries": 12}
+SMALL = {"tasks": ["embedded-sst2"], "variants": ["trained", "untrained"], "seeds": 1, "shots": 4, "queries": 12}
 
 
 @pytest.mark.ray
