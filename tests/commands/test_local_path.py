@@ -2,7 +2,9 @@
 cells of a run, before any work.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -104,6 +106,57 @@ def test_nothing_is_written_among_the_cells_of_a_run(option: str, command: list[
     assert said.startswith(option), said
     assert any(words in said for words in ("the run's own", "a run folder", "in the run folder")), said
     assert _content(tmp_path) == before
+
+
+NO_NAME = "x\0y"
+SHIPPED = str(shipped_runs()["ahn"])
+TO_NO_NAME: list[tuple[str, list[str]]] = [
+    ("--out", ["report", SHIPPED, "--out", NO_NAME]),
+    ("--out", ["report", SHIPPED, "--out", f"{NO_NAME}/x.html"]),
+    ("--out", ["report", SHIPPED, "--figure", "controls", "--out", NO_NAME]),
+    ("--figures", ["report", SHIPPED, "--figures", NO_NAME]),
+    ("--latex", ["report", SHIPPED, "--latex", NO_NAME]),
+    ("--out", ["share", SHIPPED, "--out", NO_NAME]),
+    *(("--out", ["export", SHIPPED, "--to", to, "--out", NO_NAME]) for to in ("csv", "mlflow", "wandb", "trackio")),
+    ("--out", ["pack", "RUN", "--out", NO_NAME]),
+    ("--out", ["run", "--dry-run", "--out", NO_NAME]),
+    ("--out", ["run", "--task", "embedded-sst2", "--out", NO_NAME]),
+    ("--out", ["regression", "ahn", "--quick", "--out", NO_NAME]),
+    ("--out", ["train", "--steps", "1", "--out", NO_NAME]),
+    ("OUT", ["convert", "nowhere", NO_NAME]),
+    ("OUT", ["bake", NO_NAME, "--task", "embedded-sst2"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("option", "command"), TO_NO_NAME, ids=[f"{number}-{command[0]}" for number, (_, command) in enumerate(TO_NO_NAME)]
+)
+def test_a_name_that_no_file_can_have_is_refused(
+    option: str, command: list[str], cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NUL in a name: an error of the input (2) in words, and nothing is made."""
+    run = _runs(tmp_path)["RUN"]
+    before = _content(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = cli(*(run if one == "RUN" else one for one in command))
+    said = " ".join(done.err.split())
+    assert done.code == 2, said
+    assert f"error: {option} x\\x00y" in said
+    assert "no file can have this name" in said
+    assert _content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "command", [["report"], ["pack"], ["share"], ["export", "--to", "csv"]], ids=lambda one: one[0]
+)
+def test_a_run_cannot_have_such_a_name_either(
+    command: list[str], cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli(command[0], NO_NAME, *command[1:])
+    assert done.code == 2, done.err
+    assert "x\\x00y" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_written_among_them_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

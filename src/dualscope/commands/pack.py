@@ -28,6 +28,7 @@ def pack(
     from rich.console import Console
     from rich.progress import Progress
 
+    from dualscope.core.folder import check_not_kept
     from dualscope.studies.run_folder.packing import pack as pack_run
     from dualscope.studies.run_folder.packing import write_card
     from dualscope.studies.run_folder.storage import RunFolder
@@ -35,6 +36,8 @@ def pack(
     if out is not None and not out.strip():
         raise InputError("--out: an empty name; give a folder or a URL, or leave the option out")
     source = RunFolder.open(run)
+    if out is not None and "://" not in out:
+        check_not_kept("--out", Path(out))
     if out is not None and "://" not in out + run:
         there, here = Path(out).resolve(), Path(run).resolve()
         if there != here and (there.is_relative_to(here) or here.is_relative_to(there)):

@@ -72,7 +72,7 @@ def holds_another(place: str, study: Study) -> bool:
     kept = Study.build(anchored(study.model_dump(), Path.cwd())).dump()
     try:
         return Folder(place).read("study.yaml").decode() != kept
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # not UTF-8, or no name of a folder, which is said where it is made
         return False
 
 

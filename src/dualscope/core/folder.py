@@ -25,7 +25,7 @@ from typing import IO, Any
 import psutil
 
 from dualscope.core.errors import InputError
-from dualscope.core.untrusted_files import reading
+from dualscope.core.untrusted_files import reading, reason
 
 BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
@@ -239,7 +239,7 @@ class Folder:
         """The files right inside a part of the folder, in order, by their names in it."""
         try:
             found = os.listdir(self.root / part)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no folder can have
             return []
         return sorted(name for name in found if name.endswith(suffix))
 
@@ -381,8 +381,10 @@ def check_not_kept(option: str, target: Path) -> None:
     """
     try:
         full = target.resolve()
-    except (OSError, ValueError, RuntimeError):
-        return  # no name of a file: the error that follows says why
+    except ValueError as error:  # a NUL in it, or half a character
+        raise InputError(f"{option} {target}: no file can have this name ({reason(error)})") from None
+    except (OSError, RuntimeError):
+        return  # too long, or links in a circle: the error that follows says why
     for run in full.parents:
         first, *below = full.relative_to(run).parts
         if first in KEPT_FOLDERS and _is_run(run):
