@@ -201,3 +201,24 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: py
         engine._check_token_file()
     file.chmod(0o600)
     engine._check_token_file()
+
+
+IMPORTED_BEFORE = """
+import ray
+from ray import _raylet
+from dualscope.studies.execute.engines import ray as engine
+
+assert _raylet.get_authentication_mode() != _raylet.AuthenticationMode.TOKEN
+ray.init = lambda **_: None
+engine._connect(engine._ray(), None, "/tmp/room")
+assert _raylet.get_authentication_mode() == _raylet.AuthenticationMode.TOKEN
+assert _raylet.AuthenticationTokenLoader.instance().has_token()
+"""
+
+
+@pytest.mark.slow
+def test_there_is_a_token_where_ray_was_imported_before() -> None:
+    """By a notebook, or a plugin: else its cluster would not answer this process."""
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    done = subprocess.run([sys.executable, "-c", IMPORTED_BEFORE], env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ def _connect(ray: Any, address: str | None, room: str | None) -> None:
             ray.init(address=address, log_to_driver=False, configure_logging=False)
         else:
             _without_dashboard()
+            _with_token()
             ray.init(
                 address="local",  # not one that a file in a common folder names
                 include_dashboard=False,
@@ -177,6 +179,18 @@ def _without_dashboard() -> None:
     if not hasattr(Node, "start_api_server"):
         raise InputError("--engine ray: this version of Ray is not known here; pip install 'dualscope[ray]'")
     setattr(Node, "start_api_server", _start_nothing)  # noqa: B010 (it is typed as what may not be replaced)
+
+
+def _with_token() -> None:
+    """Ray reads whether there are tokens when it is imported. Where that was before us (in a notebook, by a plugin) it
+    is made to read it again: else this process would have no token for the cluster that it starts.
+    """
+    if os.environ["RAY_AUTH_MODE"].lower() != "token":  # as the user wants it
+        return
+    compiled: Any = import_module("ray._raylet")  # which has no types
+    if compiled.get_authentication_mode() != compiled.AuthenticationMode.TOKEN:
+        compiled.Config.initialize("")
+        compiled.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _start_nothing(_node: Any, **_options: Any) -> None:
