@@ -1,6 +1,6 @@
 """Studies: grids that resume, scale out and never lose a result.
 
-The names, listed in ``__init__.pyi``, are imported when first used: who opens a run folder needs nothing that plans one.
+The names, listed in ``__init__.pyi``, are imported when first used: a run folder is opened without what plans one.
 """
 
 from typing import Any
