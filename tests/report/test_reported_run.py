@@ -105,5 +105,6 @@ def test_a_subject_asks_only_the_cells_of_its_own_model(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(CellSpec, "is_within", counted)
     assert {subject.name: list(subject.cells) for subject in data.subjects} == every
-    assert len(every) == 3 and all(every.values())
+    assert len(every) == 3
+    assert all(every.values())
     assert len(asked) == len(cells)
