@@ -44,6 +44,15 @@ def test_what_runs_no_model_does_not_wait_for_transformers() -> None:
     python("import sys, dualscope.learners, dualscope.studies.execute.worker; assert 'transformers' not in sys.modules")
 
 
+def test_a_run_folder_is_opened_without_what_plans_one() -> None:
+    """These are half of the time that opening 20,000 packed cells takes; the names are there all the same."""
+    python(
+        "import sys, dualscope.studies.run_folder.storage as storage, dualscope.studies as studies\n"
+        "assert not {'pydantic', 'yaml', 'pandas', 'torch', 'multiprocessing'} & set(sys.modules)\n"
+        "assert studies.Run is studies.RunFolder is storage.RunFolder and studies.run_study is studies.execute_study"
+    )
+
+
 def test_a_plan_and_a_report_need_no_torch() -> None:
     """It takes seconds to import and a quarter of a gigabyte; a run folder of another machine is read without it."""
     python(

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dualscope.core.errors import InputError
+from dualscope.core.spec import CellSpec, EpisodeSpec
 from dualscope.findings import summary
 from dualscope.report import write_report
 from dualscope.report.report_data import Data
@@ -86,3 +87,24 @@ def test_a_cell_without_single_heads_is_read_once(tmp_path: Path, monkeypatch: p
     assert [cell for cell in read if cell not in with_heads] == [
         cell for cell in dict.fromkeys(read) if cell not in with_heads
     ]
+
+
+def test_a_subject_asks_only_the_cells_of_its_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a page of many models takes longer with the square of their number; what it finds is the same."""
+    for first, model in enumerate(("one", "two", "three")):
+        make_run(tmp_path / "run", model=model, tasks=["sst2"], seeds=1, rates=(0.1, 0.2), first=1000 * first)
+    data = Data([tmp_path / "run"])
+    cells = data.sources[0].cells
+    every = {s.name: [n for n, cell in cells.items() if s.in_setting(cell.columns())] for s in data.subjects}
+    asked: list[CellSpec] = []
+    plain = CellSpec.is_within
+
+    def counted(cell: CellSpec, setting: EpisodeSpec) -> bool:
+        asked.append(cell)
+        return plain(cell, setting)
+
+    monkeypatch.setattr(CellSpec, "is_within", counted)
+    assert {subject.name: list(subject.cells) for subject in data.subjects} == every
+    assert len(every) == 3
+    assert all(every.values())
+    assert len(asked) == len(cells)

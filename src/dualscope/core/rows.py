@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NotRequired, TypedDict, cast
 
 import pyarrow as pa
@@ -175,10 +176,13 @@ class QueryColumn:
         (True, 'sim_aou_to_null[null-context]')
         """
         said = (field.metadata or {}).get(_KEY)
-        if said is None:
-            return None
-        found = json.loads(said)
-        reference = found["reference"]
-        if isinstance(reference, dict):
-            reference = LearnerSpec.from_facts(reference)
-        return cls(found["metric"], reference, found["layers"])
+        return None if said is None else _query_column(said)
+
+
+@lru_cache(maxsize=4096)  # the tables of a run say the same few, each of them again
+def _query_column(said: bytes) -> QueryColumn:
+    found = json.loads(said)
+    reference = found["reference"]
+    if isinstance(reference, dict):
+        reference = LearnerSpec.from_facts(reference)
+    return QueryColumn(found["metric"], reference, found["layers"])

@@ -14,7 +14,7 @@ from dualscope.core.canonical import fingerprint
 from dualscope.core.config_file import parsed_yaml
 from dualscope.core.errors import InputError
 from dualscope.core.folder import Folder, RemoteFolder, check_reachable
-from dualscope.core.rows import ExperimentRow, Row, SummaryRow
+from dualscope.core.rows import CELL_COLUMNS, ExperimentRow, Row, SummaryRow
 from dualscope.core.spec import CellSpec
 from dualscope.core.untrusted_files import reading
 from dualscope.findings import summary
@@ -69,7 +69,7 @@ class ReportedRun:
             table = self.table(cell)
             if table.num_rows:
                 with reading(self.run.folder.path(self.run.file("cells", cell)), STRANGE):
-                    first = {name: table[name][0].as_py() for name in table.column_names}
+                    first = {name: table[name][0].as_py() for name in CELL_COLUMNS}
                     found[cell] = CellSpec.of_row(first, _reference(table))
                     _ = found[cell].learning.label  # its options are JSON
         superseded = self._superseded(found)
@@ -81,6 +81,14 @@ class ReportedRun:
     def cells(self) -> dict[str, CellSpec]:
         """Those that are about a learner's change as a whole."""
         return {name: cell for name, cell in self.all_cells.items() if not cell.is_response}
+
+    @cached_property
+    def cells_of(self) -> dict[str, dict[str, CellSpec]]:
+        """The same by their models' names, because a page of many models asks for each one's."""
+        found: dict[str, dict[str, CellSpec]] = {}
+        for name, cell in self.cells.items():
+            found.setdefault(cell.episode.model.name, {})[name] = cell
+        return found
 
     @cached_property
     def response_cells(self) -> dict[str, CellSpec]:

@@ -41,7 +41,9 @@ class Subject:
         return [{**row, "label": label_of(row)} for row in self.source.summary if self._is_read_so(row)]
 
     def _is_read_so(self, columns: Mapping[str, Any]) -> bool:
-        return EpisodeSpec.of_row(columns).reading.is_within(self.reading, columns["role"])
+        # Every subject of a page asks for every row: most are of another model, and need no spec to be told so.
+        is_own = columns["model"] == self.model
+        return is_own and EpisodeSpec.of_row(columns).reading.is_within(self.reading, columns["role"])
 
     @cached_property
     def setting(self) -> EpisodeSpec:
@@ -81,10 +83,13 @@ class Subject:
         return rates
 
     def in_setting(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of a summary, or a cell's columns, is of the setting that most charts show."""
-        if not EpisodeSpec.of_row(row).is_within(self.setting, row["role"]):
+        """Whether a row of a summary is of the setting that most charts show."""
+        if row["model"] != self.model or not EpisodeSpec.of_row(row).is_within(self.setting, row["role"]):
             return False
-        return not self.several_rates or row["lr"] is None or row["lr"] == self.rates.get(row["task"], row["lr"])
+        return self._is_shown(row["task"], row["lr"])
+
+    def _is_shown(self, task: str, rate: float | None) -> bool:
+        return not self.several_rates or rate is None or rate == self.rates.get(task, rate)
 
     @cached_property
     def rows(self) -> list[LabelledRow]:
@@ -115,7 +120,12 @@ class Subject:
     @cached_property
     def cells(self) -> dict[str, CellSpec]:
         """The cells of the setting, by their ids."""
-        return {name: cell for name, cell in self.source.cells.items() if self.in_setting(cell.columns())}
+        own = self.source.cells_of.get(self.model, {})
+        return {
+            name: cell
+            for name, cell in own.items()
+            if cell.is_within(self.setting) and self._is_shown(cell.episode.task, cell.learning.lr)
+        }
 
     @cached_property
     def tasks(self) -> list[str]:

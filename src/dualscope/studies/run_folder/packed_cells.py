@@ -273,6 +273,7 @@ class Pack:
         self._rows_of = lru_cache(maxsize=OPEN_PARTS)(self._rows_alone)
         self.entry = lru_cache(maxsize=OPEN_ENTRIES)(self._entry)
         self._schemas = lru_cache(maxsize=OPEN_PARTS)(self._read_schemas)
+        self._numbers = lru_cache(maxsize=None)(self._column)
 
     def refresh(self) -> None:
         """See what is there now; what was read before is not read again."""
@@ -298,7 +299,7 @@ class Pack:
         for name in fresh:
             found = parts[name]["cell"].to_pylist()
             self._where.update((cell, (name, at)) for at, cell in enumerate(found))
-        for cache in (self._file, self._rows_of, self.entry, self._schemas):
+        for cache in (self._file, self._rows_of, self.entry, self._schemas, self._numbers):
             cache.cache_clear()
 
     @property
@@ -315,6 +316,10 @@ class Pack:
         found = {field: table[field][at].as_py() for field in table.column_names}
         return Entry(part=Path(name).stem, **{**found, "notes": dict(found["notes"] or ())})
 
+    def _column(self, name: str, column: str) -> np.ndarray:
+        """Numbers of an index where they lie: where a cell is, is asked far more often than all that is noted of it."""
+        return numbers(self._parts[name][column])
+
     def last_number(self) -> int:
         """The highest number that a part has, or has had: one that cannot be read has it, too."""
         stems = (Path(name).stem for name in self.folder.names(INDEX, ".parquet"))
@@ -327,17 +332,24 @@ class Pack:
     # reading
 
     def rows(self, cell: str) -> pa.Table:
-        entry = self.entry(cell)
-        return self._rows_of(f"{entry.part}.parquet").slice(entry.first, entry.rows)
+        name, at = self._where[cell]
+        first, rows = (self._numbers(name, column)[at] for column in ("first", "rows"))
+        return self._rows_of(name).slice(int(first), int(rows))
+
+    def count(self, cell: str) -> int:
+        """How many rows a cell has."""
+        name, at = self._where[cell]
+        return int(self._numbers(name, "rows")[at])
 
     def queries(self, cell: str) -> pa.Table:
         """A cell's table of queries as it was, its columns in their order."""
-        entry = self.entry(cell)
-        if entry.first_query is None or entry.queries is None or entry.schema is None:
+        name, at = self._where[cell]
+        if not self._parts[name]["queries"][at].is_valid:
             raise FileNotFoundError(2, "No such file or directory", f"queries/{cell}.parquet")
-        table = self._file("queries", f"{entry.part}.parquet").slice(entry.first_query, entry.queries)
-        with naming(f"{INDEX}/{entry.part}.parquet"):
-            return as_it_was(table, self._schemas(entry.part)[entry.schema])
+        first, queries, schema = (self._numbers(name, column)[at] for column in ("first_query", "queries", "schema"))
+        table = self._file("queries", name).slice(int(first), int(queries))
+        with naming(f"{INDEX}/{name}"):
+            return as_it_was(table, self._schemas(Path(name).stem)[int(schema)])
 
     def whole(self, cells: Iterable[str]) -> pa.Table:
         """The rows of many cells in the order given. Texts are kept once until the end."""

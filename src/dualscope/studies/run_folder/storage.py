@@ -126,11 +126,14 @@ class Cells:
                 ("queries", self.read_queries),
                 ("responses", self.read_responses),
             )
+            notes: dict[str, str] = {}
             for part, read in kinds:
                 try:
-                    if part == "queries" and WITHOUT_QUERIES in self.notes(cell):
-                        continue
-                    if part == "responses" and WITH_RESPONSES not in self.notes(cell):
+                    if part == "queries":
+                        notes = self.notes(cell)
+                        if WITHOUT_QUERIES in notes:
+                            continue
+                    if part == "responses" and WITH_RESPONSES not in notes:
                         continue
                     read(cell)
                 except (OSError, pa.ArrowException) as error:
@@ -294,7 +297,7 @@ class RunFolder(Cells):
         tables = []
         for is_packed, some in groupby(wanted, lambda cell: cell in packed):
             if is_packed:
-                length = sum(pack.entry(cell).rows for cell in some)
+                length = sum(map(pack.count, some))
                 tables.append(together.slice(at, length))
                 at += length
                 continue
