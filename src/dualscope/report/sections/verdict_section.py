@@ -92,8 +92,8 @@ def _no_nulls(answers: Sequence[Document]) -> list[str]:
     for answer in answers:
         for comparison in answer["comparisons"]:
             if comparison["teaches"]:
-                control = comparison["control"], comparison["kind"], answer["learner"]
-                tasks.setdefault(control, []).append(answer["task"])
+                whose = comparison["control"], comparison["kind"], answer["learner"]
+                tasks.setdefault(whose, []).append(answer["task"])
     alike: dict[str, dict[tuple[str, str], list[str]]] = {}
     for (control, kind, learner), where in tasks.items():
         alike.setdefault(", ".join(where), {}).setdefault((control, kind), []).append(learner)
