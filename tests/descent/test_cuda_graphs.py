@@ -1,4 +1,4 @@
-"""The one way to record steps, with a device that only notes what it is told: real recordings need a GPU."""
+"""How steps are recorded, on a pretended device that notes every call: real recordings need a GPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -13,6 +13,8 @@ from benchmarks.response_rates import DRAWS, alike, pair_of, unrelated_weights, 
 from dualscope.core.response_products import ComparedPart, plant_name
 from dualscope.core.spec import IN_CONTEXT, LearnerSpec
 from dualscope.core.words import LEVELS, Role
+from dualscope.findings.answer import short
+from dualscope.findings.response_words import headline
 from dualscope.findings.responses import CellResponse, ResponseVerdict, TaskResponses, verdict_of
 from dualscope.results.opened_run import Run, run_study
 from tests.findings.made import setting
@@ -109,6 +111,10 @@ def test_gradient_descent_comes_first_and_a_closer_rival_is_named() -> None:
     assert found.answers[0].answer == "partly alike"
     assert "A linear probe comes closer" in found.headline
     assert "80 % of the context's effect on the answers" in found.headline
+    inside = replace(found.answers[0], where="inside", answer="different")
+    said = headline([found.answers[0], inside])
+    own = f"{short(inside.value.mean)}, where it would be {short(inside.target)}"
+    assert said.endswith(f"Inside the model gradient descent and in-context learning move differently ({own}).")
     ranking = list(found.rankings["sst2"])
     assert ranking == ["probe", "gd"]
 

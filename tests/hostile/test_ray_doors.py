@@ -1,4 +1,4 @@
-"""The Ray engine on a machine with other users: nobody else finds its token, and a signal leaves nothing behind.
+"""The Ray engine on a machine with other users: other users cannot find its token, and a signal leaves nothing behind.
 
 In the ordinary run the same cluster shows that nothing is sent, where strace can be had; on demand `test_wire` looks at
 a run that goes to its end.
@@ -27,7 +27,7 @@ from tests.hostile.test_wire import STRACE, is_traced, sent
 ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 WHOLE = bool(os.environ.get("DUALSCOPE_WHOLE"))
 NOBODY = 65534
-NOWHERE = "http://192.0.2.1:9"  # an address that is nobody's, for documents
+NOWHERE = "http://192.0.2.1:9"  # an address that is reserved for documents
 SLEEPY = '''
 import time
 from dualscope import LEARNERS, Learned, Learner

@@ -75,6 +75,14 @@ def test_frozen_weights_get_no_gradient() -> None:
     assert layer.weight.grad is None
 
 
+def test_a_gradient_can_be_differentiated_again() -> None:
+    layer = seeded(LAYERS[0]).requires_grad_(False)
+    x, v, along = torch.randn(9, 24, requires_grad=True), torch.zeros(9, 40, requires_grad=True), torch.randn(9, 24)
+    (pulled,) = torch.autograd.grad(forward(layer, x), x, v, create_graph=True)
+    (found,) = torch.autograd.grad(pulled, v, along)
+    torch.testing.assert_close(found, along @ layer.get_parameter("weight").T)
+
+
 def test_a_tangent_is_carried_as_the_layer_carries_it(products: list[tuple[int, ...]]) -> None:
     layer, x, along = seeded(LAYERS[0]), torch.randn(9, 24), torch.randn(9, 24)
     with forward_ad.dual_level():

@@ -50,8 +50,10 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *errors: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         rows = errors[0].flatten(0, -2)
+        again = torch.is_grad_enabled()  # this gradient will be differentiated, which the operation cannot be
+        through = errors[0] @ weight if again else product(errors[0], weight.T, None)
         return (
-            product(errors[0], weight.T, None) if ctx.needs_input_grad[0] else None,
+            through if ctx.needs_input_grad[0] else None,
             rows.T @ x.flatten(0, -2) if ctx.needs_input_grad[1] else None,
             rows.sum(0) if ctx.needs_input_grad[2] else None,
         )

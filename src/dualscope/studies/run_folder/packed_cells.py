@@ -148,7 +148,7 @@ def _texts(array: pa.Array) -> tuple[np.ndarray, bytes]:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A column of numbers or truths; what stands where one is missing, nobody knows.
+    """A column of numbers or truths; where one is missing, the value is undefined.
 
     Arrow's `to_numpy` (as its `scalar`, and arrays of Python's lists) imports pandas where that is installed: half a
     second, which is longer than it takes to open a run of 20,000 cells.
